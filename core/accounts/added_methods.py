@@ -70,8 +70,10 @@ async def find(
     later = max(since, await read.mfa.newest_at(account.id, MfaEvent.RECOVERED) or since)
     recent = [method for method in added if method.added_at > later]
     seconds_at = {FactorKind.TOTP: account.mfa_enabled_at}
-    if (keys_stay and keys) or len(recent) < len(keys):  # otherwise their second factor ends with the last key
-        seconds_at[FactorKind.PASSKEY] = account.passkey_second_at
+    second_at = account.passkey_second_at
+    # Keys that were added as the second factor end it with the last key.
+    if second_at is not None and keys and (keys_stay or any(key.created_at < second_at for key in keys)):
+        seconds_at[FactorKind.PASSKEY] = second_at
     for factor, at in seconds_at.items():
         if at is not None and at > later:
             recent.append(AddedSignInMethod(_id_of(factor, account), None, at, is_recent=True, second=factor))

@@ -93,6 +93,16 @@ async def test_a_database_that_was_made_before_1_0_0_is_refused_and_unchanged(fr
     assert count == statement.count("md5")
 
 
+@pytest.mark.parametrize("name", ["schema_migrations", "one"])
+async def test_a_database_of_another_program_is_refused_and_unchanged(fresh: str, directory: Path, name: str) -> None:
+    async with session(fresh) as connection:
+        await connection.execute(f"create table {name} (version text)".encode())
+    before = catalog(fresh)
+    with pytest.raises(MigrationRefused, match="tables of another program: start with a new, empty database"):
+        await migrate(fresh, directory)
+    assert catalog(fresh) == before
+
+
 async def test_a_failed_migration_is_rolled_back_and_the_ones_before_stay(fresh: str, directory: Path) -> None:
     (directory / "migrations/0004_broken.sql").write_text("create table three (n int); insert into nowhere values (1);")
     with pytest.raises(errors.UndefinedTable) as caught:

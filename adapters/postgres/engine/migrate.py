@@ -42,6 +42,7 @@ _COMMENT: Final = re.compile(r"--.*")
 _INDEX: Final = re.compile(r"\s*create (?:unique )?index concurrently if not exists (\w+) on [^;]+;\s*")
 INVALID: Final = "select from pg_index where indexrelid = to_regclass(%(name)s) and not indisvalid"
 
+_FOREIGN: Final = "the database has tables of another program: start with a new, empty database"
 _CONNECT_TIMEOUT: Final = 5.0  # seconds
 _LOCK_POLL: Final = 0.1  # seconds
 
@@ -85,6 +86,8 @@ async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float
                     await _build_indexes(connection, migration)
                 else:
                     await _apply(connection, migration)
+            except errors.DuplicateTable:
+                raise MigrationRefused(_FOREIGN) from None
             except errors.Error as error:
                 error.add_note(f"in the migration {migration.name}")
                 raise
@@ -168,7 +171,10 @@ async def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
     """Return the name and the checksum of each applied migration by its number."""
     if await connection.row("select from pg_class where oid = to_regclass('schema_migrations')") is None:
         return {}
-    rows = await connection.rows("select number, name, sha256 from schema_migrations order by number")
+    try:
+        rows = await connection.rows("select number, name, sha256 from schema_migrations order by number")
+    except errors.UndefinedColumn:
+        raise MigrationRefused(_FOREIGN) from None
     return {number: (name, sha256) for number, name, sha256 in rows}
 
 

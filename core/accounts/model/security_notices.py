@@ -102,7 +102,7 @@ class AddedSignInMethod:
     passkey: str | None = None  # the name of the passkey
     second: FactorKind | None = None  # the second factor: an app, or passkeys and security keys that the account had before
     needed_by: tuple[str, ...] = ()  # the sign-in policies that the account does not meet without it, by name
-    signed_up_unproven: bool = False  # the sign-up did not verify the address, so the linked account may be a squatter's
+    signed_up_unproven: bool = False  # the sign-up did not verify the present address, so the linked account may be a squatter's
 
     @property
     def is_kept_by_policy(self) -> bool:

@@ -171,12 +171,14 @@ class SignInPolicy:
     def rules_left_to(self, owner: ConnectionFacts) -> Rules:
         """Return the owner's rules without the imposed rules.
 
-        Without the connection of the owner's domain, an old link of the owner could make another required connection bind the owner.
-        Connections are not required afterwards if the owner's own rules did not bind the owner to them.
+        If a connection that bound the owner is gone, an old link could bind the owner to another required connection. No connection binds
+        the owner then.
         """
         saved = self.owner_rules or self.rules
         left = self._without_imposed(saved)
-        unbound = set(left.required_for(owner)) - set(saved.required_for(owner))
+        unbound = set(left.required_for(owner))
+        if unbound == set(saved.required_for(owner)):
+            return left
         return replace(
             left, required_connections={domain: each for domain, each in left.required_connections.items() if each not in unbound}
         )

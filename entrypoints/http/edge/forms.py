@@ -20,7 +20,7 @@ B = TypeVar("B", bound=RequestModel)
 
 
 class FormInvalid(Invalid):
-    """The form is not valid. Send at most 100 fields, percent-encoded in UTF-8."""
+    """The form is not valid. Send at most 500 fields, percent-encoded in UTF-8."""
 
 
 class FileFormInvalid(Invalid):

@@ -16,7 +16,7 @@ from entrypoints.http.edge.bodies import ResponseModel, View
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.edge.validation import validate
 
-MAX_FIELDS = 100
+MAX_FIELDS = 500  # more than there are event types, which are boxes of a form
 MAX_LIMIT = 100
 MAX_SHOWN_NAME = 50  # characters of a parameter's name in an error
 LARGEST = 2**31 - 1  # the product of two such numbers fits into a bigint

@@ -271,11 +271,14 @@ async def test_an_older_linked_account_that_the_user_does_not_keep_ends_beside_a
 async def test_linked_accounts_are_listed_if_the_address_was_verified_after_the_sign_up(
     theft: Theft, squatter_joins: bool, then: str
 ) -> None:
-    """A squatter signs up at a provider that did not verify the address, and the owner of the mailbox opens the verification link."""
+    """A squatter signs up at a provider, and the owner of the mailbox later opens a verification link.
+
+    The provider did not verify the address, or another address that the squatter changes afterwards.
+    """
     await add_identity(theft.pool, theft.user.id, "websuite", linked_at=theft.clock.now())
     await run_sql(theft.pool, "update users set created_at = %s", theft.clock.now())
     assert 'name="keep:' not in await theft.reset(keeps=False)
-    await run_sql(theft.pool, "update users set first_verified_at = created_at + interval '1 minute'")
+    await run_sql(theft.pool, "update users set email_verified_at = created_at + interval '1 minute'")
     theft.clock.advance(HOUR)
     if then == "links it again":
         await run_sql(theft.pool, "update identities set linked_at = %s", theft.clock.now())
@@ -287,3 +290,15 @@ async def test_linked_accounts_are_listed_if_the_address_was_verified_after_the_
     theft.clock.advance(100 * HOUR)
     assert (await theft.reset(keeps=False)).count('name="keep:') == (2 if then == "links another" else 1)
     assert await theft.ways_in() == (0, 0, 0, squatter_joins)
+
+
+async def test_a_second_factor_of_recent_keys_is_listed_if_it_was_turned_on_later(theft: Theft) -> None:
+    """The owner keeps the own key. The second factor that a thief turned on, with the thief's backup codes, would stay otherwise."""
+    own = PasskeyUser(theft.api, await theft.token())
+    await own.add_key(name="Own", second_factor=False)
+    theft.clock.advance(HOUR)
+    token = (await sign_in(theft.ports, theft.user)).access_token
+    assert (await theft.api.call("PUT", "/api/user/passkeys/second-factor", {"enabled": True}, token=token)).status == 200
+    theft.clock.advance(HOUR)
+    assert (await theft.reset(keeps=False)).count('name="keep:') == 2
+    assert await run_sql(theft.pool, "select from backup_codes") == []

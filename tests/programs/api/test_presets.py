@@ -100,7 +100,7 @@ async def test_a_box_stands_for_all_events_of_an_area(owner: FakeBrowser, pool: 
 
 
 async def test_a_webhook_can_get_all_events(owner: FakeBrowser, pool: Pool) -> None:
-    """A form has at most 100 fields, and there are more events."""
+    """The boxes of whole groups select them, and its page sends a box for each event."""
     path = f"{ORGANIZATION}/webhooks/new"
     areas = {f"all-of:{area}": "yes" for area in GROUPS}
     page = await owner.open(path)

@@ -91,6 +91,12 @@ class Timeline:
         end, factors = before[-1]
         return factors if end > then or gap_end - end <= LIMIT else frozenset()
 
+    def steady(self, now: datetime) -> frozenset[str]:
+        """Return the second factors that the account has had all of the last 72 hours."""
+        ends = [at for at, _ in self.changes[1:]] + [now]
+        recent = [factors for (_, factors), end in zip(self.changes, ends, strict=True) if end > now - LIMIT]
+        return frozenset.intersection(*recent) if self.changes[0][0] <= now - LIMIT else frozenset()
+
     def ever_before(self, now: datetime) -> frozenset[str]:
         """Return all second factors that the account had at any time until 72 hours ago."""
         return frozenset().union(*(factors for at, factors in self.changes if at <= now - LIMIT))
@@ -150,7 +156,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     def observe(self) -> None:
         self.timeline.observe(self.now, self.run(self._load)[0])
-        self.removed -= self.timeline.present
+        self.removed -= self.timeline.steady(self.now)
 
     def person(self) -> Person:
         """Return the caller of a new session that has shown all factors, and a passkey (security PK-12)."""
@@ -381,7 +387,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.begin_step()
         earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
         own = {*self.people[OWNER].apps, *self.people[OWNER].keys}
-        # A factor that an admin, a reset or an undo has removed is no longer a factor of the account. An undo can bring an older one back.
+        # A removed factor is no old factor, also if a session has added it again since. An undo can bring an older factor back.
         old = self.timeline.ever_before(self.now) & own - self.removed
         self.reset_password(NOTHING, again=False)
         if self.timeline.present and not self.shows_a_factor(OWNER, old):
@@ -434,6 +440,7 @@ class FromTheMailbox:
         if kind is None:
             self.machine.observe()
             present = self.machine.timeline.present
+            self.machine.removed -= present - self.before
             self.machine.removed |= self.before - present
             assert present or not self.is_kept, "the mailbox alone removed the last second factor"
             strength, needs_recovery = self.load()

@@ -43,7 +43,7 @@ API: Final = f"{SERVICE}/authorization"
 ROLE_API: Final = f"{SERVICE}/roles/<role_slug>"
 PERMISSION_API: Final = f"{SERVICE}/permissions/<permission_name>"
 BOX: Final = "permission:"  # begins the name of the checkbox of a permission
-MOST_BOXES: Final = 80  # a form has at most 100 fields; with more permissions, a role has a text area
+MOST_BOXES: Final = 80  # with more permissions, a role has a text area
 ROLE_FIELDS: Final[Fields] = {
     **dict.fromkeys((model.ServiceRoleSlugInvalid, model.ServiceRoleExists, model.SlugOfOrganizationRole), "slug"),
     **dict.fromkeys((model.PermissionNotDeclared, model.ListedTwice), "permissions"),

@@ -311,11 +311,12 @@ DROPPED: Final = {"partner.example": "third"}
 REPLACED: Final = {DOMAIN: "third", "partner.example": "third"}
 
 
+@pytest.mark.parametrize("host", [DOMAIN, "elsewhere.example"])  # of the owner's address
 @pytest.mark.parametrize(
-    "steps", [steps for count in (1, 2, 3) for steps in permutations(("secret", "subdomain", "dropped", "replaced"), count)]
+    "steps", [steps for count in (1, 2) for steps in permutations(("secret", "subdomain", "dropped", "replaced"), count)]
 )
 async def test_an_old_link_to_another_required_connection_keeps_no_owner_out(
-    acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport, steps: tuple[str, ...]
+    acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport, steps: tuple[str, ...], host: str
 ) -> None:
     """An admin imposes rules in any order. As long as rules are imposed, the owner can remove them, and is let in afterwards."""
     owner, now = acme.people["owner"].id, ports.clock.now()
@@ -327,6 +328,7 @@ async def test_an_old_link_to_another_required_connection_keeps_no_owner_out(
     for domain in ("partner.example", f"eu.{DOMAIN}"):
         await run_sql(pool, verified, acme.org, domain)
     await know(pool, third, owner)
+    await run_sql(pool, "update users set email = %s where id = %s", f"owner@{host}", owner)
     await write_proofs(pool, owner, (*two_factors(now), connection_proof(acme.org, now, connection=okta.id)))
     await saved(acme, {"required_connections": {DOMAIN: "okta", "partner.example": "third"}}, "owner")
     for step in steps:
