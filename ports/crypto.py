@@ -28,8 +28,8 @@ from core.kernel.values import Email
 class Passwords(Protocol):
     """Password hashes made with Argon2id (security A-1, A-2).
 
-    The number of concurrent hashes is limited, and the queue before them is bounded. `hash`,
-    `verify` and `derive` raise Limited if the queue is full.
+    Concurrent hashes are limited, and their queue is bounded. `hash`, `verify` and `derive` raise Limited if the queue
+    is full.
     """
 
     async def hash(self, password: str) -> str:
@@ -38,44 +38,44 @@ class Passwords(Protocol):
     async def verify(self, password_hash: str | None, password: str) -> bool:
         """Return whether the password matches the hash.
 
-        None means that the account does not exist or has no password. The answer is then False and
-        takes as long as for any other hash (security B-2).
+        A hash of None means that the account does not exist or has no password. The answer is then False and takes as
+        long as for a real hash (security B-2).
         """
 
     def is_outdated(self, password_hash: str) -> bool:
-        """Return whether the hash was made with other parameters than the current ones."""
+        """Return whether the hash was made with outdated parameters."""
 
     def new_salt(self) -> bytes:
-        """Return a salt for `derive` with 128 random bits. It contains the Argon2 parameters, so it stays usable when they change."""
+        """Return a salt for `derive` with 128 random bits. The salt contains the Argon2 parameters, so it stays usable when they change."""
 
     async def derive(self, secret: str, salt: bytes) -> bytes:
         """Return 32 bytes derived from this secret and this salt.
 
-        For secrets that share a salt, so that a secret can be found among several by one derivation (security M-4).
+        The result serves secrets that share a salt: one derivation finds a secret among several (security M-4).
         """
 
 
 class OneTimeCodes(Protocol):
-    """Time-based one-time codes of six digits (TOTP, RFC 6238; security M-1).
+    """Time-based one-time codes with six digits (TOTP, RFC 6238; security M-1).
 
-    They use SHA-1 and steps of 30 seconds, because every authenticator app supports these.
+    The codes use SHA-1 and 30-second steps, because every authenticator app supports these.
     """
 
     def new_secret(self) -> str:
-        """Return 160 random bits as 32 characters of base32 (RFC 4648 section 6)."""
+        """Return 160 random bits as 32 base32 characters (RFC 4648 section 6)."""
 
     def uri(self, secret: str, email: Email, issuer: str) -> str:
-        """Return the `otpauth` URI that gives the secret to an authenticator app. Its label is `<issuer>:<email>`."""
+        """Return the `otpauth` URI that gives the secret to an authenticator app. The URI's label is `<issuer>:<email>`."""
 
     def matching_step(self, secret: str, code: str, now: datetime) -> int | None:
-        """Return the time step of this code, counted from 1970, or None if the code is wrong.
+        """Return this code's time step, counted from 1970, or None if the code is wrong.
 
-        The current step, the one before it and the one after it are accepted. The call takes the same time for every code.
+        The current step and its two neighbors are accepted. The call takes the same time for every code.
         """
 
 
 class Passkeys(Protocol):
-    """Ceremonies of passkeys (WebAuthn Level 3; security #passkeys).
+    """Passkey ceremonies (WebAuthn Level 3; security #passkeys).
 
     Verification takes 0.1 ms, so it runs on the thread that serves requests (docs/adr/0028).
     """
@@ -94,7 +94,7 @@ class Passkeys(Protocol):
         *,
         conditional: bool = False,
     ) -> Json:
-        """Return the options of a registration (PublicKeyCredentialCreationOptionsJSON). `handle` is `user.id`.
+        """Return the options for a registration (PublicKeyCredentialCreationOptionsJSON). `handle` is `user.id`.
 
         `conditional`: the browser asks the user nothing, so the authenticator need not verify them.
         """
@@ -117,13 +117,16 @@ class Passkeys(Protocol):
         """
 
     def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = (), *, verification: bool = True) -> Json:
-        """Return the options of a sign-in (PublicKeyCredentialRequestOptionsJSON). Without `allow`, any discoverable passkey fits.
+        """Return the options for a sign-in (PublicKeyCredentialRequestOptionsJSON). Without `allow`, any discoverable passkey fits.
 
         Without `verification`, the authenticator verifies its user if it can.
         """
 
     def read_assertion(self, credential: Json) -> PresentedAssertion:
-        """Return the parts of an answer to a sign-in (AuthenticationResponseJSON). Nothing is verified. Raises: CeremonyRefused."""
+        """Return the parts of the browser's answer at a sign-in (AuthenticationResponseJSON).
+
+        Nothing is verified. Raises: CeremonyRefused.
+        """
 
     async def verify_assertion(
         self,
@@ -135,7 +138,7 @@ class Passkeys(Protocol):
         *,
         verification: bool = True,
     ) -> VerifiedAssertion:
-        """Verify the answer of this passkey. `verification`: the authenticator must have verified its user.
+        """Verify the answer that this passkey signed. `verification`: the authenticator must have verified its user.
 
         The sign counter is only read: `check_use` decides.
 
@@ -148,39 +151,39 @@ class Tokens(Protocol):
 
     @property
     def loaded_at(self) -> datetime:
-        """The time of the last call of `use`, in UTC."""
+        """When `use` was last called, in UTC."""
 
     @property
     def issuer(self) -> str:
-        """The issuer of all tokens, which is the base URL."""
+        """The issuer in all tokens, which is the base URL."""
 
     @property
     def api_audience(self) -> str:
-        """The audience of tokens for our own API, as they are issued now."""
+        """The audience in tokens for our own API, as they are issued now."""
 
     @property
     def userinfo_audience(self) -> str:
-        """The URL of the userinfo endpoint, which is the audience of tokens with a scope unless another resource is granted."""
+        """The userinfo endpoint's URL: the audience in tokens with a scope unless another resource is granted."""
 
     @property
     def claims_audience(self) -> str:
-        """The audience of tokens that read large claims at the userinfo endpoint (OpenID Connect Core section 5.6.2)."""
+        """The audience in tokens that read large claims at the userinfo endpoint (OpenID Connect Core section 5.6.2)."""
 
     def begin_load(self) -> int:
-        """Return the number of a load of the keys. The caller reads them after this call."""
+        """Start to load the keys, and return the load's number. The caller reads the keys after this call."""
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
-        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints.
+        """Replace the keys. `choose_signing_key` says which key signs. Retired keys verify only hints.
 
-        The keys of a load are ignored if those of a later one are used already: they can include a key
-        that was removed. Without `load`, the keys were read just now.
+        A load is ignored if the keys of a later load are used already: it can include a key that was removed. Without
+        `load`, the keys were read just now.
         """
 
     def signing_kid(self, now: datetime) -> str | None:
         """Return the id of the key that signs at this time, or None."""
 
     async def new_key(self, now: datetime) -> SigningKey:
-        """Return a new RSA key of 2048 bits. It is made in a thread, because it takes long."""
+        """Return a new RSA key with 2048 bits. The key is made in a thread, because it takes long."""
 
     def sign(self, claims: Claims) -> str: ...
 
@@ -190,9 +193,9 @@ class Tokens(Protocol):
     def sign_program(self, claims: ProgramClaims) -> str: ...
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
-        """Return the user, session and client in an ID token of ours, even if it has expired, or its key has retired.
+        """Return the user, session and client in our own ID token, even if it has expired, or its key has retired.
 
-        None means that the token is not one of ours, or that its key is deleted.
+        None means that we did not sign the token, or that its key is deleted.
         """
 
     def sign_logout_token(self, token: LogoutToken) -> str:
@@ -205,7 +208,7 @@ class Tokens(Protocol):
         """Return the claims that `sign_id_token` signs."""
 
     def read(self, token: str, now: datetime, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
-        """Verify an access token of a user or a program and return its claims (security J-1, J-2, J-3, J-7).
+        """Verify a user's or a program's access token and return its claims (security J-1, J-2, J-3, J-7).
 
         A token that the place does not accept is refused.
 
@@ -215,7 +218,7 @@ class Tokens(Protocol):
     def sign_pre_auth(self, claims: PreAuthClaims) -> str:
         """Return a signed pre-auth token.
 
-        Its type and its audience differ from those of an access token (RFC 8725 sections 3.11 and 3.12).
+        The token's type and audience differ from an access token's (RFC 8725 sections 3.11 and 3.12).
         """
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
@@ -232,22 +235,22 @@ class ClientAssertions(Protocol):
         """Return the claim `sub` without verifying anything, or None if there is none."""
 
     def read(self, assertion: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Verify the type and the signature of an assertion and return its claims, which the caller checks.
+        """Verify an assertion's type and signature and return its claims, which the caller checks.
 
-        Only the algorithms of `client_settings.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
+        Only the algorithms in `client_settings.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
 
-        Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
+        Raises: ClientAssertionInvalid; AssertionKeyUnknown if no key signed it.
         """
 
     def check_keys(self, keys: Sequence[Mapping[str, Any]]) -> None:
         """Check that these keys can verify assertions.
 
-        Raises: ClientKeysInvalid unless each is RSA with 2048 to 8192 bits, P-256 or Ed25519.
+        Raises: ClientKeysInvalid unless every key is RSA with 2048 to 8192 bits, P-256 or Ed25519.
         """
 
 
 class PipelineTokens(Protocol):
-    """The tokens that pipelines get from a provider of their own, and present as client assertions."""
+    """The tokens that pipelines get from their own provider, and present as client assertions."""
 
     def issuer(self, token: str) -> str | None:
         """Return the claim `iss` without verifying anything, or None if there is none."""
@@ -257,13 +260,13 @@ class PipelineTokens(Protocol):
 
 
 class DpopProofs(Protocol):
-    """DPoP proofs (RFC 9449), and the keys of nonces that this process knows."""
+    """DPoP proofs (RFC 9449), and the nonce keys that this process knows."""
 
     def read(self, proof: str) -> SignedProof:
-        """Verify the header and the signature of a proof, and return its claims, which the caller checks.
+        """Verify a proof's header and signature, and return its claims, which the caller checks.
 
-        Only the algorithms of `dpop.PROOF_ALGORITHMS` are accepted. The proof contains its
-        public key: RSA with 2048 to 8192 bits, P-256 or Ed25519.
+        Only the algorithms in `dpop.PROOF_ALGORITHMS` are accepted. The proof contains its public key: RSA with 2048 to
+        8192 bits, P-256 or Ed25519.
 
         Raises: ProofInvalid.
         """
@@ -271,47 +274,52 @@ class DpopProofs(Protocol):
     def nonce_key(self, period: int) -> NonceKey | None: ...
 
     def keep_nonce_key(self, key: NonceKey) -> None:
-        """Keep the key of a period, and forget those of earlier periods except the one before."""
+        """Keep a period's key and the previous key, and forget earlier keys."""
 
     def forget_nonce_keys(self) -> None: ...
 
 
 class Certificates(Protocol):
-    """X.509 certificates: self-signed ones for our own keys, and those of services."""
+    """X.509 certificates: self-signed certificates for our own keys, and the certificates of services."""
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
-        """Return a new RSA key of 2048 bits and its certificate, signed with SHA-256.
+        """Return a new RSA key with 2048 bits and its certificate, signed with SHA-256.
 
-        `organization` and `name` become the O and CN of the subject. The certificate is valid for
-        `years` from the second of `now`. It is made in a thread, because it takes long.
+        `organization` and `name` become the subject's O and CN. The certificate is valid for `years` from `now`,
+        without fractions of a second. The key is made in a thread, because it takes long.
         """
 
     async def read(self, pem: str) -> str:
-        """Return a service's certificate in canonical PEM. Its validity does not matter, because the service's admin registered it.
+        """Return a service's certificate in canonical PEM.
 
-        Raises: SloCertificateInvalid if it is not one X.509 certificate with an RSA key of 2048 to
-        8192 bits.
+        The certificate's validity does not matter, because the service's admin registered it.
+
+        Raises: SloCertificateInvalid if it is not a single X.509 certificate with an RSA key between 2048 and 8192
+        bits.
         """
 
     async def public_jwk(self, pem: str) -> Mapping[str, str]:
-        """Return the public key of a certificate that `create` made, as a JWK. Its id is the thumbprint of the certificate."""
+        """Return the public key in a certificate that `create` made, as a JWK. The key id is the certificate's thumbprint."""
 
     def sign_token(self, certificate: SamlCertificate, claims: Mapping[str, Any]) -> str:
-        """Return a JWT with these claims (RS256), signed with the key of a certificate that `create` made."""
+        """Return a JWT with these claims (RS256), signed with the key that `create` made for this certificate."""
 
     async def facts(self, pem: str) -> CertificateFacts:
-        """Return the facts of an identity provider's certificate, which is in PEM, or its base64 alone, as metadata have it.
+        """Return the facts about an identity provider's certificate: PEM, or only its base64, as metadata have it.
 
         Raises: ProviderCertificateInvalid, as `read`.
         """
 
     async def valid_until(self, pem: str) -> datetime:
-        """Return the end of the validity of a certificate that `read` returned, in UTC."""
+        """Return until when a certificate that `read` returned is valid, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecretContext:
-    """The column and row of an encrypted value. It is authenticated with the value, which decrypts in no other place (security L-1)."""
+    """The column and row that an encrypted value belongs to.
+
+    The context is authenticated with the value, so a value decrypts in no other place (security L-1).
+    """
 
     table: str
     row: str
@@ -321,7 +329,7 @@ class SecretContext:
 class Vault(Protocol):
     """Encryption with AES-256-GCM (security L-1).
 
-    Each value names the id of its key. Each combination of table and column has its own derived key.
+    A value names the id of its key. Every column has its own derived key.
     """
 
     def seal(self, plaintext: bytes, context: SecretContext) -> bytes:

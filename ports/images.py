@@ -6,10 +6,10 @@ from core.kernel.images import ImageHeader, NewImage
 
 
 class Images(Protocol):
-    """Decoding of uploaded images."""
+    """The decoder for uploaded images."""
 
     async def reencode(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
-        """Return the image in both sizes, without anything else that the file contains. Of an animation, only the first frame stays.
+        """Return the image in both sizes, without the file's other contents. Animations keep only their first frame.
 
         `content` has passed `check_header`, which returned `header`. With `is_square`, the longer side is cut.
         Threads and memory are bounded.
@@ -18,4 +18,4 @@ class Images(Protocol):
         """
 
     def url(self, key: str) -> str:
-        """Return the URL of the image with this key, in the large size."""
+        """Return the large image's URL, by its key."""

@@ -7,7 +7,7 @@ from core.maintenance.model.health import ActorState, CheckFinding, ConnectionCo
 
 
 class Installation(Protocol):
-    """This process, and the settings that all processes of the service share."""
+    """This process, and the settings that all processes share."""
 
     @property
     def version(self) -> str: ...
@@ -17,17 +17,17 @@ class Installation(Protocol):
 
     @property
     def connections(self) -> ConnectionCounts:
-        """The database connections of this process now."""
+        """The process's database connections now."""
 
     @property
     def has_mail_server(self) -> bool:
-        """Whether the platform has a mail server. Otherwise, emails are written to a folder."""
+        """Whether the platform has a mail server. Without a mail server, emails are written to a folder."""
 
     def actors(self) -> Sequence[ActorState]:
-        """Return the actors of this process, sorted by name."""
+        """Return the actors in this process, sorted by name."""
 
     async def run_checks(self) -> Sequence[CheckFinding]:
-        """Return the findings of `gatehouse doctor`, at most a minute old. The checks contact servers, which can take half a minute."""
+        """Return the findings from `gatehouse doctor`, at most a minute old. The checks contact servers, which can take half a minute."""
 
     def settings(self) -> Sequence[SettingInForce]:
         """Return all settings, in the order of the settings model. Secrets have no value (security L-3)."""

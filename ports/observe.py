@@ -12,36 +12,36 @@ from core.federation.connections.model.health import HealthState
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.sign_in_policy.decision import Outcome
 
-# Labels of HTTP requests in metrics and logs
+# Labels for HTTP requests in metrics and logs
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-OTHER: Final = "OTHER"  # one label for all other methods and statuses
-UNKNOWN_ROUTE: Final = "(unknown)"  # one label for all unknown paths, so that a scan adds no labels (security L-4)
+OTHER: Final = "OTHER"  # a single label for all unlisted methods and statuses
+UNKNOWN_ROUTE: Final = "(unknown)"  # a single label for all unknown paths, so that a scan adds no labels (security L-4)
 
 
 class Clock(Protocol):
-    """The time. The core never asks the system for it, so that tests can set it."""
+    """The time. The core never asks the system for the time, so that tests can set it."""
 
     def now(self) -> datetime:
         """Return the current time in UTC, with its time zone."""
 
 
 class Metrics(Protocol):
-    """Counters, histograms and gauges. Their labels come from fixed sets (security L-4). No method fails or waits."""
+    """Counters, histograms and gauges. Metric labels come from fixed sets (security L-4). No method fails or waits."""
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an HTTP request that ended. `route` is the template of the route, and never the path itself."""
+        """Count an HTTP request that ended. `route` is the route's template, and never the path itself."""
 
     def login_failed(self, reason: LoginFailure) -> None: ...
     def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
-        """Count a ceremony of a passkey that was verified, or refused for this reason."""
+        """Count a passkey ceremony that was verified, or refused for this reason."""
 
     def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
-        """Count a decision of a sign-in policy."""
+        """Count a sign-in policy's decision."""
 
     def token_issued(self) -> None: ...
 
     def job_done(self, job_type: str, seconds: float) -> None:
-        """Count a piece of background work that ended, successfully or not."""
+        """Count a finished background job, successful or not."""
 
     def mail_attempt_failed(self) -> None:
         """Count an attempt to send an email that failed. The email is tried again, or given up."""
@@ -49,10 +49,10 @@ class Metrics(Protocol):
     def mail_ended(self, outcome: EmailOutcome) -> None: ...
 
     def mail_queue(self, depth: int, age: float) -> None:
-        """Set the number of emails that could not be sent yet, and the time in seconds that the oldest of them has waited."""
+        """Set how many emails could not be sent yet, and how many seconds the oldest email has waited."""
 
     def actor_restarted(self, actor: str, reason: str) -> None:
-        """Count a restart of an actor. `reason` is `failure`, or `outage` if the database or another server was down."""
+        """Count an actor's restart. `reason` is `failure`, or `outage` if the database or another server was down."""
 
     def siem_failed(self, reason: str) -> None:
         """Count a failed attempt to forward an audit log to a SIEM. `reason` is from a fixed set."""
@@ -64,22 +64,22 @@ class Metrics(Protocol):
         """Count a delivery that a webhook accepted, with the time since its event."""
 
     def logout_notified(self, seconds: float) -> None:
-        """Count a logout notice that an application accepted, with the time since the end of the session."""
+        """Count a logout notice that an application accepted, with the time since the session ended."""
 
     def queue_depth(self, depth: int) -> None:
-        """Set the number of pieces of background work that are due."""
+        """Set how much background work is due, in items."""
 
     def pool(self, total: int, idle: int, maximum: int) -> None:
-        """Set the numbers of database connections of this process."""
+        """Set how many database connections this process has, by state."""
 
     def connection_answered(self, protocol: ConnectionProtocol, *, is_accepted: bool) -> None:
-        """Count an answer of an organization's identity provider to a sign-in."""
+        """Count a sign-in answer from an organization's identity provider."""
 
     def saml_signature_disputed(self) -> None:
         """Count a message that was refused because xmlsec did not confirm a signature that our own code had verified."""
 
     def connection_health(self, count: Mapping[HealthState, int], first_end: datetime | None) -> None:
-        """Set the numbers of active connections by health, and the end of the first certificate. None: there is no certificate."""
+        """Set how many connections are active, by health, and when the first certificate ends, or None without a certificate."""
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         """Set the platform's gauges."""

@@ -27,12 +27,11 @@ from core.federation.saml.model.metadata import ServiceProviderMetadata
 
 
 class SamlDocuments(Protocol):
-    """Parser and writer of SAML documents.
+    """The parser and writer for SAML documents.
 
-    Documents are signed with the certificate of the identity provider: RSA-SHA256, SHA-256 digests,
-    exclusive canonicalization. A signature takes a quarter of a millisecond of CPU, and a long
-    document waits for a thread, so do not call these inside a transaction. All methods raise Limited
-    if too many documents are queued.
+    Documents are signed with the identity provider's certificate: RSA-SHA256, SHA-256 digests, exclusive
+    canonicalization. A signature takes 0.25 ms of CPU, and a long document waits for a thread, so do not call these
+    methods inside a transaction. All methods raise Limited if too many documents are queued.
     """
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
@@ -45,16 +44,16 @@ class SamlDocuments(Protocol):
         """
 
     async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
-        """Parse the metadata of one service provider, in a thread. Signatures are ignored, and the validity is not checked.
+        """Parse a single service provider's metadata, in a thread. Signatures are ignored, and the validity is not checked.
 
         Raises: MetadataInvalid, for the documents that `read` refuses too; NoServiceProvider; SeveralServiceProviders.
         """
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
-        """Return whether the service signed the message with the key of this certificate (PEM).
+        """Return whether the service signed the message with this certificate's key (PEM).
 
-        The signature is in the query (HTTP-Redirect) or in the document (HTTP-POST). It covers the
-        whole message: RSA with SHA-256, SHA-384 or SHA-512. KeyInfo is ignored.
+        The signature is in the query (HTTP-Redirect) or in the document (HTTP-POST). The signature covers the whole
+        message: RSA with SHA-256, SHA-384 or SHA-512. KeyInfo is ignored.
 
         Raises: LogoutSignatureInvalid if there is another signature; SamlMessageInvalid, as `read`.
         """
@@ -65,28 +64,27 @@ class SamlDocuments(Protocol):
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
         """Return a Response to the ACS URL.
 
-        It is signed as configured, the assertion first. A Response without an assertion is always
-        signed.
+        The Response is signed as configured, the assertion first. A Response without an assertion is always signed.
         """
 
     async def logout_request(self, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
-        """Return the SLO URL of the service with a signed LogoutRequest. Source: SAML bindings section 3.4."""
+        """Return the service's SLO URL with a signed LogoutRequest. Source: SAML bindings section 3.4."""
 
     async def logout_response(
         self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
     ) -> str:
-        """Return the SLO URL of the service with a signed LogoutResponse to its request. The status None means success."""
+        """Return the service's SLO URL with a signed LogoutResponse to its request. The status None means success."""
 
 
 class SamlProviders(Protocol):
-    """The SAML identity providers of organizations: our requests to them, and their responses (SAML profiles section 4.1; security X-12).
+    """The organizations' SAML identity providers: our requests to them, and their responses (SAML profiles section 4.1; security X-12).
 
-    A response takes about a millisecond of CPU, and a long one waits for a thread, so do not call
-    these inside a transaction. All methods raise Limited if too many documents are queued.
+    A response takes about 1 ms of CPU, and a long response waits for a thread, so do not call these methods inside a
+    transaction. All methods raise Limited if too many documents are queued.
     """
 
     async def metadata(self, document: bytes) -> IdentityProviderMetadata:
-        """Parse the metadata of one identity provider, in a thread. Signatures are ignored, and the validity is not checked.
+        """Parse a single identity provider's metadata, in a thread. Signatures are ignored, and the validity is not checked.
 
         Raises: MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders.
         """
@@ -108,14 +106,13 @@ class SamlProviders(Protocol):
     async def read_logout_request(self, document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
         """Verify a LogoutRequest in a thread and return it.
 
-        It is signed in the query, or in the document, with the key of one of these certificates
-        (PEM).
+        The LogoutRequest is signed in the query, or in the document, with the key from one of these certificates (PEM).
 
         Raises: SamlResponseRefused.
         """
 
     async def parse(self, document: bytes) -> SamlAnswer:
-        """Parse a response. It is not verified: use the id of the request only to find the request, which `read` then gets.
+        """Parse a response. The response is not verified: use the request id only to find the request, which `read` then gets.
 
         Raises: SamlResponseRefused.
         """
@@ -123,8 +120,8 @@ class SamlProviders(Protocol):
     async def read(self, answer: SamlAnswer, partner: SamlPartner, now: datetime, *, expected: str | None) -> AssertedIdentity:
         """Verify a response and return its statement, which has signed content only.
 
-        `expected` is the id of our request, or None for a response that we did not request. Call
-        this only for a response that a browser with a live request brings: it decrypts.
+        `expected` is our request's id, or None for a response that we did not request. Call this only for a response
+        that a browser with a live request brings: it decrypts.
 
         Raises: SamlResponseRefused; SamlStatusReturned if the identity provider reports a failure,
         signed or not.

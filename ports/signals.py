@@ -1,4 +1,4 @@
-"""Signals to the actors of this process that a committed transaction has left work for them.
+"""Signals to this process's actors: a committed transaction has left work for them.
 
 A signal is a hint. The work itself is a row in the database, and every actor also looks for it by
 itself, so a lost signal costs latency and never work.
@@ -13,19 +13,19 @@ from typing import Protocol
 
 
 class Signal(Enum):
-    """A kind of work. The work of a signal with a time falls due at this time."""
+    """A kind of work. The work falls due at the signal's time, if it has one."""
 
     EMAIL_DUE = auto()
     DELIVERIES_DUE = auto()  # deliveries to webhooks were queued, or a webhook became active
     SIEM_ENTRIES_DUE = auto()  # audit log entries were queued for a SIEM
     SIGNING_KEYS_ROTATED = auto()  # another signing key is in use
     INVITATION_DUE = auto()  # an invitation expires at a time
-    SUBSCRIPTION_DUE = auto()  # the period of a subscription ends at a time
+    SUBSCRIPTION_DUE = auto()  # a subscription's period ends at a time
     # The payment provider is to be asked about a subscription or a checkout at a time. A subscription
     # that has to be canceled at the provider counts too.
     SUBSCRIPTION_IN_DOUBT = auto()
-    FIGURES_CHANGED = auto()  # the number of accounts, organizations or accounts with a second factor
-    USER_SIGNED_UP = auto()  # or an API key created one: the internal event UserSignupSuccess
+    FIGURES_CHANGED = auto()  # how many accounts, organizations or accounts with a second factor exist
+    USER_SIGNED_UP = auto()  # or an API key created an account: the internal event UserSignupSuccess
 
 
 class Signals(Protocol):
@@ -36,6 +36,6 @@ class Signals(Protocol):
 
 
 class NoSignals:
-    """The signals of a process that runs no actors, such as a command."""
+    """Signals in a process that runs no actors, such as a command."""
 
     def send(self, signal: Signal, at: datetime | None = None) -> None: ...

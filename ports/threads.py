@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class WorkerThreads(Protocol):
-    """Threads for CPU work of the core that would block other requests for milliseconds."""
+    """Worker threads for CPU work in the core that would block other requests for milliseconds."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result. Raises: the errors of `work`."""
