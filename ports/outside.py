@@ -44,7 +44,7 @@ class EmailMessage:
 
 
 class EmailTemplates(Protocol):
-    """Texts and design of emails."""
+    """Email texts and their design."""
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
         """Render a prepared email. All our links start with the configured base URL (security E-2)."""
@@ -55,7 +55,7 @@ class MailRefused(Exception):
 
 
 class MailTransport(Protocol):
-    """Delivery of emails to a mail server."""
+    """Delivering emails to a mail server."""
 
     async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
         """Send an email through the platform's mail server, or through an organization's server and with its sender address.
@@ -72,10 +72,10 @@ class MailTransport(Protocol):
 
 
 class TxtRecords(Protocol):
-    """Lookups of TXT records in the DNS."""
+    """Looking up TXT records in the DNS."""
 
     async def texts(self, name: str) -> Collection[str]:
-        """Return the texts of the TXT records of this full name, or nothing if there are none. It returns within 6 s.
+        """Return the texts in the TXT records with this full name, or nothing if there are none. It returns within 6 s.
 
         Texts in several parts are joined. Only the operator's resolvers are asked, so a tenant who
         chooses the name cannot choose the servers that we connect to (security W-1).
@@ -85,21 +85,21 @@ class TxtRecords(Protocol):
 
 
 class UserAgentParser(Protocol):
-    """Parser of User-Agent headers."""
+    """The parser for User-Agent headers."""
 
     def parse(self, agent: str | None) -> ParsedUserAgent:
-        """Parse the first 512 characters of a header, within a few milliseconds. None means that the request had no header."""
+        """Parse a header's first 512 characters, within a few milliseconds. None means that the request had no header."""
 
 
 class GeoIp(Protocol):
-    """Locations of IP addresses."""
+    """Locations for IP addresses."""
 
     def locate(self, address: str | None) -> Location | None:
-        """Return the location of this address, or None if it is unknown or no GeoIP file is configured."""
+        """Return this address's location, or None if it is unknown or no GeoIP file is configured."""
 
 
 class Anonymizers(Protocol):
-    """The networks of VPNs and proxies."""
+    """The networks that VPNs and proxies use."""
 
     def has(self, address: str | None) -> bool:
         """Return whether this address belongs to a VPN or a proxy. Without a configured file, none does."""
@@ -109,11 +109,11 @@ class HttpSender(Protocol):
     """HTTP requests to URLs that tenants chose (security W-1, W-2, W-3)."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = MAX_REPLY_SIZE) -> Reply:
-        """Send a POST request and return the response, with at most this number of bytes of its body. Redirects are not followed.
+        """Send a POST request and return the response, with at most this many bytes from its body. Redirects are not followed.
 
-        Each call resolves the host again, and checks all its addresses before it connects to one.
-        The time limit `within`, in seconds, covers everything from the lookup to the last byte. The
-        request contains no cookies and no credentials, and uses no proxy.
+        Every call resolves the host again, and checks all its addresses before it connects to an address. The time
+        limit `within`, in seconds, covers everything from the lookup to the last byte. The request contains no cookies
+        and no credentials, and uses no proxy.
 
         Raises: SendFailed.
         """
@@ -123,19 +123,19 @@ class HttpSender(Protocol):
 
 
 class PublishedKeys(Protocol):
-    """The public keys that other parties publish: OAuth clients at URLs of their own (RFC 7517), or issuers (security W-1).
+    """The public keys that external parties publish: OAuth clients at URLs of their own (RFC 7517), or issuers (security W-1).
 
-    Issuers sign tokens of pipelines. Their URL leads to their metadata (OpenID Connect Discovery). Keys
-    are cached for an hour. A URL from which they could not be fetched is not tried again for a minute.
+    Issuers sign pipeline tokens. Their URL leads to their metadata (OpenID Connect Discovery). Keys are cached for an
+    hour. A URL from which they could not be fetched is not tried again for a minute.
     """
 
     async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """Return the keys, and whether they were fetched now, with at most two requests of 5 s. Raises: ClientAssertionInvalid."""
+        """Return the keys, and whether they were fetched now, with at most two requests that take 5 s. Raises: ClientAssertionInvalid."""
 
     async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]], cause: Share) -> Sequence[Mapping[str, Any]] | None:
         """Return keys that are newer than `keys`, or None if this cause led to a fetch less than a minute ago.
 
-        `cause` is the share of the caller with a token that no key verifies. In a minute, at most six causes lead to a fetch.
+        `cause` is the share of the caller who sent the token that no key verifies. In a minute, at most six causes lead to a fetch.
 
         Raises: ClientAssertionInvalid.
         """
@@ -148,9 +148,9 @@ class ClientDocuments(Protocol):
         """Return the document at this address if it was fetched a short while ago: 5 minutes to 24 hours, by its headers."""
 
     async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
-        """Return the document at this address, which was fetched after that time, if one is given.
+        """Return the document at this address, fetched after that time, if a time is given.
 
-        In each process, a share sends one request at a time to a host. It returns within 6 s. A failure is not kept.
+        In a process, a share sends one request at a time to a host. It returns within 6 s. A failure is not kept.
 
         Raises: ClientDocumentUnavailable.
         """
@@ -223,22 +223,25 @@ class OpenIdProviders(Protocol):
         """Return the keys that the provider publishes now, at most 50."""
 
     async def read_logout(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, token: str) -> ProviderLogout:
-        """Return the sign-out that a logout token reports. The caller lets each `token_id` work once (Back-Channel Logout section 2.6)."""
+        """Return the sign-out that a logout token reports.
+
+        The caller lets a `token_id` work only once (Back-Channel Logout section 2.6).
+        """
 
 
 class Payments(Protocol):
     """The payment provider, at the URL in the operator's settings.
 
-    Errors contain only our own words, none of the provider's. Every asynchronous method returns
-    within 10 s and can raise PaymentsFailed.
+    Errors contain only our own words, and quote nothing from the provider. Every asynchronous method returns within 10
+    s and can raise PaymentsFailed.
     """
 
     @property
     def is_on(self) -> bool:
-        """Whether the payment provider is configured. The other methods may only be called if it is."""
+        """Whether the payment provider is configured. Call the remaining methods only if the provider is configured."""
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
-        """Create a customer for an organization and return the provider's id of it. Calls with the same key create one customer.
+        """Create a customer for an organization and return the provider's customer id. Calls with the same key create a single customer.
 
         Raises: IdempotencyKeySpent if the key will never succeed.
         """
@@ -255,7 +258,7 @@ class Payments(Protocol):
     async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
         """Return the customer's subscriptions in every state that were created after `since`, or shortly before it.
 
-        At most a few hundred are returned, the newest ones.
+        Only the newest few hundred are returned.
         """
 
     async def cancel(self, id_: str) -> bool:
