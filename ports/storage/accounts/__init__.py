@@ -1,1 +1,1 @@
-"""Storage of accounts: accounts, second factors, devices, the email queue, attempt limits, one-time tokens, platform metrics."""
+"""Storage for accounts: accounts, second factors, devices, the email queue, attempt limits, one-time tokens, platform metrics."""

@@ -1,4 +1,4 @@
-"""Storage of accounts, changes of their email address, one-time tokens, and platform owners."""
+"""Storage for accounts, email address changes, one-time tokens, and platform owners."""
 
 from collections.abc import Awaitable
 from datetime import datetime
@@ -30,7 +30,7 @@ class AccountsRead(Protocol):
         """Return whether an undo has removed a factor that a sign-in policy asked for, and no recovery has followed."""
 
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
-        """Return the account's address and profile, with the address of its pending change."""
+        """Return the account's address and profile, with the pending new address."""
 
     async def has_signed_in(self, user_id: UUID) -> bool:
         """Return whether the user has ever signed in, or has a linked identity."""
@@ -39,10 +39,10 @@ class AccountsRead(Protocol):
         """Return whether any account is a platform owner, usable or not."""
 
     async def platform_owner_addresses(self) -> list[Email]:
-        """Return the addresses of the usable platform owners."""
+        """Return the usable platform owners' addresses."""
 
     async def owner_addresses_without_second_factor(self, rp_id: str | None) -> list[Email]:
-        """Return the addresses of the usable platform owners who have neither a second factor nor a passkey.
+        """Return the addresses of usable platform owners who have neither a second factor nor a passkey.
 
         Only passkeys and security keys for this RP ID count.
         """
@@ -64,22 +64,22 @@ class Accounts(AccountsRead, Protocol):
     def lock_by_email(self, email: Email) -> Awaitable[Account | None]: ...
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
-        """Lock and return the account of a one-time token. The token may have expired or been used."""
+        """Lock and return the account that a one-time token belongs to. The token may have expired or been used."""
 
     def lock_for_login(self, user_id: UUID, password_hash: str) -> Awaitable[Account | None]:
         """Lock the account, if it is usable and verified, and still has this password hash."""
 
     async def lock_platform_owners(self) -> None:
-        """Make other transactions that promote or demote platform owners wait."""
+        """Make concurrent transactions that promote or demote platform owners wait."""
 
     async def mark_verified(self, user_id: UUID, now: datetime) -> None:
-        """Mark the address as verified. An earlier time of verification stays."""
+        """Mark the address as verified. An earlier verification time stays."""
 
     async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
         """Set or replace the password."""
 
     async def rehash_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
-        """Replace the hash of the present password."""
+        """Replace the present password's hash."""
 
     async def drop_password_set_since(self, user_id: UUID, since: datetime, now: datetime) -> None:
         """Remove the password if it was set, changed or reset at that time or later."""
@@ -90,31 +90,34 @@ class Accounts(AccountsRead, Protocol):
         """Store that the account needs a recovery since then, or, with None, no longer."""
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
-        """Require the second factor since `enabled_at`. None turns it off."""
+        """Require the second factor since `enabled_at`. With None, the second factor is turned off."""
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
-        """Replace the profile of a locked account."""
+        """Replace a locked account's profile."""
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
-        """Set an unverified address, and add the old one to the former addresses.
+        """Set an unverified address, and add the old address to the former addresses.
 
         Raises: EmailTaken, also if the address is reserved for another account.
         """
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        """Deactivate the account for a directory. The caller ends its sessions."""
+        """Deactivate the account for a directory. The caller ends the account's sessions."""
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
         """Allow sign-ins again to an account that a directory deactivated, unless the platform or its user has closed it."""
 
     async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
-        """Deactivate the account for a platform owner. The caller ends its sessions. Directories cannot reactivate it."""
+        """Deactivate the account for a platform owner.
+
+        The caller ends the account's sessions. Directories cannot reactivate the account.
+        """
 
     async def is_due_for_erasure(self, user_id: UUID, now: datetime) -> bool:
         """Return whether this account was deleted, and the time to undo that is over."""
 
     async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
-        """Close an account that is deleted, until it is erased at this time. Neither the platform nor a directory can open it."""
+        """Close an account that is deleted, until it is erased at this time. Neither the platform nor a directory can open the account."""
 
     async def reopen(self, user_id: UUID, now: datetime) -> None:
         """Open an account again that was deleted, unless the platform or a directory has deactivated it."""
@@ -125,32 +128,32 @@ class Accounts(AccountsRead, Protocol):
     async def can_be_freed(self, user_id: UUID) -> bool:
         """Return whether a directory deactivated the account, and it has no credentials or an address that is not verified.
 
-        It cannot be freed while the platform has deactivated it, or while an undo can open it again.
+        The account cannot be freed while the platform has deactivated it, or while an undo can open it again.
         """
 
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
-        """Change which organization counts as the creator of the account. None: the user."""
+        """Change which organization counts as the account's creator. None stands for the user."""
 
     async def promote(self, user_id: UUID, now: datetime) -> None: ...
 
     async def demote(self, user_id: UUID, now: datetime) -> None:
-        """Revoke the rights of a platform owner. Call `lock_platform_owners` first."""
+        """Revoke a platform owner's rights. Call `lock_platform_owners` first."""
 
     async def other_platform_owner_exists(self, user_id: UUID) -> bool:
         """Return whether another usable account is a platform owner. Call `lock_platform_owners` first."""
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
-        """Return whether the account is usable and a platform owner, and keep it one until the transaction ends."""
+        """Return whether the account is usable and a platform owner. The account stays a platform owner until the transaction ends."""
 
     async def remove(self, user_id: UUID) -> None:
         """Delete a locked account with its one-time tokens, identities, sessions and logins.
 
-        The caller first deletes rows that are part of a counter.
+        The caller first deletes rows that a counter includes.
         """
 
 
 class EmailChangesRead(Protocol):
-    """Read access to the changes of email addresses that users requested.
+    """Read access to the address changes that users requested.
 
     An address is reserved for its former account while a change away from it can be undone.
     """
@@ -159,10 +162,10 @@ class EmailChangesRead(Protocol):
 
 
 class EmailChanges(EmailChangesRead, Protocol):
-    """Write access to changes of email addresses. Callers lock the account before they write."""
+    """Write access to email address changes. Callers lock the account before they write."""
 
     async def add(self, change: EmailChange) -> None:
-        """Add a change. The caller has canceled the pending one."""
+        """Add a change. The caller has canceled the pending change."""
 
     async def by_id(self, change_id: UUID) -> EmailChange | None: ...
 
@@ -170,13 +173,16 @@ class EmailChanges(EmailChangesRead, Protocol):
         """Return the first change that the user requested since then, and that can be undone, or None."""
 
     async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        """Return the first change of the user that can still be undone, pending or not, or None."""
+        """Return the user's first change that can still be undone, pending or not, or None."""
 
     async def last_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        """Return the last change of the user that can still be undone, or None. All of them return to the same address."""
+        """Return the user's last change that can still be undone, or None. All these changes return to the same address."""
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
-        """Return when the user requested the change with this number, counted from the newest one, which is 1. None if there are fewer."""
+        """Return when the user requested the change with this number, counted from the newest change, which is 1.
+
+        Return None if there are fewer changes.
+        """
 
     async def is_taken(self, email: Email, user_id: UUID, now: datetime) -> bool:
         """Return whether another account has the address, or it is reserved for another account."""
@@ -185,15 +191,15 @@ class EmailChanges(EmailChangesRead, Protocol):
         """Return whether the address is reserved for an account that does not have it now."""
 
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
-        """Cancel the user's pending change, if there is one. The link in its notice still works."""
+        """Cancel the user's pending change, if any. The link in its notice still works."""
 
     async def mark_proved(self, change_id: UUID, now: datetime) -> None: ...
 
     async def undo(self, change: EmailChange, now: datetime) -> None:
-        """Mark the change and all later ones of the user as undone, and cancel the pending one."""
+        """Mark the change and the user's later changes as undone, and cancel the pending change."""
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
-        """Cancel the pending change, and let no change of the user be undone any longer."""
+        """Cancel the pending change, and end the undo period for all the user's changes."""
 
 
 class OneTimeTokensRead(Protocol):
@@ -205,15 +211,15 @@ class OneTimeTokensRead(Protocol):
     async def verified_email(self, token_hash: bytes) -> Email | None:
         """Return the address that this used verification token was sent to.
 
-        Return None if the token is not used, or if the address is not the verified one of its account, which can be used.
+        Return None unless the token is used, its account is usable, and the address is the account's verified address.
         """
 
     async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:
-        """Return where the browser continues after this link, or None if there is no such token. It may be used or expired."""
+        """Return where the browser continues after this link, or None if there is no such token. The token may be used or expired."""
 
 
 class OneTimeTokens(OneTimeTokensRead, Protocol):
-    """Write access to one-time tokens. They are stored as SHA-256 and found by purpose and hash (security A-5)."""
+    """Write access to one-time tokens. Tokens are stored as SHA-256 and found by purpose and hash (security A-5)."""
 
     async def add(
         self,
@@ -230,7 +236,7 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         """Add a token. `org_id` is the organization that brands the page behind the link."""
 
     async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
-        """Return the continuation of the user's sign-up with this address, or None if they did not sign up on our page."""
+        """Return where the user's sign-up with this address continues, or None if they did not sign up on our page."""
 
     def newer_exists(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Awaitable[bool | None]:
         """Return whether the account with this address has an unused token that was requested later."""
@@ -238,24 +244,24 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         """Use up a token and return the address that it was sent to.
 
-        Return None if it is unknown, expired or used. Exactly one caller succeeds.
+        Return None if the token is unknown, expired or used. Exactly one caller succeeds.
         """
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
-        """Delete the user's tokens for this purpose, except used ones that verified the present address (`verified_email`)."""
+        """Delete the user's tokens for this purpose, except used tokens that verified the present address (`verified_email`)."""
 
 
 class PlatformRead(Protocol):
-    """Metrics of the whole platform."""
+    """Metrics about the whole platform."""
 
     async def figures(self) -> PlatformFigures: ...
     async def due_jobs(self, now: datetime) -> int: ...
 
     async def queues(self, now: datetime) -> list[QueueState]:
-        """Return the queues of webhook deliveries, logout notices and SIEM entries, each with at most 100,000 pieces of due work."""
+        """Return the queues for webhook deliveries, logout notices and SIEM entries, with at most 100,000 due items per queue."""
 
     async def email_backlog(self, now: datetime) -> EmailBacklog:
-        """Return the number of emails that are due or failed and are not sent yet, up to 100,000, and the age of the oldest one.
+        """Return how many emails are due or failed and not sent yet, up to 100,000, and how long the oldest has waited.
 
         Emails that a directory caused wait from their due time on, because they are spread over days.
         """
@@ -267,19 +273,21 @@ class PlatformUsersRead(Protocol):
     async def search(
         self, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
     ) -> list[FoundUser]:
-        """Search by a part of the address in lower case, or by id, or both. The newest accounts come first.
+        """Search by a lower-case part of the address, by id, or by address and id together.
 
-        Without an id, the list begins after the account `after`. It is empty if there is no such account.
+        The newest accounts come first.
+
+        Without an id, the list begins after the account `after`. The list is empty if there is no such account.
         """
 
     async def owners(self) -> list[FoundUser]:
-        """Return all platform owners, also deactivated ones. The newest accounts come first."""
+        """Return all platform owners, also if they are deactivated. The newest accounts come first."""
 
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         """Return the status of a user's second factor, or None if the account does not exist."""
 
     async def mfa_metrics(self, since: datetime) -> MfaMetrics:
-        """Return the metrics of second factors, with the events since then."""
+        """Return the metrics about second factors, with the events since then."""
 
     async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
         """Return the alerts about events since then, the newest first."""

@@ -1,4 +1,4 @@
-"""Storage of the email queue."""
+"""Storage for the email queue."""
 
 from collections.abc import Awaitable, Collection
 from datetime import datetime
@@ -10,34 +10,34 @@ from core.kernel.values import Email
 
 
 class EmailLeases(Protocol):
-    """The leases of queued emails, and the outcomes of their attempts."""
+    """Leases on queued emails, and the outcomes after attempts."""
 
     async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
-        """Lease due emails, oldest first. They fall due again at `lease_until`.
+        """Lease due emails, oldest first. Leased emails fall due again at `lease_until`.
 
-        Emails that others have leased and emails of busy servers are left out. A token with a
-        broken seal counts as not created yet, so that one bad row does not stop the queue.
+        Emails that another process has leased and emails for busy servers are left out. A token with a broken seal
+        counts as not created yet, so that a single bad row does not stop the queue.
         """
 
     async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         """Record the final outcome and delete the token.
 
-        Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter
-        which process has the lease now.
+        The call is ignored if the email was claimed again, except for SENT: a sent email is sent, no matter which
+        process has the lease now.
         """
 
     async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
-        """Record a failed attempt. Ignored if the lease expired and the email was claimed again."""
+        """Record a failed attempt. The call is ignored if the lease expired and the email was claimed again."""
 
 
 class EmailQueue(EmailLeases, Protocol):
-    """The queue of emails. Tokens are stored sealed."""
+    """The email queue. Tokens are stored sealed."""
 
     async def add(self, email: QueuedEmail) -> None:
-        """Add an email. The mailers of all processes are notified when the transaction commits."""
+        """Add an email. Every process's mailer is notified when the transaction commits."""
 
     async def add_within(self, email: QueuedEmail, per_day: int) -> None:
-        """Add an email that the directory of its organization causes, due so that at most `per_day` go out in 24 hours.
+        """Add an email that an organization's directory causes, due so that at most `per_day` go out in 24 hours.
 
         The caller locks the organization first.
         """
@@ -60,14 +60,14 @@ class EmailQueue(EmailLeases, Protocol):
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime, org_id: UUID | None = None) -> int:
         """Return how many emails of these kinds were counted against the recipient's limit since then.
 
-        With `org_id`, only the emails of this organization count.
+        With `org_id`, only this organization's emails count.
         """
 
     async def nth_newest_at(self, address: Email, kind: EmailKind, n: int, org_id: UUID | None = None) -> datetime | None:
         """Return when the n-th newest email of this kind to this address was queued, sent or not, or None if there are fewer.
 
-        With `org_id`, only the emails of this organization count.
+        With `org_id`, only this organization's emails count.
         """
 
     async def lock_recipient(self, address: Email) -> None:
-        """Make other transactions that count the emails of this address wait. The address may have no account to lock."""
+        """Make concurrent transactions that count emails to this address wait. The address may have no account to lock."""

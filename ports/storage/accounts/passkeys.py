@@ -1,4 +1,4 @@
-"""Storage of passkeys."""
+"""Storage for passkeys."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
@@ -15,16 +15,16 @@ class PasskeysRead(Protocol):
     """Read access to passkeys."""
 
     async def of_user(self, user_id: UUID) -> list[Passkey]:
-        """Return the passkeys of the account, oldest first."""
+        """Return the account's passkeys, oldest first."""
 
     async def by_id(self, user_id: UUID, passkey_id: UUID) -> Passkey | None:
-        """Return this passkey of the account."""
+        """Return the account's passkey with this id."""
 
     async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
         """Return the passkey with this credential id, with its account."""
 
     async def handle_of(self, user_id: UUID) -> bytes | None:
-        """Return what authenticators know of the user, or None if the account has never had a passkey."""
+        """Return the user handle that authenticators store, or None if the account has never had a passkey."""
 
     async def restorable(self, user_id: UUID, rp_id: str) -> list[bytes]:
         """Return the credential ids of passkeys that an undo can restore, last deleted first."""
@@ -36,32 +36,33 @@ class PasskeysRead(Protocol):
         """Return whether a ceremony has used the challenge up."""
 
     async def find_offerable(self, user_id: UUID, before: datetime) -> KeyHosts | None:
-        """Return the RP IDs of the account's keys, or None if it gets no offer of a passkey.
+        """Return the RP IDs in the account's keys, or None if the account gets no passkey offer.
 
-        That is without a verified address, with an offer since `before`, and while only a recovery gives it another factor.
+        There is no offer without a verified address, after an offer since `before`, or while only a recovery gives the account another
+        factor.
         """
 
     async def rp_id(self) -> str | None:
-        """Return the RP ID of the installation, or None if it has no passkeys for it."""
+        """Return the installation's RP ID, or None if it has no passkeys for it."""
 
     async def next_wait(self, now: datetime) -> Account | None:
         """Return an account whose wait for lost passkeys is over but not announced, or was not used in time, or None."""
 
     async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
-        """Return the number of users with passkeys for this RP ID, and for each other one that of users who have none for this one.
+        """Return how many users have passkeys for this RP ID, and for every other RP ID how many of its users have none for this RP ID.
 
-        It reads all passkeys.
+        The query reads all passkeys.
         """
 
 
 class Passkeys(PasskeysRead, Protocol):
-    """Write access to passkeys. Callers lock the account first. The numbers of passkeys and of security keys stand with the account."""
+    """Write access to passkeys. Callers lock the account first. The account counts its passkeys and its security keys."""
 
     async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
-        """Return what authenticators know of the user. It is `proposed` if the account has none yet."""
+        """Return the user handle that authenticators store. The handle is `proposed` if the account has none yet."""
 
     async def lock_rp_id(self, url: str) -> None:
-        """Let no other transaction change the RP ID. `url` is the base URL. Call this before `rp_id` and `set_rp_id`."""
+        """Make concurrent transactions that change the RP ID wait. `url` is the base URL. Call this before `rp_id` and `set_rp_id`."""
 
     async def set_rp_id(self, rp_id: str) -> None:
         """Store the RP ID."""
@@ -70,33 +71,33 @@ class Passkeys(PasskeysRead, Protocol):
         """Use a challenge up. Exactly one caller gets True."""
 
     def redeem(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Awaitable[RedeemedPasskey | None]:
-        """Lock the account, store the new state of the passkey, and use the challenge up.
+        """Lock the account, store the passkey's new state, and use the challenge up.
 
-        The result is None if the account is gone. Of two clones with one counter, one gets `is_used`.
+        The result is None if the account is gone. If two clones send the same counter, only one clone gets `is_used`.
         """
 
     def redeem_second(
         self, first: FirstFactor, passkey: Passkey, seen: VerifiedAssertion, caller: Caller, now: datetime
     ) -> Awaitable[RedeemedCode | None]:
-        """As `Mfa.redeem_step`, but use up the challenge and store the new state of the passkey."""
+        """As `Mfa.redeem_step`, but use up the challenge and store the passkey's new state."""
 
     async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
-        """Make the passkeys and security keys of the account its second factor, or with None end that."""
+        """Make the account's passkeys and security keys its second factor, or with None end that."""
 
     async def set_wait(self, user_id: UUID, at: datetime | None) -> None:
         """Start the account's wait for lost passkeys, or with None end the wait."""
 
     async def announce_wait(self, user_id: UUID) -> bool:
-        """Store that the email about the end of the wait is queued. Of concurrent callers, only the first gets True."""
+        """Store that the email about the end of the wait is queued. Among concurrent callers, only the first gets True."""
 
     async def set_offered(self, user_id: UUID, now: datetime) -> None:
         """Store that the user was offered to create a passkey."""
 
     async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
-        """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""
+        """Store when an impossible change came, and return whether the last such time was before `before`, or there was none."""
 
     async def add(self, passkey: Passkey) -> None:
-        """Add a passkey. The credential id of a deleted passkey is taken until no undo restores it. Raises: PasskeyTaken."""
+        """Add a passkey. A deleted passkey's credential id is taken until no undo restores it. Raises: PasskeyTaken."""
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None: ...
 
@@ -104,13 +105,13 @@ class Passkeys(PasskeysRead, Protocol):
         """Delete a passkey, which an undo can restore, and return whether it existed."""
 
     async def end(self, user_id: UUID, passkey_id: UUID) -> None:
-        """Delete a passkey. No undo restores it."""
+        """Delete a passkey. No undo restores the passkey."""
 
     async def turn_into_security_keys(self, user_id: UUID) -> None:
-        """Make all passkeys of the account security keys, which do not sign in alone. An undo restores none of the deleted ones."""
+        """Make the account's passkeys security keys, which do not sign in alone. An undo restores no deleted passkey."""
 
     async def remove_all(self, user_id: UUID) -> None:
-        """Delete all passkeys. No undo restores them."""
+        """Delete all passkeys. No undo restores the passkeys."""
 
     async def remove_added_since(self, user_id: UUID, since: datetime) -> Sequence[UUID]:
         """Delete the passkeys that were added at that time or later, and return their ids."""

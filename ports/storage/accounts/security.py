@@ -1,4 +1,4 @@
-"""Storage of second factors, devices, security notices and attempts."""
+"""Storage for second factors, devices, security notices and attempts."""
 
 from collections.abc import Awaitable, Sequence
 from datetime import datetime
@@ -30,33 +30,33 @@ class MfaRead(Protocol):
         """Return when second factors were turned on and off since then, newest first. At equal times, turning on counts as newer."""
 
     async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[FactorLifetime]:
-        """Return the app of the account, its keys for this RP ID, and the apps and keys that an undo can restore."""
+        """Return the account's app, its keys for this RP ID, and the apps and keys that an undo can restore."""
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Return whether the account has an unused backup code with this hash."""
 
 
 class MfaLog(Protocol):
-    """The log of second factors, which is apart from the audit logs of organizations."""
+    """The log about second factors, which is separate from organizations' audit logs."""
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        """Write the events of one action, in this order. They count as failed if one of them is a failure."""
+        """Log an action's events, in this order. The events count as failed if any event is a failure."""
 
 
 class Mfa(MfaRead, MfaLog, Protocol):
     """Write access to second factors. Callers lock the account first, except before the `redeem` methods. Secrets are stored sealed."""
 
     async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
-        """Store a secret that the user has to confirm. It replaces an earlier one."""
+        """Store a secret that the user has to confirm. The new secret replaces an earlier secret."""
 
     async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
-        """Use up the code of a time step of the secret set up at `setup_at`.
+        """Use up a time step's code, by the secret set up at `setup_at`.
 
-        Return False, and change nothing, if a code of this or a later step was used, or the secret was replaced.
+        Return False, and change nothing, if a code for this or a later step was used, or the secret was replaced.
         """
 
     async def use_backup_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
-        """Use up the backup code with this hash. Return whether it was unused."""
+        """Use up the backup code with this hash. Return whether the code was unused."""
 
     async def retire(self, user_id: UUID, enabled_at: datetime, now: datetime) -> None:
         """Keep the enabled second factor aside for an undo, before `remove`."""
@@ -74,9 +74,9 @@ class Mfa(MfaRead, MfaLog, Protocol):
 
         If the code is used up, this is logged, and the failed attempts are cleared.
 
-        The flow of an API client is closed, and that of a browser lives for FLOW_TTL from now on. The
-        result is None if the first factor has ended or was proved again. Exactly one caller gets a result
-        with `code_taken`. The other callers must roll back.
+        An API client's flow is closed, and a browser's flow lives for FLOW_TTL from now on. The result is None if the
+        first factor has ended or was proved again. Exactly one caller gets a result with `code_taken`. All remaining
+        callers must roll back.
         """
 
     def redeem_backup_code(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Awaitable[RedeemedCode | None]:
@@ -89,8 +89,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
 class DevicesRead(Protocol):
     """Read access to devices.
 
-    `org_id` is the organization of the service of the request, or None. Its trust period applies
-    like those of the organizations in which the user has a confirmed membership.
+    `org_id` is the organization that owns the requested service, or None. The organization's trust period applies, as
+    do the periods of organizations that the user is a confirmed member of.
     """
 
     async def of_user(
@@ -102,7 +102,7 @@ class DevicesRead(Protocol):
         """
 
     async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
-        """Return the device of any user, revoked or not. `session_id` is the caller's session."""
+        """Return any user's device, revoked or not. `session_id` is the caller's session."""
 
 
 class Devices(DevicesRead, Protocol):
@@ -113,7 +113,7 @@ class Devices(DevicesRead, Protocol):
     ) -> Awaitable[KnownDevice | None]:
         """Find the user's device with this fingerprint, and summarize the user's earlier logins.
 
-        These are the logins at the same connection of an organization, or with None those in other ways.
+        Only logins at the same organization connection count, or with None all logins in other ways.
 
         A device matches by its trust token, else by the client's device id. If the client has no
         device id, the most recently used device without an id that has the same browser, system and
@@ -121,30 +121,30 @@ class Devices(DevicesRead, Protocol):
         """
 
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
-        """Return the device with this hash of its client id, unless it is revoked."""
+        """Return the device with this client id hash, unless it is revoked."""
 
     async def add(self, device: Device) -> None: ...
 
     async def update(self, device: Device) -> None:
-        """Update all but the owner, client id and creation time of the device, unless it is revoked."""
+        """Update the device, except its owner, client id and creation time, unless it is revoked."""
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
 
     async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        """Revoke a device and its trust. The caller ends its sessions."""
+        """Revoke a device and its trust. The caller ends the device's sessions."""
 
     async def distrust(self, user_id: UUID, now: datetime) -> None:
-        """End the trust of all devices of the user."""
+        """End the trust in all the user's devices."""
 
 
 class SecurityNoticesRead(Protocol):
     """Read access to the emails about ways into an account."""
 
     async def by_token(self, token_hash: bytes) -> SecurityNotice | None:
-        """Return the notice with this undo token. It may have been used, or have expired."""
+        """Return the notice with this undo token. The notice may have been used, or have expired."""
 
     async def live(self, user_id: UUID, now: datetime) -> list[SecurityNotice]:
-        """Return the notices of the account that can still be undone, oldest first."""
+        """Return the account's notices that can still be undone, oldest first."""
 
 
 class SecurityNotices(SecurityNoticesRead, Protocol):
@@ -154,16 +154,16 @@ class SecurityNotices(SecurityNoticesRead, Protocol):
     async def by_id(self, notice_id: UUID) -> SecurityNotice | None: ...
 
     async def save_token(self, notice_id: UUID, token_hash: bytes) -> None:
-        """Store the hash of the token in the email."""
+        """Store the hash of the emailed token."""
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
-        """Mark all notices of the account since then as undone, and use up the link of this notice.
+        """Mark all the account's notices since then as undone, and use up this notice's link.
 
-        If the change of this notice is older, other links can still undo it.
+        If this notice's change is older, another link can still undo it.
         """
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
-        """Let no notice of the account be undone any longer."""
+        """Let no notice to the account be undone any longer."""
 
 
 class AttemptReset(Protocol):
@@ -172,21 +172,21 @@ class AttemptReset(Protocol):
     async def clear(self, secret: SecretKind, subject: bytes) -> None: ...
 
     async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
-        """Delete the counters of the address and of all devices of the account."""
+        """Delete the counters for the address and for all the account's devices."""
 
 
 class AttemptLimits(AttemptReset, Protocol):
-    """The counters of failed attempts (`core.accounts.attempt_limits`). Every method is atomic."""
+    """Counters for failed attempts (`core.accounts.attempt_limits`). Every method is atomic."""
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
-        """Count an attempt. If it must wait, count nothing and return until when."""
+        """Count an attempt. If the attempt must wait, count nothing and return until when."""
 
     async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
-        """Count an attempt at the password of this address, which may have no account.
+        """Count an attempt at this address's password. The address may have no account.
 
-        If the account has a device with one of these values that is not revoked, the attempt is counted
-        for that device instead. A trust token that has expired does not count.
+        If the account has an unrevoked device with such a value, the attempt is counted for that device instead. A
+        trust token that has expired does not count.
         """
 
     async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
-        """Take back one counted attempt, which was correct."""
+        """Take back a counted attempt, which was correct."""
