@@ -1,1 +1,1 @@
-"""Storage of services and plans, API keys, service users, end users and login analytics."""
+"""Storage for services and plans, API keys, service users, end users and login analytics."""

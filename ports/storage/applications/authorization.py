@@ -1,4 +1,4 @@
-"""Storage of the permissions and roles of applications, and of the users and groups that have them."""
+"""Storage for application permissions and roles, and for the users and groups that have them."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -19,20 +19,23 @@ from core.tenancy.model.groups import AssignedGroup
 
 
 class AuthorizationsRead(Protocol):
-    """Read access to the permissions and roles of services."""
+    """Read access to the services' permissions and roles."""
 
     async def find(self, org_id: UUID, service_id: UUID) -> ServiceAuthorization | None:
-        """Return the permissions and roles of a service, or None if there is no such service."""
+        """Return a service's permissions and roles, or None if there is no such service."""
 
     async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None: ...
     async def count_holders(self, org_id: UUID, service_id: UUID, slugs: Collection[str] | None = None) -> Mapping[str, HolderCount]:
-        """Return the numbers of users and groups of each role of the service that has any, by slug. `slugs` narrows the roles."""
+        """Return how many users and groups have a role of the service, by slug, without unused roles. `slugs` narrows the roles."""
 
     async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
-        """Return the name of an application of the organization that has a role with this slug, or None."""
+        """Return the name of an application in the organization that has a role with this slug, or None."""
 
     async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> FirstHolders:
-        """Return the first users and groups that got one of these roles, at most `limit` of each. It is two statements."""
+        """Return the first users and groups that got such a role: at most `limit` users and `limit` groups.
+
+        The method runs two statements.
+        """
 
 
 class Authorizations(AuthorizationsRead, Protocol):
@@ -41,33 +44,33 @@ class Authorizations(AuthorizationsRead, Protocol):
     async def save(
         self, org_id: UUID, service_id: UUID, document: AuthorizationDocument, role_ids: Mapping[str, UUID], now: datetime
     ) -> int:
-        """Replace the permissions and roles of a service, and return the new version.
+        """Replace a service's permissions and roles, and return the new version.
 
-        Roles that are not in the document are taken from their users and groups. `role_ids` are the ids of new roles, by slug; the
-        other roles keep theirs.
+        Roles that are not in the document are taken from their users and groups. `role_ids` are the ids for new roles, by slug; existing
+        roles keep their ids.
         """
 
 
 class RoleAssignmentsRead(Protocol):
-    """Read access to the users and groups that have roles of services."""
+    """Read access to the users and groups that have service roles."""
 
     async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ServiceRoleHolder]:
-        """Return a page of the users who have the role, in the order in which they got it.
+        """Return a page with the users who have the role, in the order in which they got it.
 
-        `search` is a part of an email address in lower case.
+        `search` is a lower-case part of an email address.
         """
 
     async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> ServiceRoleHolder | None:
-        """Return the user as one who has the role alone, or None if they do not have it."""
+        """Return the user as a holder of the role, or None. Roles through groups do not count."""
 
     async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[RoleOfUser]:
-        """Return the roles of a user in the services of the organization, or in one of them, sorted by service and slug.
+        """Return a user's roles in the organization's services, or in a single service, sorted by service and slug.
 
-        Roles of the user's groups are among them.
+        Roles that the user's groups give are included.
         """
 
     async def count_of_user(self, org_id: UUID, user_id: UUID) -> int:
-        """Return the number of roles that the user has alone."""
+        """Return how many roles the user has, without roles through groups."""
 
     async def groups(self, org_id: UUID, role_id: UUID) -> list[AssignedGroup]:
         """Return the groups that have the role, by name."""
@@ -77,7 +80,7 @@ class RoleAssignmentsRead(Protocol):
 
 
 class RoleAssignments(RoleAssignmentsRead, Protocol):
-    """Write access. Callers lock the organization and then the account. Changes of groups need only the organization."""
+    """Write access. Callers lock the organization and then the account. Group changes need only the organization."""
 
     async def add(self, org_id: UUID, service_id: UUID, role_id: UUID, user_id: UUID, now: datetime) -> None: ...
     async def remove(self, org_id: UUID, role_id: UUID, user_id: UUID) -> bool:

@@ -1,4 +1,4 @@
-"""Storage of the facts that decide whether a subject has a permission of an application."""
+"""Storage for the facts that decide whether a subject has a permission at an application."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,9 +11,11 @@ from core.kernel.callers import ServiceContext
 
 
 class EvaluationsRead(Protocol):
-    """Read access to the facts about questions. Each method is one statement, so that all facts are of the same moment.
+    """Read access to the facts about questions.
 
-    The facts are in the order of the questions. The credentials and the service are found even without questions.
+    Every method runs a single statement, so that all its facts are from the same moment.
+
+    The facts have the questions' order. The credentials and the service are found even without questions.
     """
 
     async def by_key(self, key_hash: bytes, questions: Sequence[Question], now: datetime) -> tuple[ApiKeyRecord, list[SubjectFacts]] | None:
@@ -25,4 +27,4 @@ class EvaluationsRead(Protocol):
     async def by_credential(
         self, client_id: UUID, credential_id: UUID, questions: Sequence[Question], now: datetime
     ) -> tuple[ServiceContext, list[SubjectFacts]] | None:
-        """Return the service with this client id, and the facts for it, or None if its tokens of this credential have ended."""
+        """Return the service with this client id, and the facts for it, or None if this credential's tokens have ended."""

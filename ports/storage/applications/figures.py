@@ -1,4 +1,4 @@
-"""Storage of the figures for charts."""
+"""Storage for the figures in charts."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -9,52 +9,52 @@ from core.applications.model.figures import ApplicationSignIns, FigurePeriod, Po
 
 
 class FiguresRead(Protocol):
-    """The figures of an organization, or with an `org_id` of None those of the platform.
+    """The figures of an organization, or with an `org_id` of None the platform's figures.
 
     Successful sign-ins by day are the totals that `AnalyticsRead` reads.
     """
 
     async def by_result(self, org_id: UUID | None, period: FigurePeriod) -> dict[str, list[int]]:
-        """Return the sign-ins by SUCCESS and the reasons of failures."""
+        """Return the sign-ins by SUCCESS and by failure reason."""
 
     async def by_method(self, org_id: UUID | None, period: FigurePeriod) -> dict[str, list[int]]:
         """Return the successful sign-ins by method, the most frequent first."""
 
     async def by_application(self, org_id: UUID, period: FigurePeriod, most: int) -> list[ApplicationSignIns]:
-        """Return the successful sign-ins by application, the `most` frequent first, then all others together."""
+        """Return the successful sign-ins by application: the `most` frequent applications first, then the rest together."""
 
     async def users(self, org_id: UUID | None, period: FigurePeriod) -> tuple[list[int], list[int]]:
-        """Return the numbers of active and of new users."""
+        """Return how many users were active and how many were new."""
 
     async def weekly_users(self, org_id: UUID | None, weeks: Sequence[datetime]) -> list[WeeklyUsers]:
-        """Return the number of active users of each week, by the start of its Monday."""
+        """Return how many users were active per week, by the start of its Monday."""
 
     async def populations(self, org_id: UUID | None, since: date) -> list[Population]:
-        """Return the numbers of users, and of those with a second factor, of the days that were counted."""
+        """Return how many users there were, and how many had a second factor, for every counted day."""
 
     async def traffic(self, org_id: UUID | None, kind: TrafficKind, period: FigurePeriod) -> list[TrafficCount]: ...
 
 
 class FigureCounting(Protocol):
-    """Counting of figures from the records. Callers have the lease: only one process counts.
+    """Counting figures from the records. Callers have the lease: only a single process counts.
 
-    The statements that count may take ten minutes each, and need a transaction.
+    A statement that counts may take ten minutes, and needs a transaction.
     """
 
     async def next_hour(self, since: datetime, now: datetime) -> datetime:
-        """Return the first hour of `since` or later that is not final and has sign-ins, or else the hour of `now`."""
+        """Return the first hour since `since` that is not final and has sign-ins, or else the hour that contains `now`."""
 
     async def count_hour(self, hour: datetime) -> None:
-        """Count the sign-ins and users of an hour again, and then those of its day. Runs nine statements."""
+        """Count an hour's sign-ins and users again, and then the figures for its day. Runs nine statements."""
 
     async def mark_final(self, until: datetime) -> None:
         """Record that the hours before `until` are final."""
 
     async def sum_traffic(self, since: datetime) -> None:
-        """Sum the traffic of all organizations for the platform, from the hour and the day of `since`. Runs three statements."""
+        """Sum all organizations' traffic for the platform, from the hour and the day that contain `since`. Runs three statements."""
 
     async def count_populations(self, now: datetime) -> None:
         """Count the users and their second factors for today, unless this was done in the present hour."""
 
     async def remove(self, hours_before: datetime, days_before: datetime, limit: int) -> int:
-        """Delete up to `limit` old rows of each table, and return their number."""
+        """Delete up to `limit` old rows per table, and return how many."""

@@ -1,4 +1,4 @@
-"""Storage of services, plans and API keys."""
+"""Storage for services, plans and API keys."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
@@ -37,10 +37,10 @@ class ServicesRead(Protocol):
         search: str | None = None,
         order: ServiceOrder = ServiceOrder.CREATED,
     ) -> list[ServiceSummary]:
-        """Return the services of this type that come after `after` in this order.
+        """Return the services with this type that come after `after` in this order.
 
-        `search` is a part of the name or slug in lower case. A `service_type` of None means all types. An
-        `after` of None means the start of the list.
+        `search` is a lower-case part of the name or slug. A `service_type` of None means all types. An `after` of None
+        means the list's start.
         """
 
     async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
@@ -51,16 +51,16 @@ class ServicesRead(Protocol):
 
     async def count(self, org_id: UUID) -> int: ...
     async def has_origin(self, org_id: UUID, origin: str) -> bool:
-        """Return whether a service of the organization has a redirect URI or its launch URL at this origin, which is in lower case."""
+        """Return whether a service in the organization has a redirect URI or its launch URL at this origin, which is in lower case."""
 
 
 class ClientCharges(Protocol):
-    """The rate limits of OAuth clients."""
+    """Rate limits for OAuth clients."""
 
     async def charge_client(
         self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
     ) -> tuple[Service, ServiceContext, float | None] | None:
-        """Return the client, and take a token from each of its buckets if one of these is the hash of its secret.
+        """Return the client, and take a token from every bucket if its secret has a hash in `secret_hashes`.
 
         The former secret counts until it expires. The last value is the wait in seconds, as in
         `Rates.take`, or None if the secret is wrong.
@@ -74,42 +74,42 @@ class Services(ServicesRead, Protocol):
         """Add a service. Raises: ServiceSlugTaken."""
 
     async def save(self, service: Service) -> None:
-        """Save all fields of a service that can change, except the counters."""
+        """Save all fields that can change in a service, except the counters."""
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime | None) -> None:
         """Delete the service and the rows that cascade from it.
 
-        This waits for sign-ins to the service that are in progress. Later sign-ins do not find the
-        service. Sweep.DELETED_SERVICES deletes its logins later, unless `now` is None.
+        The deletion waits for sign-ins to the service that are in progress. Later sign-ins do not find the service.
+        Sweep.DELETED_SERVICES deletes its logins later, unless `now` is None.
         """
 
     def context_and_entitlement(
         self, service_id: UUID, user_id: UUID, now: datetime
     ) -> Awaitable[tuple[ServiceContext, Entitlement] | None]:
-        """Return the service and the plan that this user has there. It needs no lock."""
+        """Return the service and the plan that this user has there. The query needs no lock."""
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
-        """Lock the next users of a deleted service, in the order of their ids. Return the last id, or None if no users are left.
+        """Lock the next users of a deleted service, in id order. Return the last id, or None if no users are left.
 
-        This also locks the end user rows of users who use no other service of the organization. So
-        they cannot start to use another one before their rows are removed.
+        The users' end user rows are also locked, if they use no other service in the organization. So they cannot start
+        to use another service before their rows are removed.
         """
 
     async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
-        """Remove the users that `lock_users` locked. Return the number of them that are no longer end users of the organization."""
+        """Remove the users that `lock_users` locked. Return how many of the removed users are no longer end users in the organization."""
 
     async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
-        """Remove the login totals of a deleted service, and subtract `end_users` from the organization's number of end users."""
+        """Remove a deleted service's login totals, and subtract `end_users` from the organization's end user count."""
 
     async def purge(self, service_id: UUID, limit: int) -> None:
         """Delete at most `limit` logins to a deleted service."""
 
 
 class ServiceClaimsRead(Protocol):
-    """Read access to the claims documents of services."""
+    """Read access to the services' claims documents."""
 
     async def find(self, org_id: UUID, service_id: UUID) -> StoredClaims | None:
-        """Return the claims document of a service, or None if it has none."""
+        """Return a service's claims document, or None if it has none."""
 
     async def service_with_source(self, org_id: UUID, source: str) -> str | None:
         """Return the name of a service with this source in its claims or SAML attributes, or None."""
@@ -119,10 +119,10 @@ class ServiceClaims(ServiceClaimsRead, Protocol):
     """Write access to claims documents. Callers lock the organization before calling any method."""
 
     async def put(self, org_id: UUID, service_id: UUID, document: Mapping[str, Any], sources: Sequence[str], now: datetime) -> int:
-        """Store the document of a service, and return its new version. `sources` are the kinds of its values: attribute, directory."""
+        """Store a service's document, and return its new version. `sources` are the kinds that its values have: attribute, directory."""
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
-        """Remove the document of a service, and return whether there was one."""
+        """Remove a service's document, and return whether it had a document."""
 
 
 class PlansRead(Protocol):
@@ -131,10 +131,10 @@ class PlansRead(Protocol):
     async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None: ...
 
     async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
-        """Return the id of the service that has this plan, or None if the organization has no such plan."""
+        """Return which service has this plan, by id, or None if the organization has no such plan."""
 
     async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
-        """Return the service's plans that come after `after`, oldest first. None means the start of the list."""
+        """Return the service's plans that come after `after`, oldest first. Without `after`, the list starts at the beginning."""
 
 
 class Plans(PlansRead, Protocol):
@@ -143,10 +143,10 @@ class Plans(PlansRead, Protocol):
     async def add(self, plan: Plan) -> None: ...
 
     async def save(self, plan: Plan) -> None:
-        """Save all fields of a plan that can change."""
+        """Save all fields that can change in a plan."""
 
     async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
-        """Mark a plan as deleted. Ended subscriptions still refer to it."""
+        """Mark a plan as deleted. Ended subscriptions still refer to the plan."""
 
 
 class ApiKeysRead(Protocol):
@@ -159,7 +159,7 @@ class ApiKeysRead(Protocol):
         """Return whether the service has this key and it has not expired."""
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
-        """Return a page of the service's keys, newest first, including expired keys."""
+        """Return a page with the service's keys, newest first, including expired keys."""
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None: ...
 
@@ -172,7 +172,7 @@ class ApiKeys(ApiKeysRead, Protocol):
 
 
 class ApiKeyUse(Protocol):
-    """The time of the last use of API keys."""
+    """The last use of API keys."""
 
     async def record_use(self, key_id: UUID, now: datetime, before: datetime) -> None:
         """Store that the key was used now, unless a use after `before` is stored already."""

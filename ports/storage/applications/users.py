@@ -1,4 +1,4 @@
-"""Storage of the users of services, their assignments, and figures about them."""
+"""Storage for service users, their assignments, and figures about them."""
 
 from collections.abc import Awaitable, Collection, Mapping
 from datetime import datetime
@@ -29,96 +29,96 @@ from core.tenancy.model.groups import AssignedGroup
 
 
 class ServiceUsersRead(Protocol):
-    """Read access to the users of a service, as its API keys see them."""
+    """Read access to a service's users, as its API keys see them."""
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
-        """Return a page of the service's users. The earliest users come first."""
+        """Return a page with the service's users. The earliest users come first."""
 
     async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None: ...
 
     async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Email]:
-        """Return the addresses of those of these accounts that are users of the service."""
+        """Return the addresses of these accounts, if they are users of the service."""
 
 
 class ServiceUsers(ServiceUsersRead, Protocol):
-    """Write access to the users of services. Callers lock the account before calling any method. All methods maintain the counters."""
+    """Write access to service users. Callers lock the account before calling any method. All methods maintain the counters."""
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
         """Remove a user from a service, with their identities, subscriptions and roles there."""
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        """Remove former members of the organization from services that they used only as members, and end their other assignments.
+        """Remove former members from services that they used only as members, and end their other assignments.
 
-        These are assignments to services, to API resources, and to roles of services. Users with a subscription to the service
-        stay, because the subscription belongs to them. This is two statements.
+        Other assignments are assignments to services, to API resources, and to service roles. Users with a subscription to the service
+        stay, because the subscription belongs to them. The method runs two statements.
         """
 
     async def remove_everywhere(self, user_id: UUID) -> None:
-        """Remove a user from all services, including those of deleted organizations."""
+        """Remove a user from all services, also in deleted organizations."""
 
 
 class AssignmentsRead(Protocol):
-    """Read access to the assignments of users to services."""
+    """Read access to the users' assignments to services."""
 
     async def page(self, org_id: UUID, service_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
-        """Return a page of the users that are assigned to the service, in the order in which they came to it.
+        """Return a page with the users that are assigned to the service, in the order in which they came to it.
 
-        `search` is a part of an email address in lower case.
+        `search` is a lower-case part of an email address.
         """
 
     async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
-        """Return how these users came to the service. Users who do not use it are left out."""
+        """Return how these users came to the service. Users who do not use the service are left out."""
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of these users that are end users or confirmed members of the organization. Anonymized users are left out."""
+        """Return which of these users are end users or confirmed members of the organization. Anonymized users are left out."""
 
     async def by_directory(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
-        """Return those of these users that the directory assigned to the service. None means all users."""
+        """Return which of these users the directory assigned to the service. `user_ids` of None means all users."""
 
     async def all_by_directory(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
-        """Return those of these users that the directory assigned to services of the organization, by the id of the service."""
+        """Return which of these users the directory assigned to services in the organization, by service id."""
 
     async def without_directory(self, org_id: UUID, service_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of these services to which the directory assigned no user."""
+        """Return which of these services have no user from the directory."""
 
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
-        """Return the next ids, in order, of users that the directory assigned to the service."""
+        """Return the next ids, in order, for users that the directory assigned to the service."""
 
     async def groups(self, org_id: UUID, service_id: UUID) -> list[AssignedGroup]:
         """Return the groups that are assigned to the service, by name."""
 
     async def services_of_group(self, org_id: UUID, group_id: UUID) -> list[UUID]:
-        """Return the ids of the services that the group is assigned to, by the name of the service."""
+        """Return the ids of services that the group is assigned to, by service name."""
 
 
 class Assignments(AssignmentsRead, Protocol):
-    """Write access to the assignments of users to services.
+    """Write access to the users' assignments to services.
 
-    Callers lock the accounts before changing assignments of users, and the organization before changing those of groups.
+    Callers lock the accounts before changing user assignments, and the organization before changing group assignments.
     """
 
     async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> bool:
-        """Make the users end users of the service without a sign-in. A weaker origin of an earlier enrollment becomes this one.
+        """Make the users end users without a sign-in at the service. This origin replaces a weaker origin from an earlier enrollment.
 
-        A member who is new to the service loses it when the membership ends. Returns False if the
-        service does not exist or is being deleted.
+        A member who is new to the service loses it when the membership ends. Return False if the service does not exist
+        or is being deleted.
         """
 
     async def end(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
-        """End the users' assignments. They remain end users of the service, as if they had enrolled themselves."""
+        """End the users' assignments. The users remain end users at the service, as if they had enrolled themselves."""
 
     async def add_group(self, org_id: UUID, service_id: UUID, group_id: UUID, now: datetime) -> bool:
-        """Assign the group. Return False if it is assigned already."""
+        """Assign the group. Return False if the group is assigned already."""
 
     async def remove_group(self, org_id: UUID, service_id: UUID, group_id: UUID) -> bool:
-        """End the assignment of the group. Return False if there was none."""
+        """End the group's assignment. Return False if the group was not assigned."""
 
     async def remove_unused(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
-        """Remove those of these users from the service who are unassigned, never signed in and have no subscription."""
+        """Remove these users from the service if they are unassigned, never signed in and have no subscription."""
 
 
 class EndUsersRead(Protocol):
-    """Read access to the end users of an organization. It covers only data of this organization (security T-3).
+    """Read access to an organization's end users. This access covers only the organization's data (security T-3).
 
     `services_with_refused_users` is for the operator, and reads all organizations.
     """
@@ -126,22 +126,22 @@ class EndUsersRead(Protocol):
     async def page(
         self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
     ) -> PageResult[EndUserSummary]:
-        """Return a page of end users, latest first, optionally of one service only.
+        """Return a page with end users, latest first, optionally for a single service.
 
-        `search` is a part of an email address in lower case. Users with a deactivated account,
-        and users that the organization's directory blocks, are left out. Latest means that the
-        user started last to use the service, or any service of the organization.
+        `search` is a lower-case part of an email address. Users with a deactivated account, and users that the
+        organization's directory blocks, are left out. Latest means that the user started last to use the service, or
+        any service in the organization.
 
-        With `blocked`, return the users that admins of the organization blocked, last block first. Users who
-        have left the services are among them, with the address at the time of the block.
+        With `blocked`, return the users that the organization's admins blocked, last block first. Users who have left
+        the services are included, with their address at the time of the block.
         """
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
     async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
-        """Return when an admin of the organization blocked the user, or None."""
+        """Return when an admin in the organization blocked the user, or None."""
 
     async def address(self, org_id: UUID, user_id: UUID) -> Email | None:
-        """Return the address of an end user, or of a blocked user at the time of the block, or None for other users."""
+        """Return an end user's address, or a blocked user's address at the time of the block, or None."""
 
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
@@ -153,39 +153,39 @@ class EndUsersRead(Protocol):
         """Return whether the user may use the service with SAML, or None if there is no such service."""
 
     async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
-        """Return the services that admit anyone, while SAML refuses some of their users: the slugs of organization and service.
+        """Return the services that admit anyone, while SAML refuses some users: the slugs of organization and service.
 
-        This reads all users of these services.
+        The query reads all users at these services.
         """
 
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether the user is an end user or a confirmed member of the organization."""
+        """Return whether the user is an end user or a confirmed member in the organization."""
 
     async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool: ...
 
 
 class EndUsers(EndUsersRead, Protocol):
-    """Write access to the end users of an organization. Callers lock the account before calling any method but `unblock`.
+    """Write access to an organization's end users. Callers lock the account before calling any method but `unblock`.
 
-    The methods that enroll maintain the counters. They return None if the service does not exist or is being
-    deleted, or if the user may not use it (`core.authentication.service_access`). Otherwise the
-    deletion of the service waits until the transaction ends.
+    The methods that enroll maintain the counters. The methods return None if the service does not exist or is being
+    deleted, or if the user may not use it (`core.authentication.service_access`). Otherwise, a deletion of the service
+    waits until the transaction ends.
     """
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Refuse an end user at all services of the organization. Return false if they are blocked already.
+        """Refuse an end user at all the organization's services. Return false if they are blocked already.
 
         A block that began with a change of the user's address begins anew, so that `unblock_undone` does not end it.
         """
 
     async def unblock(self, org_id: UUID, user_id: UUID) -> bool:
-        """End the block of a user, and return whether there was one."""
+        """End the user's block, and return whether the user was blocked."""
 
     async def unblock_undone(self, user_id: UUID, now: datetime) -> list[UUID]:
-        """End the blocks that began with a change of the user's address which was undone `now`, and return their organizations."""
+        """End the blocks that began with an address change which was undone `now`, and return their organizations."""
 
     def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> Awaitable[bool]:
-        """Make a user who is signing in an end user of the service, independent of any membership.
+        """Make a user who is signing in an end user at the service, independent of any membership.
 
         Return False if the service refuses the user, or is being deleted.
         """
@@ -198,39 +198,39 @@ class EndUsers(EndUsersRead, Protocol):
 
 
 class OwnApplications(Protocol):
-    """The applications of users, in all organizations."""
+    """The users' applications, in all organizations."""
 
     async def of_user(self, user_id: UUID, limit: int, now: datetime, *, org_id: UUID | None = None) -> list[OwnApplication]:
-        """Return the applications that the user may use, and has used, is assigned to, or is a confirmed member of the organization of.
+        """Return the applications that the user may use and knows: by use, by assignment, or by a confirmed membership in the organization.
 
-        They are ordered by organization and name.
+        The applications are ordered by organization and name.
         """
 
 
 class AnalyticsRead(Protocol):
-    """Successful logins to the existing services of an organization, by day in UTC.
+    """Successful logins to an organization's existing services, by day in UTC.
 
-    A `service_id` of None means all services and the logins of members to the platform.
+    A `service_id` of None means all services and the members' logins to the platform.
     """
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
-        """Return the number of logins per day, earliest first, without days that had none."""
+        """Return how many logins there were per day, earliest first, without days that had none."""
 
     async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
-        """Return the number of logins per service, highest first, without services that had none."""
+        """Return how many logins there were per service, highest first, without services that had none."""
 
     async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
-        """Return the number of logins per identity provider, highest first, without providers that had none."""
+        """Return how many logins there were per identity provider, highest first, without providers that had none."""
 
     async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
-        """Return the latest logins, or those just before `before`, newest first."""
+        """Return the latest logins, or the logins just before `before`, newest first."""
 
     async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
-        """Return the figures of a service. Users are new or active if they joined or signed in since `since`."""
+        """Return a service's figures. Users are new or active if they joined or signed in since `since`."""
 
 
 class OverviewRead(Protocol):
-    """The figures on the overview of an organization."""
+    """The figures on an organization's overview."""
 
     async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
-        """Return the numbers of members, services and pending tasks. The numbers are 0 if the organization does not exist."""
+        """Return how many members, services and pending tasks there are. The numbers are 0 if the organization does not exist."""
