@@ -1,1 +1,1 @@
-"""Storage of sessions, logins, pending sign-ins, signing keys, linked identities and OAuth credentials."""
+"""Storage for sessions, logins, pending sign-ins, signing keys, linked identities and OAuth credentials."""

@@ -1,4 +1,4 @@
-"""Storage of linked identities, credentials at identity providers, personal access tokens, signing keys and DPoP."""
+"""Storage for linked identities, credentials at identity providers, personal access tokens, signing keys and DPoP."""
 
 from datetime import datetime
 from typing import Protocol
@@ -25,15 +25,15 @@ class IdentitiesRead(Protocol):
         """Return the providers where the user has linked an account in any context."""
 
     async def list_places(self, user_id: UUID) -> list[LinkedPlace]:
-        """Return where the user has linked accounts: the account itself first, then by the time of the link.
+        """Return where the user has linked accounts: the account itself first, then the oldest links.
 
-        Applications of organizations that are not active are left out.
+        Applications in inactive organizations are left out.
         """
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         """Return the accounts at providers that were linked after the sign-up, oldest first. Accounts linked after `since` are recent.
 
-        If the address was first verified after the sign-up, the account of the sign-up counts, too.
+        If the address was first verified after the sign-up, the account used at the sign-up counts, too.
         """
 
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug) -> ProviderToken | None:
@@ -44,10 +44,10 @@ class Identities(IdentitiesRead, Protocol):
     """Write access to linked identities. Callers lock the account first, unless a method says otherwise."""
 
     async def lock_subject(self, provider: ConnectionSlug, issuer: str, subject: str) -> None:
-        """Lock this subject of a provider, so that concurrent sign-ins of the same subject wait. Lock order: before every other lock."""
+        """Lock a provider's subject, so that concurrent sign-ins with the same subject wait. Lock order: first of all."""
 
     async def match(self, provider: ConnectionSlug, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
-        """Return the identity of this subject in this context, or else in any other context, or None if there is none.
+        """Return this subject's identity in this context, or else in a different context, or None.
 
         Call `lock_subject` first. The account need not be locked.
         """
@@ -55,30 +55,30 @@ class Identities(IdentitiesRead, Protocol):
     async def add(self, identity: Identity) -> bool:
         """Link an identity, with its tokens encrypted.
 
-        Return False, and link nothing, if the user already has an identity of this provider in the context, or if the service was deleted.
+        Return False, and link nothing, if the user already has an identity at this provider in the context, or if the service was deleted.
         """
 
     async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
-        """Store new tokens. If `email` or the new refresh token is None, keep the stored one."""
+        """Store new tokens. If `email` or the new refresh token is None, keep the stored value."""
 
     async def claim_renewal(
         self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug, now: datetime, until: datetime
     ) -> TokenRenewal | None:
         """Take the lease to renew an expired token until `until`, or return None if another request holds it.
 
-        The account need not be locked for this method and the next two.
+        The account need not be locked for the renewal methods.
 
         Raises: SealBroken.
         """
 
     async def complete_renewal(self, renewal: TokenRenewal, tokens: ProviderTokens) -> bool:
-        """Store the renewed tokens, unless other tokens were stored since the lease was taken. Return whether they were stored."""
+        """Store the renewed tokens, unless different tokens were stored since the lease was taken. Return whether they were stored."""
 
     async def release_renewal(self, renewal: TokenRenewal) -> None:
-        """Release the lease, so that other requests can take it."""
+        """Release the lease, so that another request can take it."""
 
     async def remove_all(self, user_id: UUID) -> None:
-        """Unlink all identities of the user, in the account and in all services."""
+        """Unlink all the user's identities, in the account and in all services."""
 
     async def remove_added(self, user_id: UUID, identity_id: UUID) -> None:
         """Unlink the account at the provider that this identity belongs to, in the account and in all services."""
@@ -87,55 +87,57 @@ class Identities(IdentitiesRead, Protocol):
         """Unlink the identities that were linked at that time or later, in the account and in all services. Return their providers."""
 
     async def remove(self, user_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
-        """Unlink the identity of a service. Return whether there was one."""
+        """Unlink a service's identity. Return whether there was an identity."""
 
     async def remove_everywhere(self, user_id: UUID, provider: ConnectionSlug, notice_id: UUID | None) -> list[UUID | None]:
-        """Unlink the user's identities at this provider in all contexts. Return their service ids, with None for the account itself.
+        """Unlink the user's identities at this provider in all contexts.
 
-        The notice keeps them, without tokens, for `link_again`.
+        Return the identities' service ids, with None for the account itself.
+
+        The notice keeps the identities, without tokens, for `link_again`.
         """
 
     async def link_again(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
         """Link the identities again that were linked before `since` and unlinked then or later. Return their providers.
 
-        Those that another account has in the same context are left out.
+        An identity that another account has in the same context is left out.
         """
 
 
 class OAuthCredentialsRead(Protocol):
-    """Read access to the credentials of services at identity providers. The secrets are encrypted."""
+    """Read access to the services' credentials at identity providers. The secrets are encrypted."""
 
     async def load_client(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ProviderClient | None:
         """Return the credentials with the secret. Raises: SealBroken."""
 
     async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[ConnectionSlug, ServiceOAuthCredentials]:
-        """Return the credentials of a service by provider, without the secrets."""
+        """Return a service's credentials by provider, without the secrets."""
 
 
 class OAuthCredentials(OAuthCredentialsRead, Protocol):
     """Write access to the credentials. Callers lock the organization before any method."""
 
     async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
-        """Set the credentials at this provider of a service of the organization."""
+        """Set a service's credentials at this provider."""
 
     async def remove(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
-        """Delete the credentials at this provider. Return whether there were any."""
+        """Delete the credentials at this provider. Return whether there were credentials."""
 
 
 class PersonalTokensRead(Protocol):
-    """Read access to personal access tokens. Only live ones are returned."""
+    """Read access to personal access tokens. Only live tokens are returned."""
 
     async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> PersonalTokenRecord | None:
-        """Return the token with this hash and all facts for the authorization of a request.
+        """Return the token with this hash and all facts that authorize a request.
 
-        `session.acts_in` is the organization of `slug` with the user's role, or None if there is none.
+        `session.acts_in` is the organization with `slug` and the user's role there, or None if there is none.
         """
 
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
         """Return the user's tokens, newest first."""
 
     async def page(self, org_id: UUID, page: Page, now: datetime) -> PageResult[MemberPersonalToken]:
-        """Return a page of the tokens that act in the organization, newest first."""
+        """Return a page with the tokens that act in the organization, newest first."""
 
 
 class PersonalTokens(PersonalTokensRead, Protocol):
@@ -144,20 +146,20 @@ class PersonalTokens(PersonalTokensRead, Protocol):
     async def count_live(self, user_id: UUID, now: datetime) -> int: ...
 
     async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
-        """Add a token and the session that backs it, with the address and user agent of the caller, and the proofs of their session."""
+        """Add a token and its session, with the caller's address and user agent, and the proofs in the caller's session."""
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:
-        """Return the user of this token, if it acts in the organization."""
+        """Return this token's user, if the token acts in the organization."""
 
     async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
-        """End this token of the user and return it, or None if the user has no such token."""
+        """End and return the user's token, or return None if the user has no such token."""
 
 
 class PersonalTokenUse(Protocol):
-    """The record of the last use."""
+    """The last use of personal access tokens."""
 
     async def record_use(self, token_id: UUID, now: datetime, before: datetime) -> None:
-        """Set the time of the last use, unless it is later than `before`."""
+        """Set when the token was last used, unless a use after `before` is stored."""
 
 
 class SigningKeysRead(Protocol):
@@ -167,7 +169,7 @@ class SigningKeysRead(Protocol):
         """Return the keys that have not retired at this time, newest first."""
 
     async def issuer(self) -> str | None:
-        """Return the issuer of the last start, or None before the first start."""
+        """Return the issuer at the last start, or None before the first start."""
 
 
 class SigningKeys(SigningKeysRead, Protocol):
@@ -185,23 +187,23 @@ class SigningKeys(SigningKeysRead, Protocol):
     async def retire_all(self, retires_at: datetime) -> None: ...
 
     async def remove_all(self) -> None:
-        """Delete all keys, also those that still verify. The caller adds one in the same transaction."""
+        """Delete all keys, also keys that still verify. The caller adds a key in the same transaction."""
 
     async def set_issuer(self, url: str) -> None: ...
 
 
 class UsedProofs(Protocol):
-    """The DPoP proofs that were used, and the keys of nonces. `Storage.reading` uses up a proof."""
+    """Used DPoP proofs, and the nonce keys. `Storage.reading` uses up a proof."""
 
     async def nonce_key(self, period: int, secret: bytes) -> NonceKey:
-        """Return the key of a period. If there is none, store this secret of 32 bytes. All parallel calls return the same key."""
+        """Return a period's key. If there is no key, store this 32-byte secret. All parallel calls return the same key."""
 
 
 class UsedProofsCleaning(Protocol):
-    """Deletion of obsolete rows of DPoP."""
+    """Deletion of obsolete DPoP rows."""
 
     async def sweep(self, now: datetime) -> int:
-        """Empty the tables with obsolete proofs, and delete obsolete keys, in two statements. Return the number of both.
+        """Empty the tables with obsolete proofs, and delete obsolete keys, in two statements. Return how many proofs and keys were removed.
 
         A table that is in use, for example by pg_dump, stays as it is until the next sweep.
         """

@@ -1,4 +1,4 @@
-"""Storage of sign-ins in progress."""
+"""Storage for sign-ins in progress."""
 
 from collections.abc import Awaitable
 from datetime import datetime
@@ -16,13 +16,13 @@ class FlowsRead(Protocol):
     """Read access to sign-ins in progress."""
 
     async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
-        """Return the flow of this browser, also after it has ended. Raises: SealBroken."""
+        """Return this browser's flow, also after it has ended. Raises: SealBroken."""
 
     async def by_secret(self, secret_hash: bytes, browser_hash: bytes, now: datetime) -> Flow | None:
-        """Return the open flow of this browser that others name by the secret with this hash. Raises: SealBroken."""
+        """Return this browser's open flow, by the hash of the secret that names it. Raises: SealBroken."""
 
     async def email_of(self, flow_id: UUID, browser_hash: bytes, now: datetime) -> EmailChallenge | None:
-        """Return the newest email of this browser's flow, until it is used or expires."""
+        """Return the newest email in this browser's flow, until it is used or expires."""
 
     async def email_by_link(self, link_hash: bytes, now: datetime) -> EmailChallenge | None:
         """Return the email that has the link with this hash, until it is used or expires. Its flow may have ended."""
@@ -38,28 +38,28 @@ class Flows(FlowsRead, Protocol):
     """Write access to sign-ins in progress."""
 
     async def add(self, flow: Flow) -> None:
-        """Add a flow. Of the open flows of its browser, the newest `MAX_OPEN` stay. The identity is encrypted."""
+        """Add a flow. The newest `MAX_OPEN` open flows stay in the browser. The identity is encrypted."""
 
     async def save_proofs(self, flow: Flow) -> bool:
-        """Store the proofs, request and end of a flow, and add the flow if it is not stored. Lock the account first.
+        """Store a flow's proofs, request and end, and add the flow if it is not stored. Lock the account first.
 
-        The proofs replace a challenge of the flow, and attempts start again. Return False, and change nothing, if the flow has ended.
+        The proofs replace the flow's challenge, and attempts start again. Return False, and change nothing, if the flow has ended.
         """
 
     async def ask_to_link(self, flow: Flow) -> bool:
-        """Store the link of a flow, without proofs, and add the flow if it is not stored. Return False if the flow has ended."""
+        """Store a flow's link, without proofs, and add the flow if it is not stored. Return False if the flow has ended."""
 
     async def drop_link(self, flow: Flow) -> None:
-        """Remove the link of a flow, which was made or refused."""
+        """Remove a flow's link, which was made or refused."""
 
     def close(self, flow: Flow, now: datetime) -> Awaitable[bool]:
-        """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
+        """End an open flow, which a browser or an API client has. Exactly one concurrent call returns True."""
 
     async def reopen(self, flow: Flow) -> None:
         """Open a flow again that was closed for an answer, because the answer was not sent."""
 
     async def forget_user(self, user_id: UUID) -> None:
-        """Remove the proofs of this user from flows, and the emails to the user. Lock the account first."""
+        """Remove this user's proofs from flows, and the emails to the user. Lock the account first."""
 
     # Challenges: of a flow, only the newest one counts
 
@@ -72,16 +72,16 @@ class Flows(FlowsRead, Protocol):
         """
 
     async def find_email(self, challenge_id: UUID, now: datetime) -> tuple[EmailChallenge, str | None, str | None] | None:
-        """Return an email with the name of its service and its code, if any, unless the service was deleted. Raises: SealBroken."""
+        """Return an email with its service's name and its code, if any, unless the service was deleted. Raises: SealBroken."""
 
     async def issue_email(self, challenge: EmailChallenge, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
-        """Store the account, the link and the code of an email. The code is encrypted. Without an account, it opens nothing."""
+        """Store an email's account, link and code. The code is encrypted. Without an account, the code opens nothing."""
 
     async def remove_older_emails(self, email: Email, begun_at: datetime) -> None:
         """Forget the emails to this address that were requested before this time."""
 
     async def redeem_email(self, challenge_id: UUID, now: datetime) -> bool:
-        """Use up an email. Of several concurrent calls, exactly one returns True. Lock the account first."""
+        """Use up an email. Exactly one concurrent call returns True. Lock the account first."""
 
     async def take_trip(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
         """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""
@@ -99,9 +99,9 @@ class FlowSteps(Protocol):
         """As `Flows.close`."""
 
     async def move(self, flow: Flow, browser_hash: bytes, now: datetime) -> bool:
-        """Bind an open flow to another cookie of its browser, with its first session and its end.
+        """Bind an open flow to another cookie in its browser, with its first session and its end.
 
-        Of the open flows of that cookie, the newest `MAX_OPEN` stay. Return False, and change nothing, if the flow has ended.
+        The newest `MAX_OPEN` open flows stay with that cookie. Return False, and change nothing, if the flow has ended.
         """
 
     async def ask_for_more(self, flow: Flow, *, wants_fresh: bool) -> None:
@@ -111,11 +111,11 @@ class FlowSteps(Protocol):
         """In an open flow, set whether only a fresh sign-in is enough."""
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
-        """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.
+        """Count an attempt at the second factor for this flow and its user, and return the data to check the code.
 
-        This is atomic. Return None, and count nothing, if its proofs have ended or have had
-        `tries` attempts. An attempt that `attempt_limit` blocks is not counted either. `subject`
-        has the same meaning as in `AttemptLimits`. Only the id, the user and the browser of `flow` are used.
+        This is atomic. Return None, and count nothing, if its proofs have ended or have had `tries` attempts. An
+        attempt that `attempt_limit` blocks is not counted either. `subject` has the same meaning as in `AttemptLimits`.
+        Only the id, the user and the browser in `flow` are used.
 
         Raises: SealBroken.
         """
@@ -123,11 +123,10 @@ class FlowSteps(Protocol):
     async def count_email_attempt(
         self, flow_id: UUID | None, holder_hash: bytes, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
     ) -> EmailAttempt | None:
-        """Count one attempt at the newest email of a flow and at its address, and return the data to check the code.
+        """Count an attempt at a flow's newest email and at its address, and return the data to check the code.
 
-        The flow is that with this id, of the browser with this hash, or without an id that of the API
-        client with the secret of this hash. If the account knows a device by `known`, the attempt is
-        counted for that device, and not for the address.
+        Find the flow by its id and its browser's hash, or without an id by the hash of the API client's secret. If the
+        account knows a device by `known`, the attempt is counted for that device, and not for the address.
 
         This is atomic. Return None, and count nothing, if the flow has ended, or the email was used, has
         expired or has had `tries` attempts. An attempt that `attempt_limit` blocks is not counted either.

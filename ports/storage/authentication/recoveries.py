@@ -1,4 +1,4 @@
-"""Storage of the recoveries of accounts."""
+"""Storage for account recoveries."""
 
 from datetime import datetime
 from typing import Protocol
@@ -9,13 +9,13 @@ from core.kernel.values import Email
 
 
 class RecoveriesRead(Protocol):
-    """Read access to recoveries. All of them are unfinished."""
+    """Read access to recoveries. Only unfinished recoveries are returned."""
 
     async def of_user(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> AccountRecovery | None:
-        """Return the recovery of an account, unless it has expired. With `org_id`: only one that this organization issued."""
+        """Return an account's recovery, unless it has expired. With `org_id`, return it only if this organization issued it."""
 
     async def of_address(self, email: Email, now: datetime) -> AccountRecovery | None:
-        """Return the recovery of the account with this address, unless it has expired or is open in a browser."""
+        """Return the recovery for the account with this address, unless it has expired or is open in a browser."""
 
     async def open_in(self, browser_hash: bytes, now: datetime) -> UUID | None:
         """Return the newest recovery that is open in this browser."""
@@ -25,7 +25,7 @@ class RecoveriesRead(Protocol):
 
 
 class RecoveryAttempts(Protocol):
-    """The counter of attempts at the code, which stays after a refusal."""
+    """The counter for attempts at the code, which stays after a refusal."""
 
     async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> CountedAttempt | None:
         """Count an attempt, and return it, or None if the recovery takes no more attempts."""
@@ -38,13 +38,13 @@ class Recoveries(RecoveriesRead, Protocol):
         """Remove this recovery, and return whether it was there."""
 
     async def put(self, recovery: AccountRecovery, code_hash: bytes) -> None:
-        """Store the recovery in place of an earlier one of the account."""
+        """Store the recovery in place of the account's earlier recovery."""
 
     async def open(self, recovery: AccountRecovery, browser_hash: bytes, secret: str, now: datetime) -> bool:
-        """Open the recovery in this browser. Of all browsers, one gets True."""
+        """Open the recovery in this browser. Exactly one browser gets True."""
 
     async def remove(self, user_id: UUID, org_id: UUID | None = None) -> AccountRecovery | None:
-        """Remove the recovery of the account, and return it, or None. With `org_id`: only one that this organization issued."""
+        """Remove the account's recovery, and return it, or None. With `org_id`, return it only if this organization issued it."""
 
     async def take(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> UUID | None:
-        """Use up a recovery that is open in this browser, and return the id of its account. Of several concurrent calls, one gets it."""
+        """Use up a recovery that is open in this browser, and return its account's id. Exactly one concurrent call gets the id."""

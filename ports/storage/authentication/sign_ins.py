@@ -1,4 +1,4 @@
-"""Storage of logins, sign-ins that are not complete, and reauthentications with their forms."""
+"""Storage for logins, sign-ins that are not complete, and reauthentications with their forms."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -16,63 +16,63 @@ class Logins(Protocol):
     """Login records."""
 
     async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False) -> None:
-        """Add the session of a login, as `Sessions.begin` does, and record the login, as `record_success` does.
+        """Add a login's session, as `Sessions.begin` does, and record the login, as `record_success` does.
 
-        If an application waits for a session that is not its own, the logs of organizations do not have the
-        record: it would tell the user's other organizations about the application.
+        If an application waits for a session that is not its own, no organization's log has the record: it would tell
+        the user's other organizations about the application.
         """
 
     async def begin_browser_session(
         self, session: Session, browser_hash: bytes, device: Device | None, *, for_application: bool = False
     ) -> None:
-        """Add the browser session of a login, as `Sessions.begin_in_browser` does, and record the login as `begin_session` does."""
+        """Add a login's browser session, as `Sessions.begin_in_browser` does, and record the login as `begin_session` does."""
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
-        """Record the login that started this session, with the risk and the location of the device.
+        """Record the login that started this session, with the device's risk and location.
 
-        A login to a service is also counted in the service's total of the day.
+        A login to a service is also counted in the service's total for the day.
         """
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        """Delete the user's login records, or those of one service, and subtract them from the totals."""
+        """Delete the user's login records, or only the records at a service, and subtract them from the totals."""
 
 
 class FailedLogins(Protocol):
-    """Records of failed logins."""
+    """Records about failed logins."""
 
     async def record_failure(self, failure: FailedLogin) -> None:
         """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2).
 
-        The organization of the application sees the account if it is a confirmed member or a user of the
-        application. Otherwise the attempt counts with those at unknown accounts. The limits of
+        The application's organization sees the account if it is a confirmed member or a user of the application.
+        Otherwise the attempt counts as an attempt at an unknown account. The limits in
         `core.authentication.model.sign_in_log` hold: attempts over them are counted in a row that exists.
 
-        Each organization that sees a new row gets the event SIGN_IN_FAILED, if one of its webhooks has chosen it.
+        An organization that sees a new row gets the event SIGN_IN_FAILED, if a webhook has chosen it.
 
-        An answer that ends no sign-in (`LoginFailure.STATE`) takes the open rate-limit tokens of its request first. Raises: Limited.
+        An answer that ends no sign-in (`LoginFailure.STATE`) takes its request's open rate-limit tokens first. Raises: Limited.
         """
 
 
 class SignInLogRead(Protocol):
-    """Read access to the sign-in logs of organizations, and of the platform (`org_id` None)."""
+    """Read access to the organizations' sign-in logs, and the platform's log (`org_id` None)."""
 
     async def page(self, org_id: UUID | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
-        """Return a page of the newest MAX_LISTED matching attempts, newest first, with their number. Runs two statements."""
+        """Return a page with the newest MAX_LISTED matching attempts, newest first, with their number. Runs two statements."""
 
     async def batch(self, org_id: UUID | None, filter_: SignInFilter, last: SignIn | None, limit: int) -> list[SignIn]:
-        """Return the next matching attempts, newest first. `last` is the last one of the batch before, or None."""
+        """Return the next matching attempts, newest first. `last` is the last attempt in the batch before, or None."""
 
     async def find_user(self, org_id: UUID | None, email: Email) -> UUID | None:
         """Return the user that the log shows with this address today, or None.
 
-        For an organization, this is a confirmed member, a user of its applications, or a user that its directory knows.
+        For an organization, this is a confirmed member, an application's user, or a user that its directory knows.
         """
 
     async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
         """Return the last sign-in to a service and the last failed attempt, as its organization sees them."""
 
     async def last_successes(self, org_id: UUID, service_ids: Collection[UUID]) -> Mapping[UUID, datetime]:
-        """Return the time of the last sign-in to each of these services. Those without one are left out."""
+        """Return when the last sign-in to every service was. Services without a sign-in are left out."""
 
 
 class ReauthenticationsRead(Protocol):
@@ -86,12 +86,12 @@ class Reauthentications(ReauthenticationsRead, Protocol):
     """Write access. Callers lock the account first."""
 
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
-        """Store the code that was emailed for a session. It replaces an earlier one."""
+        """Store the code that was emailed for a session. The new code replaces an earlier code."""
 
     async def save_provider(self, session_id: UUID, provider: ConnectionSlug, now: datetime) -> None: ...
 
     async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
-        """Use up the emailed code of a session. Return whether it could still be used."""
+        """Use up a session's emailed code. Return whether the code could still be used."""
 
     async def remove(self, session_id: UUID) -> None:
         """Forget what the session has verified."""
@@ -101,18 +101,18 @@ class ReauthenticationCodeAttempts(Protocol):
     """Attempts at emailed codes, which commit by themselves."""
 
     async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
-        """Count an attempt at the code of a session, and return the code, or None if there is none, or no attempt is left."""
+        """Count an attempt at a session's code, and return the code, or None if there is none, or no attempt is left."""
 
 
 class SentFormsRead(Protocol):
-    """Read access to the one-time keys of forms that were sent."""
+    """Read access to the form keys of sent forms."""
 
     async def contains(self, form_hash: bytes) -> bool:
         """Return whether the key with this hash was used."""
 
 
 class SentForms(SentFormsRead, Protocol):
-    """The one-time keys of forms that were sent."""
+    """Form keys of sent forms. A key works once."""
 
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
         """Use up the key with this hash, and return whether it was unused. The row can be deleted at `expires_at`."""
@@ -129,7 +129,7 @@ class KeptForms(KeptFormsRead, Protocol):
     """Write access to forms that wait for a reauthentication."""
 
     async def add(self, form: KeptForm, limit: int) -> bool:
-        """Keep a form, and return whether its session is still alive. Of the forms of the session, the newest `limit` stay."""
+        """Keep a form, and return whether its session is still alive. The session's newest `limit` forms stay."""
 
     async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
-        """Return and forget a form that this session sent to `path`. Of several concurrent calls, exactly one gets it."""
+        """Return and forget a form that this session sent to `path`. Exactly one concurrent call gets it."""
