@@ -1,1 +1,1 @@
-"""Storage of OAuth authorization codes, device codes, SAML and sign-ins at identity providers."""
+"""Storage for OAuth authorization codes, device codes, SAML and sign-ins at identity providers."""
