@@ -1,1 +1,1 @@
-"""The storage port of tenancy: organizations, members, invitations and their settings."""
+"""The storage port for tenancy: organizations, members, invitations and their settings."""

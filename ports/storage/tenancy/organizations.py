@@ -1,4 +1,4 @@
-"""Storage of organizations, their tiers, members and invitations."""
+"""Storage for organizations, their tiers, members and invitations."""
 
 from collections.abc import Awaitable, Collection, Mapping
 from datetime import datetime
@@ -18,13 +18,13 @@ class OrganizationsRead(Protocol):
 
     async def by_id(self, org_id: UUID) -> Organization | None: ...
     async def counts(self) -> Mapping[OrganizationStatus, int]:
-        """Return the number of organizations with each status, also those without any."""
+        """Return how many organizations there are per status, with 0 for unused statuses."""
 
     async def status_by_slug(self, slug: str) -> OrganizationStatus | None: ...
     async def id_by_slug(self, slug: str) -> UUID | None: ...
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
-        """Return the organizations of this member, in any status, ordered by slug."""
+        """Return this member's organizations, in any status, ordered by slug."""
 
     async def owner_address(self, org_id: UUID) -> Email | None:
         """Return the address of the organization's owner, or None if the owner's account is not usable."""
@@ -37,30 +37,30 @@ class OrganizationsRead(Protocol):
     ) -> PageResult[ListedOrganization]:
         """Return organizations with this status and tier, newest first, with their owners.
 
-        None means any status or any tier. `search` is a part of the slug or the name, in lower case.
+        A value of None means any status or any tier. `search` is a lower-case part of the slug or the name.
         """
 
     async def resembled(self, org_ids: Collection[UUID]) -> dict[UUID, tuple[str, ...]]:
-        """Return the names that the name or slug of each of these organizations contains (`ListedOrganization.resembles`)."""
+        """Return the names that these organizations' names or slugs contain (`ListedOrganization.resembles`)."""
 
 
 class Organizations(OrganizationsRead, Protocol):
     """Write access to organizations."""
 
     def lock(self, org_id: UUID) -> Awaitable[Organization | None]:
-        """Lock and return the organization. This is the first lock of every transaction that changes its data."""
+        """Lock and return the organization. The organization is the first lock in every transaction that changes its data."""
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
-        """Lock and return the organization of the invitation with this token, in any state."""
+        """Lock and return the organization that sent the invitation with this token, in any state."""
 
     async def count_waiting(self, user_id: UUID) -> int:
-        """Return how many organizations of this owner wait for approval."""
+        """Return how many of this owner's organizations wait for approval."""
 
     async def add(self, organization: Organization) -> None:
         """Add an organization. Raises: SlugTaken."""
 
     async def save(self, organization: Organization) -> None:
-        """Write all changeable fields of a locked organization. `member_count` is not one of them."""
+        """Write all changeable fields in a locked organization. `member_count` is not changeable."""
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
         """Delete a locked organization and the rows that reference it.
@@ -70,7 +70,10 @@ class Organizations(OrganizationsRead, Protocol):
         """
 
     async def purge(self, org_id: UUID, limit: int) -> None:
-        """Remove at most `limit` records of a deleted organization. Records are service users, audit entries, events, logins and totals."""
+        """Remove at most `limit` records that belong to a deleted organization.
+
+        Records are service users, audit entries, events, logins and totals.
+        """
 
 
 class TiersRead(Protocol):
@@ -96,25 +99,25 @@ class MembersRead(Protocol):
     async def page(
         self, org_id: UUID, selected: MemberFilter, page: Page, *, order: MemberOrder = MemberOrder.JOINED
     ) -> MembersPage | None:
-        """Return a page of the selected members, or None if there is no such organization."""
+        """Return a page with the selected members, or None if there is no such organization."""
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
-        """Return the member with what the organization may see of their account."""
+        """Return the member with the facts that the organization may see about their account."""
 
     async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
-        """Return these members, by the id of the user, with what the organization may see of their accounts."""
+        """Return these members, by user id, with the facts that the organization may see about their accounts."""
 
     async def accounts_of(self, org_id: UUID, members: Collection[ListedMember]) -> dict[UUID, MemberAccount]:
-        """Return what the organization may see of the accounts of these listed members, by the id of the user."""
+        """Return the facts that the organization may see about these listed members' accounts, by user id."""
 
     async def batch(self, org_id: UUID, selected: MemberFilter, last: Membership | None, limit: int) -> list[MemberAccount]:
-        """Return the next selected members, in the order in which they joined. `last` is the last one of the batch before, or None."""
+        """Return the next selected members, in the order in which they joined. `last` is the last member in the batch before, or None."""
 
 
 class Confirmations(Protocol):
-    """The confirmation of memberships."""
+    """Confirming memberships."""
 
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         """Confirm the membership, because the member used the organization (docs/specification/security.md, Terms).
@@ -126,20 +129,20 @@ class Confirmations(Protocol):
 class Members(MembersRead, Confirmations, Protocol):
     """Write access to memberships.
 
-    Lock order: the organization before any of these. Only `lock` may come without it, if the
-    transaction then changes nothing but sessions.
+    Lock order: the organization before any call. Only `lock` may come without this lock, if the transaction then
+    changes nothing but sessions.
     """
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
 
     async def admin_addresses(self, org_id: UUID, right: Capability = Capability.MEMBERS_MANAGE) -> list[Email]:
-        """Return the addresses of the members who have this right, and can sign in."""
+        """Return the addresses of members who have this right, and can sign in."""
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: RoleName, *, promoted_by: UUID | None = None) -> None:
-        """Change the role of the membership, active or suspended. `promoted_by` is the service account that gives it, if one does."""
+        """Change the membership's role, active or suspended. `promoted_by` is the service account that gives it, if any."""
 
     async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, RoleName]]:
         """Give the role `member` to the users that this service account gave a higher role. Return their ids with the higher roles."""
@@ -155,8 +158,8 @@ class Members(MembersRead, Confirmations, Protocol):
 class InvitationsRead(Protocol):
     """Read access to invitations.
 
-    `page`, `received_by` and `received_by_token` return a pending invitation that has passed its
-    expiry as expired. The other methods return the stored status.
+    `page`, `received_by` and `received_by_token` return a pending invitation that has passed its expiry as expired. All
+    remaining methods return the stored status.
     """
 
     async def page(
@@ -171,7 +174,7 @@ class InvitationsRead(Protocol):
     ) -> PageResult[ListedInvitation]:
         """Return the organization's invitations with this status and role, newest first.
 
-        None means any. `search` is a part of the email address, in lower case.
+        A value of None means any status or any role. `search` is a lower-case part of the email address.
         """
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
@@ -183,22 +186,22 @@ class InvitationsRead(Protocol):
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
 
     async def accepted_by(self, org_id: UUID, user_id: UUID) -> ListedInvitation | None:
-        """Return the invitation with which this member joined, or None: owners and users of a directory have none."""
+        """Return the invitation with which this member joined, or None: owners and users from a directory have none."""
 
     async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
-        """Return those of these invitations that are pending, newest first."""
+        """Return which of these invitations are pending, newest first."""
 
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         """Return the organization's invitation with this token, in any state."""
 
     async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
-        """Return the pending invitation for this address. There is at most one, and it may have passed its expiry."""
+        """Return the pending invitation for this address. There is at most one pending invitation, and it may have passed its expiry."""
 
     async def next_expiry(self) -> datetime | None: ...
 
 
 class Invitations(InvitationsRead, Protocol):
-    """Write access to invitations. Lock order: the organization before any of these except `expire`."""
+    """Write access to invitations. Lock order: the organization before any call except `expire`."""
 
     async def add(self, invitation: Invitation) -> None:
         """Add an invitation. Raises: InvitationAlreadySent."""
@@ -206,20 +209,20 @@ class Invitations(InvitationsRead, Protocol):
     async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
         """Give a pending invitation a final status, and return whether it was pending.
 
-        Of several concurrent calls, exactly one returns true.
+        Exactly one concurrent call returns true.
         """
 
     async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[RoleName], now: datetime) -> list[Invitation]:
         """Cancel and return pending invitations from this user to these roles (security R-4)."""
 
     async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
-        """Cancel and return the pending invitations to the current addresses of these users."""
+        """Cancel and return the pending invitations to these users' current addresses."""
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
         """Return when the n-th newest invitation was created, or None. The newest is the first."""
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
-        """Mark overdue invitations of all organizations as expired, at most `limit`, and return them.
+        """Mark at most `limit` overdue invitations as expired, in all organizations, and return them.
 
         Rows that another transaction has locked are skipped.
         """

@@ -1,4 +1,4 @@
-"""Storage of domains, home realm discovery, branding and mail servers."""
+"""Storage for domains, home realm discovery, branding and mail servers."""
 
 from collections.abc import Awaitable, Mapping
 from datetime import datetime
@@ -13,33 +13,33 @@ from core.tenancy.model.settings import BrandingSettings, Design, MailServer, Sm
 
 
 class DomainsRead(Protocol):
-    """Read access to the domains of organizations."""
+    """Read access to the organizations' domains."""
 
     async def of_organization(self, org_id: UUID) -> list[DomainClaim]:
-        """Return the domains of the organization, ordered by name."""
+        """Return the organization's domains, ordered by name."""
 
     async def find(self, org_id: UUID, domain: Domain) -> DomainClaim | None: ...
 
     def verified_owner(self, email: Email) -> Awaitable[UUID | None]:
-        """Return the organization that verified the domain of this address, or its closest verified parent domain."""
+        """Return the organization that verified this address's domain, or its closest verified parent domain."""
 
     async def verified_owner_of_host(self, host: str) -> UUID | None:
         """Return the organization that verified this host as its domain, or the closest verified parent domain."""
 
     async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
-        """Return a page of the accounts at this domain of the organization that others created, newest first, with the total number."""
+        """Return a page with the accounts at the organization's domain that it did not create, newest first, with the total number."""
 
     async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
-        """Return a page of the pending invitations of others to this domain of the organization, newest first, with the total number."""
+        """Return a page with foreign pending invitations to the organization's domain, newest first, with the total number."""
 
 
 class Domains(DomainsRead, Protocol):
-    """Write access to the domains of organizations. Lock order: the organization before any of these."""
+    """Write access to the organizations' domains. Lock order: the organization before any call."""
 
     async def add(self, claim: DomainClaim) -> None: ...
 
     async def mark_verified(self, org_id: UUID, domain: Domain, now: datetime) -> DomainClaim:
-        """Mark this domain of the organization as verified, and return it. Raises: DomainTaken."""
+        """Mark the organization's domain as verified, and return it. Raises: DomainTaken."""
 
     async def remove(self, org_id: UUID, domain: Domain) -> None: ...
 
@@ -53,13 +53,13 @@ class HomeRealmRead(Protocol):
     async def match(self, domain: Domain) -> HomeRealmMatch | None:
         """Return the route for this domain, or None.
 
-        Only one organization decides: the one that has verified the domain, or else its closest
-        verified parent domain. It must be active, and have a route for exactly this domain. A
-        connection must be active, too.
+        Only one organization decides: the organization that has verified the domain, or else its closest verified
+        parent domain. The organization must be active, and have a route for exactly this domain. A connection must be
+        active, too.
         """
 
     async def connections(self, org_id: UUID) -> list[ConnectionRef]:
-        """Return the connections of the organization, in every state, ordered by slug."""
+        """Return the organization's connections, in every state, ordered by slug."""
 
     async def leads_to_connections(self) -> bool:
         """Return whether `match` would give a connection for any domain."""
@@ -69,7 +69,7 @@ class HomeRealm(HomeRealmRead, Protocol):
     """Write access to home realm routes. Lock order: the organization first."""
 
     async def replace(self, org_id: UUID, routes: Mapping[Domain, str]) -> None:
-        """Replace the routes of the organization. The values are slugs of its connections, or of providers of the platform."""
+        """Replace the organization's routes. The values are slugs: for its connections, or for the platform's providers."""
 
 
 class BrandingRead(Protocol):
@@ -88,7 +88,7 @@ class Branding(BrandingRead, Protocol):
     """Write access to branding settings. Lock order: the organization before `put`."""
 
     async def active_org_id(self, slug: str) -> UUID | None:
-        """Return the id of the active organization with this slug, or None. Emails may use the design of active organizations only."""
+        """Return the active organization's id by its slug, or None. Emails may use only an active organization's design."""
 
     async def keep_active_org(self, slug: str) -> UUID | None:
         """Do the same as `active_org_id`, and keep the organization from being deleted until the transaction ends."""
@@ -97,7 +97,7 @@ class Branding(BrandingRead, Protocol):
 
 
 class SmtpRead(Protocol):
-    """Read access to the mail servers of organizations."""
+    """Read access to the organizations' mail servers."""
 
     async def settings(self, org_id: UUID) -> SmtpSettings | None: ...
 
@@ -106,13 +106,13 @@ class SmtpRead(Protocol):
 
 
 class Smtp(SmtpRead, Protocol):
-    """Write access to the mail servers of organizations. Passwords are stored encrypted.
+    """Write access to the organizations' mail servers. Passwords are stored encrypted.
 
-    Lock order: the organization before any of these.
+    Lock order: the organization before any call.
     """
 
     async def put(self, server: MailServer, now: datetime) -> None:
-        """Add the mail server, or replace the organization's earlier one."""
+        """Add the mail server, or replace the organization's earlier mail server."""
 
     async def remove(self, org_id: UUID) -> SmtpSettings | None:
         """Remove the mail server, and return its settings, or None if there was none."""
