@@ -1,4 +1,4 @@
-"""Storage of subscriptions, and of facts about customers, checkouts and subscriptions at the payment provider."""
+"""Storage for subscriptions, and for facts about customers, checkouts and subscriptions at the payment provider."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
@@ -15,38 +15,38 @@ from core.kernel.values import Keep, PageResult
 
 
 class Billing(Protocol):
-    """Events of the payment provider, and the facts about its subscriptions.
+    """The payment provider's events, and the facts about its subscriptions.
 
-    Lock order: the facts of a subscription come before everything else.
+    Lock order: a subscription's facts come before everything else.
     """
 
     def record_event(self, event_id: str, now: datetime) -> Awaitable[bool]:
         """Store that this event is processed, and return whether it is new.
 
-        This waits for other transactions that process the same event.
+        The method waits for concurrent transactions that process the same event.
         """
 
     async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
-        """Lock and return the facts about a subscription of the provider. An unknown subscription gets empty facts."""
+        """Lock and return the facts about a provider subscription. An unknown subscription gets empty facts."""
 
     async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
-        """Lock the facts about a subscription of the provider as `lock_facts` does, then our organization and our subscription.
+        """Lock the facts about a provider subscription as `lock_facts` does, then our organization and our subscription.
 
-        These are three statements in one round trip. Our subscription has its stored status.
+        The three statements take a single round trip. Our subscription has its stored status.
         """
 
     async def find_facts(self, id_: str) -> SubscriptionFacts | None:
-        """Return the facts about a subscription of the provider without waiting for locks, or None if it is unknown."""
+        """Return the facts about a provider subscription without waiting for locks, or None if it is unknown."""
 
     async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
-        """Save locked facts, and the time of the next check. None means no check; KEEP keeps the present time.
+        """Save locked facts, and when the next check is due. A time of None means no check; KEEP keeps the present time.
 
         If the facts wait for another subscription, a trigger makes their check due as soon as that
         subscription has ended.
         """
 
     async def mark_ended(self, id_: str, now: datetime) -> None:
-        """Store that a subscription of the provider is over. This locks its facts, as `lock_facts` does."""
+        """Store that a provider subscription is over. The subscription's facts are locked, as `lock_facts` does."""
 
     async def claim_check(self, now: datetime, until: datetime) -> str | None:
         """Return the subscription with the check that has been due longest, or None. The check is due again at `until`."""
@@ -57,16 +57,16 @@ class Billing(Protocol):
         """Move a check that was claimed until `until` to `at`. A check with another time stays as it is."""
 
     async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
-        """Make the checks of this customer's subscriptions due, except those that are over.
+        """Make the checks for this customer's subscriptions due, except for subscriptions that are over.
 
-        If `org_id` is given, only subscriptions of this organization are checked.
+        If `org_id` is given, only this organization's subscriptions are checked.
         """
 
     async def is_checked_separately(self, id_: str, since: datetime) -> bool:
-        """Return whether a check of this subscription is planned, or its state was received after `since`."""
+        """Return whether a check for this subscription is planned, or its state was received after `since`."""
 
     async def subscription(self, id_: str) -> Subscription | None:
-        """Return our subscription for this subscription of the provider, or None."""
+        """Return our subscription for this provider subscription, or None."""
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
         """Return the service's plan with this price, or None.
@@ -87,46 +87,48 @@ class Customers(CustomersRead, Protocol):
     """Write access to the customer records, and to their payment methods."""
 
     async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
-        """Return the organization's customer. If it is unknown, `key` becomes the idempotency key for creating it."""
+        """Return the organization's customer. If the customer is unknown, `key` becomes the idempotency key for creating it."""
 
     async def renew_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
         """Replace this idempotency key, unless it was already replaced or the customer is known."""
 
     async def save(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
-        """Save the customer created with this key, unless there is one, and return the current one. Return None if the key was replaced."""
+        """Save the customer created with this key, unless there is a customer, and return the current customer.
+
+        Return None if the key was replaced.
+        """
 
     async def may_belong_to(self, org_id: UUID, customer_id: str) -> bool:
-        """Return whether no other organization has this customer, and this organization has no other customer."""
+        """Return whether the customer belongs to no other organization, and the organization has no other customer."""
 
     async def link(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
-        """Store the customer of an organization, from an event. Return False if it contradicts stored data.
+        """Store an organization's customer, from an event. Return False if the event contradicts stored data.
 
-        A deleted customer cannot be linked. `key` becomes the idempotency key if the organization
-        has no row yet. This takes two statements.
+        A deleted customer cannot be linked. `key` becomes the idempotency key if the organization has no row yet. The
+        method runs two statements.
         """
 
     async def save_user(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
-        """Store the user of a customer, unless a newer event has set it. Return whether the customer is known.
+        """Store a customer's user, unless a newer event has set it. Return whether the customer is known.
 
         If `org_id` is given, the customer must be that organization's.
         """
 
     async def mark_deleted(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
-        """Unlink a deleted customer, and ignore it in later events. Return whether it was linked.
+        """Unlink a deleted customer, and ignore it in later events. Return whether the customer was linked.
 
-        If `org_id` is given, the customer must be that organization's. `key` is the idempotency key
-        for creating the organization's next customer. This takes two statements.
+        If `org_id` is given, the customer must be that organization's. `key` is the idempotency key for creating the
+        organization's next customer. The method runs two statements.
         """
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
         """Attach a payment method to a customer, unless a newer event is known. Return whether the customer is known.
 
-        The current payment method of an organization is the one that was attached last and is still
-        attached.
+        An organization's current payment method is the method that was attached last and is still attached.
         """
 
     async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
-        """Detach a payment method, unless a newer event is known. Return whether it belonged to a known customer."""
+        """Detach a payment method, unless a newer event is known. Return whether the payment method belonged to a known customer."""
 
 
 class Checkouts(Protocol):
@@ -141,23 +143,23 @@ class Checkouts(Protocol):
         """Save the subscription that a checkout led to. Return False if the checkout is unknown or contradicts the arguments."""
 
     async def match(self, id_: str, metadata: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
-        """Compare a subscription with the checkout that led to it, or may have, preferably one with this price.
+        """Compare a subscription with the checkout that led to it, or may have, preferably a checkout with this price.
 
         Return None if there is no such checkout.
         """
 
     async def metadata_of(self, id_: str) -> CheckoutMetadata | None:
-        """Return the metadata of the checkout that led to this subscription, or None if it is not known."""
+        """Return the metadata in the checkout that led to this subscription, or None if it is not known."""
 
     async def stop_checks(self, org_id: UUID, id_: str) -> None:
-        """Stop checking the checkout that led to this subscription. Other checkouts may still lead to one."""
+        """Stop checking the checkout that led to this subscription. Another checkout may still lead to a subscription."""
 
     async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
-        """Claim the open checkouts of one customer, or return None if none is due.
+        """Claim a customer's open checkouts, or return None if none is due.
 
-        The customer with the oldest due check comes first. All open checkouts of the customer
-        that were started at or before `begun_by` are claimed. They are due again at `until`. Those
-        that were started before `since` are not checked again.
+        The customer with the oldest due check comes first. All the customer's open checkouts that were started at or
+        before `begun_by` are claimed. Claimed rows are due again at `until`. Checkouts that were started before `since`
+        are not checked again.
         """
 
     async def next_check(self) -> datetime | None: ...
@@ -171,16 +173,16 @@ class Checkouts(Protocol):
 
 
 class Cancellations(Protocol):
-    """Subscriptions to cancel at the payment provider. A database trigger adds each provider-managed subscription that is deleted."""
+    """Subscriptions to cancel at the payment provider. A database trigger adds deleted subscriptions that the provider manages."""
 
     async def request(self, cancellation: Cancellation) -> None:
-        """Add the cancellation of a subscription that stays in the database, or that was never in it."""
+        """Add a cancellation for a subscription that stays in the database, or that was never in it."""
 
     async def is_requested(self, org_id: UUID, id_: str) -> bool:
-        """Return whether the cancellation of this subscription at the provider is pending."""
+        """Return whether this subscription's cancellation at the provider is pending."""
 
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
-        """Return the cancellation that has been due longest, or None. It is due again at `until`.
+        """Return the cancellation that has been due longest, or None. The cancellation is due again at `until`.
 
         Subscriptions that became live again are left out.
         """
@@ -188,14 +190,14 @@ class Cancellations(Protocol):
     async def next_due(self) -> datetime | None: ...
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
-        """Return the due cancellations of a service, at most `limit`. They are due again at `until`."""
+        """Return a service's due cancellations, at most `limit`. Claimed rows are due again at `until`."""
 
     async def complete(self, cancellation: Cancellation) -> bool:
         """Remove a completed cancellation. Return False if another process has already removed it."""
 
 
 class SubscriptionsRead(Protocol):
-    """Read access to subscriptions. An active one without a payment provider is returned as expired after its period."""
+    """Read access to subscriptions. An active subscription without a payment provider is returned as expired after its period."""
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement: ...
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
@@ -210,22 +212,22 @@ class SubscriptionsRead(Protocol):
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
     ) -> PageResult[Subscription]:
-        """Return a page of the service's subscriptions with this current status, oldest first. None means any status."""
+        """Return a page with the service's subscriptions that have this current status, oldest first. A status of None means any status."""
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
-        """Return the number of the service's subscriptions per current status."""
+        """Return how many subscriptions the service has, per current status."""
 
     async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
         """Return the user's live subscription, or else the newest, or None."""
 
     async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnSubscription]:
-        """Return the subscription that `of_user` returns for each service of any organization.
+        """Return the subscription that `of_user` returns, for every service in every organization.
 
-        Live ones come first, then by the names of the organization and the service.
+        Live subscriptions come first, then by the names of the organization and the service.
         """
 
     async def next_expiry(self) -> datetime | None:
-        """Return when the next subscription of any organization expires, except those that the payment provider manages."""
+        """Return when the next subscription expires, in any organization, except subscriptions that the payment provider manages."""
 
 
 class Subscriptions(SubscriptionsRead, Protocol):
@@ -243,7 +245,7 @@ class Subscriptions(SubscriptionsRead, Protocol):
         """Add a subscription and increment the service's count. Callers lock the account first. Raises: AlreadySubscribed."""
 
     async def save(self, old: Subscription, new: Subscription, now: datetime) -> None:
-        """Save the new plan, status and period of a locked subscription.
+        """Save a locked subscription's new plan, status and period.
 
         Raises: AlreadySubscribed if it becomes live, and the user has another live subscription.
         """
@@ -255,7 +257,10 @@ class Subscriptions(SubscriptionsRead, Protocol):
         """Delete a subscription and decrement the service's count."""
 
     async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
-        """Mark the user's overdue subscription as expired, and return it. There is at most one."""
+        """Mark the user's overdue subscription as expired, and return it. There is at most one overdue subscription."""
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
-        """Mark at most `limit` overdue subscriptions of all organizations as expired, and return them. Locked ones are skipped."""
+        """Mark at most `limit` overdue subscriptions as expired, in all organizations, and return them.
+
+        Locked subscriptions are skipped.
+        """

@@ -1,4 +1,4 @@
-"""Storage of audit logs, webhooks, their deliveries, and SIEM forwarding."""
+"""Storage for audit logs, webhooks, their deliveries, and SIEM forwarding."""
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -16,10 +16,10 @@ from core.kernel.values import Page, PageResult
 
 
 class AuditRead(Protocol):
-    """Read access to the audit logs of organizations."""
+    """Read access to the organizations' audit logs."""
 
     async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
-        """Return a page of the matching entries, newest first, with the total number.
+        """Return a page with the matching entries, newest first, with the total number.
 
         With a filter by success, time or found objects, only the newest MAX_LISTED matching entries have
         pages and are counted. Runs two statements.
@@ -28,19 +28,19 @@ class AuditRead(Protocol):
     async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None: ...
 
     async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
-        """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
+        """Return the next matching entries, newest first. `last` is the last entry in the batch before, or None."""
 
     async def names(self, org_id: UUID, objects: Mapping[str, Collection[str]]) -> Names:
-        """Return today's names of these objects, ids by type. Objects that the organization does not know are left out.
+        """Return these objects' names today, ids by type. Objects that the organization does not know are left out.
 
         A user's own name is there only if the membership is confirmed (security R-9).
         """
 
     async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[ObjectKey]:
-        """Return at most `limit` members, users of applications and other objects of the organization whose address or name has the text.
+        """Return at most `limit` members, application users and further objects in the organization, if an address or name has the text.
 
-        Members are found by any part of the address and the beginning of a name, users of applications by
-        the beginning of the address, invitations by the whole address, other objects by a part of the name.
+        Members are found by any part of the address and the beginning of a name, application users by the beginning of
+        the address, invitations by the whole address, further objects by a part of the name.
         """
 
 
@@ -50,43 +50,43 @@ class Audit(Protocol):
     async def forget(self, user_id: UUID) -> None:
         """Remove the entries about the user's own activity only from all logs.
 
-        Those are the entries about the security of the account, the user's sign-ins, and their changes
-        of the address. Also decrements the totals of entries and of members' logins.
+        Such entries are about the account's security, the user's sign-ins, and their address changes. The totals that
+        count entries and members' logins are decremented, too.
         """
 
     async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:
         """Remove the entries about the user's own activity in this service only from the organization's log.
 
-        Also decrements the totals of entries.
+        The entry totals are decremented, too.
         """
 
 
 class AuditOutcomes(Protocol):
-    """Changes of the outcome of recorded requests."""
+    """Changing the outcome of recorded requests."""
 
     async def mark_failed(self, entry_id: UUID) -> None:
-        """Set `success` of an entry `impersonation.request` to false."""
+        """Set `success` to false in an entry `impersonation.request`."""
 
 
 class PlatformLogRead(Protocol):
     """Read access to the platform's log: the audit entries that belong to no organization."""
 
     async def page(self, filter_: PlatformAuditFilter, page: Page) -> PageResult[AuditEntry]:
-        """Return a page of the newest MAX_LISTED matching entries, newest first, with their number. Runs two statements."""
+        """Return a page with the newest MAX_LISTED matching entries, newest first, with their number. Runs two statements."""
 
     async def by_id(self, entry_id: UUID) -> AuditEntry | None: ...
 
     async def batch(self, filter_: PlatformAuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
-        """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
+        """Return the next matching entries, newest first. `last` is the last entry in the batch before, or None."""
 
     async def names(self, objects: Mapping[str, Collection[str]]) -> Names:
-        """Return today's names of these objects, ids by type. Objects without a name are left out."""
+        """Return these objects' names today, ids by type. Objects without a name are left out."""
 
     async def find_objects(self, text: str, limit: int) -> list[ObjectKey]:
         """Return at most `limit` objects with this text.
 
-        Accounts are found by the whole address or the beginning of a name, organizations by the slug,
-        service accounts of the platform by a part of the name.
+        Accounts are found by the whole address or the beginning of a name, organizations by the slug, the platform's
+        service accounts by a part of the name.
         """
 
 
@@ -94,10 +94,10 @@ class PlatformLogRead(Protocol):
 
 
 class WebhooksRead(Protocol):
-    """Read access to the webhooks of organizations."""
+    """Read access to the organizations' webhooks."""
 
     async def of_org(self, org_id: UUID) -> list[Webhook]:
-        """Return all webhooks of the organization, oldest first."""
+        """Return all the organization's webhooks, oldest first."""
 
     async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None: ...
 
@@ -109,46 +109,46 @@ class Webhooks(WebhooksRead, Protocol):
         """Add a webhook. Raises: WebhookNameTaken."""
 
     async def save(self, webhook: Webhook) -> None:
-        """Store the changes of a webhook and wake the dispatchers of all processes. Raises: WebhookNameTaken."""
+        """Store a webhook's changes and wake the dispatchers in all processes. Raises: WebhookNameTaken."""
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
         """Replace the signing secret.
 
-        The old secret signs beside the new one until `former_until`. Older secrets sign until their
-        own time ends. The newest FORMER_SECRETS_KEPT of them are kept.
+        The old secret signs beside the new secret until `former_until`. Older secrets sign until their own time ends.
+        Only the newest FORMER_SECRETS_KEPT older secrets are kept.
         """
 
     async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:
-        """Delete a webhook. The housekeeper deletes its deliveries."""
+        """Delete a webhook. The housekeeper deletes the webhook's deliveries."""
 
 
 # Webhook deliveries
 
 
 class DeliveriesRead(Protocol):
-    """Read access to the deliveries of webhooks."""
+    """Read access to webhook deliveries."""
 
     async def page(
         self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
     ) -> PageResult[Delivery]:
-        """Return a page of the deliveries, newest first, with the total number. Runs two statements."""
+        """Return a page with the deliveries, newest first, with the total number. Runs two statements."""
 
     async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None: ...
 
     async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, WebhookHealth]:
-        """Return the health of these webhooks. Those without an attempt are left out."""
+        """Return these webhooks' health. Webhooks without an attempt are left out."""
 
     async def count_to_resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None) -> int:
-        """Return the number of deliveries that `resend` would queue without a limit, at most COUNTED_TO_RESEND."""
+        """Return how many deliveries `resend` would queue without a limit, at most COUNTED_TO_RESEND."""
 
 
 class Deliveries(DeliveriesRead, Protocol):
-    """The queue of webhook deliveries. `Transaction.record` adds the deliveries of events."""
+    """The queue for webhook deliveries. `Transaction.record` adds the deliveries for events."""
 
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
-        """Queue a delivery. The commit wakes the dispatchers of all processes. Callers lock the organization first."""
+        """Queue a delivery. The commit wakes the dispatchers in all processes. Callers lock the organization first."""
 
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
         """Queue a copy of a delivery, with the id `new_id`.
@@ -157,16 +157,16 @@ class Deliveries(DeliveriesRead, Protocol):
         """
 
     async def resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None, now: datetime) -> int:
-        """Queue copies of the deliveries that failed in all attempts, oldest first, at most RESEND_LIMIT. Return their number.
+        """Queue copies of deliveries that failed in all attempts, oldest first, at most RESEND_LIMIT. Return their number.
 
         Deliveries that were sent again before, tests, and events before `since` are left out.
         """
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
-        """Delete at most `limit` deliveries of a deleted webhook."""
+        """Delete at most `limit` deliveries to a deleted webhook."""
 
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
-        """Store the outcomes of attempts.
+        """Store attempt outcomes.
 
         A failure is ignored if the delivery was claimed again since, because the later attempt
         decides.
@@ -176,19 +176,19 @@ class Deliveries(DeliveriesRead, Protocol):
         """Change at most `limit` waiting deliveries to due if their time has come. `claim` sees only due deliveries."""
 
     def next_due(self) -> Awaitable[datetime | None]:
-        """Return the earliest due time of a waiting delivery.
+        """Return when the earliest waiting delivery is due.
 
         None means that no delivery is waiting. The time is in the past if more deliveries were due
         than `wake` could change.
         """
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
-        """Lease due deliveries of active webhooks, as far as there is capacity.
+        """Lease due deliveries to active webhooks, as far as there is capacity.
 
-        Webhooks of organizations that are not active are skipped.
+        Webhooks in inactive organizations are skipped.
 
-        A delivery becomes due again at `lease_until`. Organizations and webhooks share the slots by
-        the rules of DispatchCapacity.
+        A delivery becomes due again at `lease_until`. Organizations and webhooks share the slots by the rules in
+        DispatchCapacity.
         """
 
 
@@ -196,24 +196,24 @@ class Deliveries(DeliveriesRead, Protocol):
 
 
 class LogoutNotices(Protocol):
-    """The queue of logout notices. The end of a session of OpenID Connect adds one, if its application wants notices.
+    """The queue for logout notices. When an OpenID Connect session ends, a notice is added if its application wants notices.
 
-    It works as the queue of webhook deliveries, but a notice that was delivered or given up is deleted.
+    The queue works as the queue for webhook deliveries, but a notice that was delivered or given up is deleted.
     """
 
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
-        """Store the outcomes of attempts. Return the ids of the notices that were given up with this call."""
+        """Store attempt outcomes. Return the ids of the notices that were given up with this call."""
 
     async def wake(self, now: datetime, limit: int) -> None:
         """Change at most `limit` waiting notices to due if their time has come."""
 
     def next_due(self) -> Awaitable[datetime | None]:
-        """Return the earliest due time of a waiting notice, as for deliveries."""
+        """Return when the earliest waiting notice is due, as for deliveries."""
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
         """Lease due notices, as far as there is capacity.
 
-        Applications without a logout URI, and those of organizations that are not active, are skipped.
+        Applications without a logout URI, and applications in inactive organizations, are skipped.
         """
 
 
@@ -221,16 +221,16 @@ class LogoutNotices(Protocol):
 
 
 class SiemRead(Protocol):
-    """Read access to the SIEM configurations of organizations and their queues."""
+    """Read access to the organizations' SIEM configurations and queues."""
 
     async def status(self, org_id: UUID) -> SiemStatus | None:
-        """Return the configuration and the state of forwarding. Queued entries are counted up to PENDING_CAP."""
+        """Return the configuration and the forwarding state. Queued entries are counted up to PENDING_CAP."""
 
     async def sink(self, org_id: UUID) -> SiemSink | None:
         """Return the configuration with its token. Raises: SealBroken."""
 
     async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
-        """Return the first positions of the queue with the entries as they are now.
+        """Return the queue's first positions with the entries as they are now.
 
         The list has at most `limit` positions, and ends after the entry that reaches `max_bytes`.
         """
@@ -244,13 +244,13 @@ class Siem(SiemRead, Protocol):
     """
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
-        """Add the configuration, or replace the present one, which keeps its id and its queue."""
+        """Add the configuration, or replace the present configuration, which keeps its id and its queue."""
 
     async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
         """Remove and return the configuration. The housekeeper deletes the queue."""
 
     async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
-        """Reserve the test of the organization until this time. Return False if another test is running."""
+        """Reserve the organization's test until this time. Return False if another test is running."""
 
     async def end_test(self, org_id: UUID, until: datetime) -> None:
         """End the reservation that `begin_test` made with the same `until`."""
@@ -258,16 +258,16 @@ class Siem(SiemRead, Protocol):
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
         """Lease the queue that has been due for the longest time.
 
-        Only enabled configurations of active organizations with a queued entry are considered.
+        Only enabled configurations with a queued entry in active organizations are considered.
 
-        With `struggling`, this may be a queue with a slow or failed last attempt. No other process
-        can claim it before `leased_until`.
+        With `struggling`, this may be a queue with a slow or failed last attempt. No second process can claim the queue
+        before `leased_until`.
         """
 
     async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         """Remove these positions from the queue and make the rest due now.
 
-        `posted` is false if no request was necessary. Then the state of forwarding stays as it is.
+        `posted` is false if no request was necessary. Without a request, the forwarding state stays as it is.
         """
 
     async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:

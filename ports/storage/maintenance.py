@@ -1,4 +1,4 @@
-"""Storage of maintenance: leases on jobs, deletion of obsolete rows, encrypted columns, and secrets that expire soon."""
+"""Storage for maintenance: leases on jobs, deleting obsolete rows, encrypted columns, and secrets that expire soon."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -16,21 +16,20 @@ class Leases(Protocol):
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
         """Take or extend the lease, and return whether `holder` has it. False means that another holder has it.
 
-        This does not wait for a transaction of another holder.
+        The method does not wait for another holder's transaction.
         """
 
 
 class Housekeeping(Protocol):
-    """Deletion of obsolete rows."""
+    """Deleting obsolete rows."""
 
     async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
         """Delete at most `limit` rows that were obsolete at `before`. Return their number. Rows that are locked are skipped.
 
-        Totals of logins are merged instead of deleted: those of days before `before` become one row
-        per day. The records of a deleted organization, service or webhook are deleted whatever
-        their age. Its tombstone is deleted when it is older than `before` and no record is left.
-        Unverified accounts take two statements: the first locks them, and the second checks them
-        again. core.maintenance.log_redaction redacts the logs.
+        Login totals are merged instead of deleted: totals for days before `before` become a single row per day. The
+        records of a deleted organization, service or webhook are deleted whatever their age. The tombstone is deleted
+        when it is older than `before` and no record is left. Unverified accounts take two statements: the first locks
+        them, and the second checks them again. core.maintenance.log_redaction redacts the logs.
         """
 
 
@@ -38,27 +37,28 @@ class SealedColumns(Protocol):
     """The values that are encrypted at rest."""
 
     async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
-        """Encrypt the values of up to `limit` rows under the active key, in the order of the row names.
+        """Encrypt the values in up to `limit` rows under the active key, in the order of the row names.
 
-        Start after the row named `after`, or at the first row if it is "". Return the number of
-        values that had another key, and the name of the last row, or None if no rows are left. This
-        takes one statement per value.
+        Start after the row named `after`, or at the first row if it is "". Return how many values had another key, and
+        the last row's name, or None if no rows are left. Every value takes a statement.
         """
 
     async def check(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
-        """Decrypt the values of up to `limit` rows, in the order of `renew`. Return their number, and the name of the last row or None.
+        """Decrypt the values in up to `limit` rows, in the same order as `renew`.
+
+        Return how many values there are, and the last row's name or None.
 
         Raises: SealBroken.
         """
 
 
 class ExpiringSecrets(Protocol):
-    """Secrets of all kinds that work now and expire soon."""
+    """Secrets, whatever their kind, that work now and expire soon."""
 
     async def claim(self, kind: NoticedSecret, days: Collection[int], now: datetime, limit: int) -> list[ExpiringSecret]:
         """Mark at most `limit` secrets with a due announcement as announced, and return them.
 
-        `days` are the numbers of days before the end. A secret is due at the nearest of them that it was
-        made to outlive, unless this was announced. Secrets without a usable recipient stay unmarked. Rows
-        that are locked are skipped.
+        `days` says how many days before the end announcements are due. A secret is due on the nearest such day that it
+        was made to outlive, unless this was announced. Secrets without a usable recipient stay unmarked. Rows that are
+        locked are skipped.
         """

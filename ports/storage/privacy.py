@@ -1,4 +1,4 @@
-"""Storage of privacy: the data of a user for an export, and their anonymization."""
+"""Storage for privacy: a user's data for an export, and their anonymization."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -16,66 +16,65 @@ class PrivacyRead(Protocol):
     """Read access to the control over a user, and to the logs that are still to redact."""
 
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
-        """Return all memberships of the user, and whether `owner_id` owns their organizations, ordered by organization id.
+        """Return all the user's memberships, and whether `owner_id` owns their organizations, ordered by organization id.
 
-        A user that the directory of the organization that created the account blocks counts as a
-        confirmed member.
+        The organization that created the account has the user as a confirmed member, also while its directory blocks
+        them.
         """
 
     async def list_owned_organizations(self, user_id: UUID) -> list[str]:
-        """Return the names of the organizations that the user owns, in alphabetical order."""
+        """Return the names of organizations that the user owns, in alphabetical order."""
 
     async def is_used_elsewhere(self, user_id: UUID, owner_id: UUID) -> bool:
-        """Return whether the user is an end user or a subscriber of an organization that `owner_id` does not own."""
+        """Return whether the user is an end user or a subscriber in an organization that `owner_id` does not own."""
 
     async def next_user_to_redact(self) -> UUID | None:
         """Return the anonymized user with the lowest id that still has log entries to redact, if any."""
 
     async def next_log_to_redact(self, user_id: UUID) -> PersonalLog | None:
-        """Return a log with entries of this user to redact, if any."""
+        """Return a log that has entries about this user to redact, if any."""
 
 
 class PersonalDataRead(Protocol):
-    """Read access to the stored data of a user, for an export. `within` limits it to these organizations; None is no limit."""
+    """Read access to a user's stored data, for an export. `within` limits it to these organizations; None is no limit."""
 
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
-        """Return the number of login records. With `within`, only logins to services of these organizations count."""
+        """Return how many login records there are. With `within`, only logins to services in these organizations count."""
 
     async def items(
         self, list_: ExportedList, user_id: UUID, within: Collection[UUID] | None, last: ExportedItem | None, limit: int
     ) -> list[ExportedItem]:
-        """Return the next items of a list, after the last one of the previous call, or from the start.
+        """Return a list's next items, after the last item from the previous call, or from the start.
 
-        `within` is for lists that are in the part of an organization. The logins and identities of a part
-        are those of the organizations' services. The logins of an anonymized user are always redacted, even
-        if the stored rows are not redacted yet. Service accounts are those that the user owns as a member or a
-        platform owner. Personal access tokens that have ended are stored until housekeeping removes them.
+        `within` is for lists that belong to an organization's part. A part has the logins and identities at its
+        organizations' services. An anonymized user's logins are always redacted, even if the stored rows are not
+        redacted yet. Service accounts are included if the user owns them as a member or a platform owner. Personal
+        access tokens that have ended are stored until housekeeping removes them.
         """
 
 
 class Privacy(PrivacyRead, Protocol):
-    """Write access for the anonymization of a user.
+    """Write access for anonymizing a user.
 
-    Callers lock the account before all methods except the first three. They call `replace_email`
-    before the remaining methods: after it, no other transaction can write data of the account until
-    this one ends.
+    Callers lock the account before all methods except the first three. Callers call `replace_email` before the
+    remaining methods: after it, no concurrent transaction can write the account's data until this transaction ends.
 
-    `email` is the address that the account had until now. "The user's addresses" are this one and
-    all earlier ones, without those that another account has now.
+    `email` is the address that the account had until now. "The user's addresses" are this address and all earlier
+    addresses, without addresses that another account has now.
     """
 
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         """Return the organizations to lock first, ordered by id.
 
-        These are the organizations that have the user as a member or in their directory, that block the
-        user, or that have invited one of the user's email addresses.
+        These organizations have the user as a member or in their directory, block the user, or have invited an address
+        of the user.
         """
 
     async def lock_organizations(self, org_ids: Collection[UUID]) -> None:
-        """Lock these organizations in the order of their ids, as `Organizations.lock` locks one."""
+        """Lock these organizations, ordered by id, as `Organizations.lock` does."""
 
     async def lock_memberships(self, user_id: UUID) -> None:
-        """Lock the user's memberships in the order of their organizations."""
+        """Lock the user's memberships, ordered by organization."""
 
     async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
         """Mark the account as anonymized, with this address and without a password or a second factor. Raises: EmailTaken."""
@@ -83,28 +82,27 @@ class Privacy(PrivacyRead, Protocol):
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
         """Delete everything that can sign in to the account or was issued for it, except the sessions (see `Sessions.remove`).
 
-        This covers the second factor, backup codes, identities, passkeys, devices, pending
-        sign-ins, tickets and tokens. It also covers consents, and the SAML name ids, by which services
-        know the user.
+        The deletion covers the second factor, backup codes, identities, passkeys, devices, pending sign-ins, tickets
+        and tokens. The deletion also covers consents, and the SAML name ids, by which services know the user.
         """
 
     async def redact_newest(self, user_id: UUID, limit: int) -> None:
-        """Start the redaction with the newest `limit` entries of every log. This takes one statement per log."""
+        """Start the redaction with the newest `limit` entries in every log. Every log takes a statement."""
 
     async def redact(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
-        """Redact the next newest entries of a log, and return their number. A result below `limit` means that the log is done.
+        """Redact the next newest entries in a log, and return how many. A result below `limit` means that the log is done.
 
         Redacted entries have NO_ADDRESS, NO_AGENT and no location.
         """
 
     async def redact_impersonations(self, user_id: UUID, now: datetime) -> None:
-        """End the sessions in which the user impersonated others, and redact these sessions."""
+        """End the sessions in which the user impersonated another user, and redact these sessions."""
 
     async def redact_joins(self, user_id: UUID, email: Email) -> None:
         """Redact the audit entries that record how the user joined an organization while they were not signed in.
 
-        This covers all organizations that the user is a member of, or that ever invited one of the
-        addresses. Call it before `end_invitations`.
+        The redaction covers all organizations that the user is a member of, or that ever invited an address of the
+        user. Call this method before `end_invitations`.
         """
 
     async def end_invitations(
@@ -112,22 +110,21 @@ class Privacy(PrivacyRead, Protocol):
     ) -> list[Invitation]:
         """Replace the user's addresses in invitations and in their audit entries and events.
 
-        Entries of invitations that the user answered without a session are redacted. Pending
-        invitations of the `locked` organizations are canceled, or marked as expired if their time
-        is over. Return these invitations.
+        Entries about invitations that the user answered without a session are redacted. Pending invitations from the
+        `locked` organizations are canceled, or marked as expired if their time is over. Return these invitations.
         """
 
     async def remove_emails(self, user_id: UUID, email: Email) -> None:
         """Delete all emails to the user's addresses, queued or sent."""
 
     async def redact_deliveries(self, user_id: UUID) -> None:
-        """Remove the user's address from the webhook deliveries of their actions. `end_invitations` covers those of invitations."""
+        """Remove the user's address from webhook deliveries about their actions. `end_invitations` covers deliveries about invitations."""
 
     async def remove_directory_data(self, user_id: UUID) -> None:
-        """Delete the names and addresses that the directories of organizations sent for the user."""
+        """Delete the names and addresses that organizations' directories sent for the user."""
 
     async def remove_former_emails(self, user_id: UUID) -> None:
-        """Delete the account's earlier addresses. Call it last, because the other methods find data by these addresses."""
+        """Delete the account's earlier addresses. Call this method last, because the remaining methods find data by these addresses."""
 
     async def log(self, event_type: str, user_id: UUID, caller: Person, now: datetime) -> None:
         """Record in the privacy log that the caller exported or anonymized this user. An export needs no lock on the account."""
@@ -137,7 +134,7 @@ class AccountLogsRead(Protocol):
     """Read access to the logs about an account. Pages have the newest MAX_LISTED entries, newest first, and their number."""
 
     async def mfa(self, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
-        """Return a page of the second-factor log. Runs two statements."""
+        """Return a page from the second-factor log. Runs two statements."""
 
     async def privacy(self, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
-        """Return a page of the privacy log about the user. Runs two statements."""
+        """Return a page from the privacy log about the user. Runs two statements."""

@@ -1,4 +1,4 @@
-"""Storage of API resources, service accounts, and the credentials of programs."""
+"""Storage for API resources, service accounts, and programs' credentials."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -24,45 +24,45 @@ class ApiResourcesRead(Protocol):
     """Read access to API resources, their clients and the users that are assigned to them."""
 
     async def of_org(self, org_id: UUID) -> list[ApiResource]:
-        """Return the API resources of the organization, oldest first."""
+        """Return the organization's API resources, oldest first."""
 
     async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None: ...
     async def count(self, org_id: UUID) -> int: ...
 
     async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
-        """Return the active API resource with this identifier, after normalization, if the service is one of its clients.
+        """Return the active API resource with this identifier, after normalization, if the service is its client.
 
-        Both belong to the same organization.
+        The service and the API resource belong to the same organization.
         """
 
     async def find_for_external(self, canonical: str) -> ExternalTarget | None:
-        """Return the active API resource with this identifier, after normalization, of any active organization."""
+        """Return the active API resource with this identifier, after normalization, in any active organization."""
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
-        """Return whether the user has access to the API resource. It is false if there is no such API resource."""
+        """Return whether the user has access to the API resource. The result is false if there is no such API resource."""
 
     async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
-        """Return a page of the applications that may ask for the resource, by name."""
+        """Return a page with the applications that may ask for the resource, by name."""
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None: ...
 
     async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
         """Return the active API resource with this identifier, after normalization, if this program of the same organization is a client.
 
-        The texts are the scopes that the program gets for itself. `client_id` is that of an application or a service account.
+        The texts are the scopes that the program gets for itself. `client_id` belongs to an application or a service account.
         """
 
     async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
-        """Return the API resources that a service account has scopes of, by name."""
+        """Return the API resources that have given a service account scopes, by name."""
 
     async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> AccountResource | None: ...
 
     async def assignments(
         self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
     ) -> PageResult[ResourceAssignment]:
-        """Return a page of the users that are assigned to the resource, earliest first.
+        """Return a page with the users that are assigned to the resource, earliest first.
 
-        `search` is a part of an email address in lower case.
+        `search` is a lower-case part of an email address.
         """
 
     async def groups(self, org_id: UUID, resource_id: UUID) -> list[AssignedGroup]:
@@ -73,15 +73,15 @@ class ApiResources(ApiResourcesRead, Protocol):
     """Write access to API resources. Callers lock the organization before calling any method but `lock`."""
 
     async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
-        """Return the API resource, and let other transactions change it only after the end of this one."""
+        """Return the API resource, and let concurrent transactions change it only after this transaction ends."""
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
         """Add an API resource with this identifier. Raises: IdentifierTaken."""
 
     async def save(self, resource: ApiResource) -> None:
-        """Save all fields of an API resource that can change.
+        """Save all fields that can change in an API resource.
 
-        Its clients and service accounts lose those of their own scopes that it no longer has.
+        The resource's clients and service accounts lose the scopes that it no longer has.
         """
 
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
@@ -90,81 +90,86 @@ class ApiResources(ApiResourcesRead, Protocol):
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None: ...
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None: ...
     async def origins_of_external_clients(self, org_id: UUID, resource_id: UUID) -> list[str | None]:
-        """Return the origin of each external client that may ask for the resource, once. It is None for clients without an address."""
+        """Return the origins of external clients that may ask for the resource, without duplicates.
+
+        The origin is None for clients without an address.
+        """
 
     async def remove_external_clients(self, org_id: UUID, resource_id: UUID, origins: Collection[str | None]) -> None:
-        """Forbid the external clients of these origins to ask for the resource."""
+        """Forbid external clients with these origins to ask for the resource."""
 
     async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None: ...
 
     async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:
-        """Take away the scopes of a service account. Return False if it has none."""
+        """Take away a service account's scopes. Return False if the account has none."""
 
     async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Assign a user. The caller has locked their account. Return False if the user is already assigned."""
+        """Assign a user. The caller has locked the user's account. Return False if the user is already assigned."""
 
     async def unassign(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
-        """End the assignment of a user. Return False if there is none."""
+        """End a user's assignment. Return False if there is no assignment."""
 
     async def assign_group(self, org_id: UUID, resource_id: UUID, group_id: UUID, now: datetime) -> bool:
         """Assign a group. Return False if the group is already assigned."""
 
     async def unassign_group(self, org_id: UUID, resource_id: UUID, group_id: UUID) -> bool:
-        """End the assignment of a group. Return False if there is none."""
+        """End a group's assignment. Return False if there is no assignment."""
 
 
 class ServiceAccountsRead(Protocol):
-    """Read access to service accounts. `org_id` is None for those of the platform.
+    """Read access to service accounts. `org_id` is None for the platform's service accounts.
 
-    An account is live if the named credential is valid, and if its owner could create it now: an
-    account of an organization needs an owner with a role that allows it, and an account of the
-    platform needs a platform owner. An account that goes on after its owner left is live until `ends_at`.
+    An account is live if the named credential is valid, and if its owner could create it now: an organization's account
+    needs an owner with a role that allows it, and the platform's account needs a platform owner. An account that goes
+    on after its owner left is live until `ends_at`.
     """
 
     async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
-        """Return a page of the accounts, newest first."""
+        """Return a page with the accounts, newest first."""
 
     async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> ListedServiceAccount | None: ...
     async def count(self, org_id: UUID | None) -> int: ...
 
     async def goes_on(self, org_id: UUID, owner_id: UUID, now: datetime) -> bool:
-        """Return whether an account of this owner goes on after they have left."""
+        """Return whether an account of this owner goes on after the owner has left."""
 
     async def of_owner(self, owner_id: UUID, org_id: UUID | None) -> list[str]:
-        """Return the names of this owner's live accounts, in one organization or with None in all."""
+        """Return the names of this owner's live accounts, in a single organization or with None in all."""
 
     async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
-        """Return the organization and the owner of the account that ended first, if `forget_ends` has not settled its end."""
+        """Return the organization and owner with the account that ended first, if `forget_ends` has not settled its end."""
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
-        """Return the account, with the organization of `slug`, or None if the account is not live."""
+        """Return the account, with the organization that has `slug`, or None if the account is not live."""
 
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
-        """Return the account as invitations show it in place of a user's account."""
+        """Return the account as invitations show it in place of a user."""
 
 
 class ServiceAccounts(ServiceAccountsRead, Protocol):
     """Write access to service accounts.
 
-    Callers lock the organization before calling any method. Those of the platform lock the accounts of the
-    platform owners who are involved, and then the service account.
+    Callers lock the organization before calling any method. For the platform's service accounts, they lock the accounts
+    of the platform owners who are involved, and then the service account.
     """
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
-        """Lock an account against requests of its programs and other changes, and return it."""
+        """Lock an account against its programs' requests and concurrent changes, and return it."""
 
     async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Authority | None:
-        """Keep the account and its credential from being changed or revoked. Return its role and rights, or None if it is not live.
+        """Keep the account and its credential from being changed or revoked.
 
-        A credential that has expired during the request counts as valid. An account of the platform
-        (`org_id` is None) has the rights of the platform.
+        Return the account's role and rights, or None if the account is not live.
+
+        A credential that has expired during the request counts as valid. The platform's account (`org_id` is None) has
+        rights on the platform.
         """
 
     async def with_role(self, org_id: UUID, role: RoleName) -> Sequence[tuple[UUID, Rights]]:
         """Lock the accounts with this role, and return their ids with their granted capabilities."""
 
     async def set_role(self, org_id: UUID, account_id: UUID, role: RoleName, granted: Rights, now: datetime) -> None:
-        """Store another role of a locked account, and its granted capabilities."""
+        """Store a locked account's new role, and its granted capabilities."""
 
     async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
         """Return the accounts that invited to this role, with the invitation pending, and have a role with fewer rights."""
@@ -172,7 +177,7 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def add(self, account: ServiceAccount) -> None: ...
 
     async def save(self, account: ServiceAccount) -> None:
-        """Save all fields of an account that can change."""
+        """Save all fields that can change in an account."""
 
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None: ...
 
@@ -180,10 +185,10 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         """Return the ids and names of this owner's service accounts that have stopped."""
 
     async def go_on(self, owner_id: UUID, org_id: UUID | None, until: datetime) -> list[tuple[UUID, UUID, str]]:
-        """Let this owner's live accounts, in one organization or with None in all, go on until this time.
+        """Let this owner's live accounts, in a single organization or with None in all, go on until this time.
 
-        They never get more than their present rights then. Return their organizations, ids and names. If the owner had
-        joined again, the accounts ended then, and do not go on again before `forget_ends` has settled this end.
+        The accounts never get more than their present rights then. Return the accounts' organizations, ids and names. If the owner
+        had joined again, the accounts ended then, and do not go on again before `forget_ends` has settled this end.
         """
 
     async def end_going_on(
@@ -191,11 +196,11 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     ) -> int:
         """End this owner's accounts that go on, and return their number.
 
-        `org_id` and `account_id` limit this to an organization or an account, and `within` to accounts with no other rights.
+        `org_id` and `account_id` limit this to an organization or an account, and `within` to accounts with no rights beyond these.
         """
 
     async def forget_ends(self, org_id: UUID, owner_id: UUID, now: datetime) -> list[tuple[UUID, str]]:
-        """Forget the past ends of this owner's accounts. Return the ids and names of the accounts that the owner cannot own now."""
+        """Forget the past ends that this owner's accounts had. Return the ids and names of accounts that the owner cannot own now."""
 
     async def givers(self, org_id: UUID, user_id: UUID) -> dict[UUID, UUID]:
         """Return the service accounts that a member's role depends on, with their owners.
@@ -204,50 +209,53 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         """
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
-        """Return whether a service account can still give roles above member. None: it is not a service account of this organization."""
+        """Return whether a service account can still give roles above member.
+
+        Return None if the account is not a service account in this organization.
+        """
 
 
 class CredentialsRead(Protocol):
-    """Read access to the credentials of service accounts and API resources. `org_id` is None for those of the platform."""
+    """Read access to the credentials that service accounts and API resources have. `org_id` is None for the platform's credentials."""
 
     async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
-        """Return the credentials of a program, newest first, including expired ones that are not removed yet."""
+        """Return a program's credentials, newest first, including expired credentials that are not removed yet."""
 
     async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential | None: ...
 
 
 class Credentials(CredentialsRead, Protocol):
-    """Write access to credentials. Callers lock the organization, or the service account of the platform."""
+    """Write access to credentials. Callers lock the organization, or the platform's service account."""
 
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None: ...
 
     async def end_created_by(
         self, user_id: UUID, org_id: UUID | None, now: datetime, *, everywhere: bool, of_roles: Collection[RoleName] | None = None
     ) -> list[EndedCredential]:
-        """Remove the credentials that a user made, for programs of this organization, or of the platform if it is None, and return them.
+        """Remove and return the credentials that a user made for programs in this organization, or on the platform if it is None.
 
-        `everywhere` removes those of all organizations and of the platform, and `of_roles` only those of
-        service accounts with these roles. The user's rights are locked, and have changed.
+        `everywhere` covers all organizations and the platform. `of_roles` limits this to service accounts with these
+        roles. The user's rights are locked, and have changed.
         """
 
     async def end_of_former_owner(self, org_id: UUID | None, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
-        """Let the credentials of a service account that a former owner created expire at this time, if they do not expire earlier."""
+        """Let a service account's credentials that a former owner created expire at this time, if they do not expire earlier."""
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
-        """Remove the credentials of a locked service account that active members with all these rights did not make, and return them.
+        """Remove and return a locked service account's credentials, unless an active member with all these rights made them.
 
         An account that goes on keeps its credentials, because it gets no further rights.
         """
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
-        """Revoke a credential. Requests that use it now end first."""
+        """Revoke a credential. Requests that use the credential now end first."""
 
 
 class ProgramClientsRead(Protocol):
-    """Service accounts and API resources as clients of OAuth. A service account that is not live is no client."""
+    """Service accounts and API resources as OAuth clients. A service account that is not live is no client."""
 
     async def credentials(self, client_id: UUID, now: datetime) -> list[StoredCredential]:
-        """Return the live keys and trusts of the program with this client id, oldest first."""
+        """Return the live keys and trusts that the program with this client id has, oldest first."""
 
     async def is_token_active(self, claims: ProgramClaims, resource_id: UUID | None, now: datetime) -> bool:
         """Return whether a program would still get a token with these claims.
@@ -258,29 +266,29 @@ class ProgramClientsRead(Protocol):
 
 
 class ProgramClients(ProgramClientsRead, Protocol):
-    """The statements that authenticate programs. Each commits by itself."""
+    """The statements that authenticate programs. The statements commit separately."""
 
     async def by_secret(
         self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
     ) -> ProgramClient | None:
-        """Return the program with this client id and a live secret with one of these hashes, or None.
+        """Return the program with this client id and a live secret that has a hash in `secret_hashes`, or None.
 
-        This records the use of the secret, and takes a token from each of the program's buckets. `wait` of
-        the program is that of `Rates.take`, or None without buckets.
+        The use of the secret is recorded, and a token is taken from all the program's buckets. The program's `wait` is
+        as in `Rates.take`, or None without buckets.
         """
 
     async def count_use(self, credential_id: UUID, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
-        """Record the use of a credential, and take a token from each bucket. Return the wait, or None without buckets."""
+        """Record that a credential was used, and take a token from every bucket. Return the wait, or None without buckets."""
 
 
 class CreatedSecretsRead(Protocol):
     """Read access to API keys and SCIM tokens by their creator."""
 
     async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
-        """Return the live ones that this service account created, oldest first. It may be deleted."""
+        """Return the live keys or tokens that this service account created, oldest first. The service account may be deleted."""
 
     async def to_review(self, org_id: UUID, kinds: Collection[NoticedSecret], now: datetime, limit: int) -> list[CredentialToReview]:
-        """Return the oldest live ones of these kinds with a creator who has left or may not create them now (security J-12)."""
+        """Return the oldest live keys or tokens of these kinds if their creator has left or may not create them now (security J-12)."""
 
     async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
         """Return whether the organization has this service account, or had it."""
@@ -296,11 +304,11 @@ class CreatedSecrets(CreatedSecretsRead, Protocol):
     """Write access. Callers lock the organization first."""
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
-        """Delete all that this service account created, also expired ones, and return them."""
+        """Delete all that this service account created, also expired keys and tokens, and return them."""
 
 
 class RegistrationTokensRead(OrganizationTokensRead[RegistrationToken], Protocol):
-    """Read access to the registration tokens of organizations."""
+    """Read access to the organizations' registration tokens."""
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> RegistrationTokenRecord | None:
         """Return the token with this hash if it works now, as in `use`."""

@@ -1,4 +1,4 @@
-"""Storage of SCIM tokens, and of the users that directories provision."""
+"""Storage for SCIM tokens, and for the users that directories provision."""
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -34,7 +34,7 @@ class ScimTokens(OrganizationTokens[ScimToken], ScimTokensRead, Protocol):
         """Return whether the token exists and has not expired, and with `creates_groups` may create groups."""
 
     async def creators(self, org_id: UUID, now: datetime) -> list[DirectoryCreator]:
-        """Return the live tokens of directories that fill groups, with the rights of their creators, oldest first."""
+        """Return the live tokens for directories that fill groups, with their creators' rights, oldest first."""
 
     async def set_directory_groups(self, org_id: UUID, token_id: UUID, *, directory_groups: bool) -> None: ...
 
@@ -45,31 +45,30 @@ class ScimTokens(OrganizationTokens[ScimToken], ScimTokensRead, Protocol):
 class ScimUsersRead(Protocol):
     """Read access to the users that an organization's directory knows.
 
-    These are members, users the directory blocks without having deleted them, and users it
-    provisioned and later removed from the group. A former member has the email address they had when
-    they left. A user without a stored userName has the address as userName, or the id if another user
-    has this userName.
+    Known users are members, users the directory blocks without having deleted them, and users it provisioned and later
+    removed from the group. A former member has the email address they had when they left. A user without a stored
+    userName has the address as userName, or the id if another user has this userName.
     """
 
     async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
-        """Return a page of the matching users, oldest first, with the total number."""
+        """Return a page with the matching users, oldest first, with the total number."""
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
 
     async def groups(self, org_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
-        """Return the groups of the directory that each of these users is in, by name. Users without any are left out."""
+        """Return the directory's groups that these users are in, by name. Users without groups are left out."""
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
-        """Return the next ids of the group after this one, in order."""
+        """Return the ids that follow this id in the group, in order."""
 
     async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
-        """Return the group state of each of these users that the directory knows. Anonymized users outside the group are left out."""
+        """Return these users' group states, for users that the directory knows. Anonymized users outside the group are left out."""
 
     async def all_group_members(self, org_id: UUID, after: UUID | None, limit: int) -> list[GroupMember]:
-        """Return the group state of the next users after this id, in order. Otherwise as `group_members`."""
+        """Return the group states of the next users after this id, in order. Otherwise as `group_members`."""
 
     async def group_external_ids(self, org_id: UUID) -> dict[UUID, str]:
-        """Return the ids that the directory gave to the groups of the organization and its services, by the ids of the groups."""
+        """Return the ids that the directory gave to the organization's group and to its services' groups, by group id."""
 
 
 class ScimUsers(ScimUsersRead, Protocol):
@@ -79,59 +78,58 @@ class ScimUsers(ScimUsersRead, Protocol):
     """
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of these locked users who are platform owners now."""
+        """Return which of these locked users are platform owners now."""
 
     async def with_other_rights(self, org_id: UUID, user_ids: Collection[UUID], rights: Rights) -> set[UUID]:
-        """Return those of these locked users who are members, not owners, and have a right beyond these."""
+        """Return which of these locked users are members, not owners, and have a right beyond these."""
 
     def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> Awaitable[WelcomeContext | None]:
         """Return the names for the welcome email to the user with this address.
 
-        None if the organization is not active.
+        Return None if the organization is not active.
         """
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        """Lock the memberships and then the accounts of these users."""
+        """Lock these users' memberships and then their accounts."""
 
     def count_non_members(self, org_id: UUID) -> Awaitable[int | None]:
-        """Return the number of known users who are not members."""
+        """Return how many known users are not members."""
 
     def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Awaitable[bool | None]:
-        """Make this user the only one with this userName, in any case.
+        """Make this user the only user with this userName, in any case.
 
-        The directory forgets former members who had it; their blocks stay. Return whether a
-        member has it.
+        The directory forgets former members who had this userName; their blocks stay. Return whether a member has this
+        userName.
         """
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
-        """Add an account created by the directory, with its membership. Also increments the member count. Raises: UserNameTaken."""
+        """Add an account created by the directory, with its membership. The member count is incremented, too. Raises: UserNameTaken."""
 
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Make the directory know this user as one that it provisioned."""
+        """Make the directory know this user as provisioned."""
 
     async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
         """Store the profile. `email` is stored only for users who are not members. Raises: UserNameTaken."""
 
     async def save_group_external_id(self, org_id: UUID, group_id: UUID, external_id: str | None, now: datetime) -> None:
-        """Store the id that the directory gave to the group of the organization or of one of its services."""
+        """Store the id that the directory gave to the organization's group or to a service's group."""
 
     async def forget_unprovisioned(self, org_id: UUID, user_id: UUID) -> None:
         """Remove a former member that the directory did not provision from the users that it knows."""
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
-        """Lock and reactivate all accounts that the organization created and its directory blocks. This takes two statements."""
+        """Lock and reactivate all accounts that the organization created and its directory blocks. The method runs two statements."""
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         """Make these users members again, with the role member, and increment the member count.
 
-        Blocked and anonymized users are left out. The membership of an account that the directory
-        created is confirmed.
+        Blocked and anonymized users are left out. If the directory created the account, its membership is confirmed.
         """
 
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """End the memberships of these users, and decrement the member count.
+        """End these users' memberships, and decrement the member count.
 
-        The directory still knows those that it provisioned or blocks.
+        The directory still knows users that it provisioned or blocked.
         """
 
 
@@ -147,7 +145,7 @@ class DirectoryBlocksRead(Protocol):
     async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
 
     async def page(self, org_id: UUID, page: Page) -> PageResult[DirectoryBlock]:
-        """Return a page of the blocks, newest first, with the total number."""
+        """Return a page with the blocks, newest first, with the total number."""
 
 
 class DirectoryBlocks(DirectoryBlocksRead, Protocol):
@@ -159,18 +157,18 @@ class DirectoryBlocks(DirectoryBlocksRead, Protocol):
     async def remove(self, org_id: UUID, user_id: UUID) -> None: ...
 
 
-# The log of requests
+# The request log
 
 
 class ScimRequestsRead(Protocol):
-    """Read access to the last SCIM requests of each organization."""
+    """Read access to the organizations' last SCIM requests."""
 
     async def last(self, org_id: UUID) -> list[ScimRequest]:
         """Return the last MAX_ENTRIES requests, newest first."""
 
 
 class ScimRequests(Protocol):
-    """Write access to the last SCIM requests. A crash of the database may lose them."""
+    """Write access to the last SCIM requests. A database crash may lose the requests."""
 
     async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
-        """Store at most MAX_ENTRIES requests, oldest first, and delete those before the last MAX_ENTRIES."""
+        """Store at most MAX_ENTRIES requests, oldest first, and delete the requests before the last MAX_ENTRIES."""

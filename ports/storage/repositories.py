@@ -1,4 +1,4 @@
-"""The repositories, and the three kinds of blocks that each show a view of them: readings, transactions and autocommit."""
+"""The repositories, and the three kinds of blocks that show their own views: readings, transactions and autocommit."""
 
 from typing import Any, Generic, Never, Protocol, TypeAlias, TypeVar, overload
 
@@ -196,7 +196,7 @@ Absent: TypeAlias = object  # a kind of blocks does not show the repository
 
 
 class Creates(Protocol[R_co, T_co, A_co]):
-    """A class of which each object has all three views. mypy compares a class with every overload."""
+    """A class with objects that have all three views. mypy compares a class with every overload."""
 
     @overload
     def __call__(self, scope: Never, /) -> R_co: ...
@@ -207,7 +207,7 @@ class Creates(Protocol[R_co, T_co, A_co]):
 
 
 class Views(Generic[R_co, T_co, A_co]):
-    """A repository, as a reading, a transaction and autocommit show it. The adapter of storage puts its own attribute in this place."""
+    """A repository, as a reading, a transaction and autocommit show it. The storage adapter puts its own attribute in this place."""
 
     @overload
     def __get__(self, block: None, _: type) -> "Views[R_co, T_co, A_co]": ...
@@ -225,7 +225,7 @@ class Views(Generic[R_co, T_co, A_co]):
 
 
 class Repositories:
-    """All repositories. A line has the views of a reading, of a transaction, and of autocommit."""
+    """All repositories. A line has the views for a reading, for a transaction, and for autocommit."""
 
     # accounts
     accounts = Views[AccountsRead, Accounts, Absent]()
@@ -350,30 +350,29 @@ class Repositories:
 
 
 class Reading(Repositories):
-    """Queries that change nothing. Each query has its own snapshot."""
+    """Queries that change nothing. Every query has its own snapshot."""
 
 
 class Autocommit(Repositories):
-    """Statements that each commit by themselves.
+    """Statements that commit separately.
 
-    Use it for a use case with a single change, and for changes that must stay after a refusal, such
-    as counters of attempts.
+    Use autocommit for a use case with a single change, and for changes that must stay after a refusal, such as attempt
+    counters.
     """
 
 
 class Transaction(Repositories):
-    """Queries and changes that are committed together. The end of the block commits. Any exception, cancellation included, rolls back."""
+    """Queries and changes that are committed together. The block commits when it ends. Any exception, cancellation included, rolls back."""
 
     def acts_as(self, person: Person) -> None:
         """Set the user who causes the recorded events, if the user becomes known only during the transaction."""
         raise NotImplementedError
 
     def record(self, *events: Event) -> None:
-        """Write the events, and the audit log entries of those that have one, with the caller's id, address and user agent.
+        """Write the events, with the caller's id, address and user agent, and their audit log entries, if they have any.
 
-        All events of a transaction are written when its block ends, in the order of the calls. So
-        `of_person` stands for the confirmed memberships of that moment. They are written last
-        because they lock the totals of the audit log, and other transactions of the organization
-        wait for these rows.
+        All events in a transaction are written when its block ends, in the order in which they were recorded. So
+        `of_person` stands for the confirmed memberships at that moment. The events are written last because they lock
+        the audit log's totals, and the organization's concurrent transactions wait for these rows.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Storage of set-up links and their proposals."""
+"""Storage for set-up links and their proposals."""
 
 from datetime import datetime
 from typing import Protocol
@@ -12,7 +12,7 @@ class SetupLinksRead(Protocol):
     """Read access to set-up links."""
 
     async def of_org(self, org_id: UUID) -> list[SetupLink]:
-        """Return the links of the organization, newest first."""
+        """Return the organization's links, newest first."""
 
     async def by_id(self, org_id: UUID, link_id: UUID) -> SetupLink | None: ...
 
@@ -23,16 +23,16 @@ class SetupLinksRead(Protocol):
         """Return the link that this browser opened, in any state, if its organization is active."""
 
     async def proposals(self, org_id: UUID, link_id: UUID) -> dict[SetupPart, SetupProposal]:
-        """Return the proposals of the link. Raises: SealBroken."""
+        """Return the link's proposals. Raises: SealBroken."""
 
 
 class SetupLinks(SetupLinksRead, Protocol):
-    """Changes to set-up links. Lock order: the organization before any of these, except for `save_code` and `open`."""
+    """Changes to set-up links. Lock order: the organization before any call, except for `save_code` and `open`."""
 
     async def add(self, link: SetupLink, token_hash: bytes) -> None: ...
 
     async def save_code(self, link_id: UUID, salt: bytes, code_hash: bytes, until: datetime, limit: int) -> bool:
-        """Store a new code of an unopened link in place of the earlier one, and return whether fewer than `limit` were sent."""
+        """Store an unopened link's new code in place of the earlier code, and return whether fewer than `limit` were sent."""
 
     async def open(self, link: SetupLink, browser_hash: bytes) -> bool:
         """Bind the link to a browser until its `expires_at`, and return whether it was neither opened nor ended before."""
@@ -44,20 +44,20 @@ class SetupLinks(SetupLinksRead, Protocol):
         """End the live links of creators who may not create links now, and delete their unapplied proposals. Return ids and names."""
 
     async def put_proposal(self, proposal: SetupProposal) -> None:
-        """Store a proposal in place of the earlier one of its part."""
+        """Store a proposal in place of the earlier proposal for its part."""
 
     async def remove_proposals(self, org_id: UUID, link_id: UUID) -> None:
         """Delete the proposals that no admin applied."""
 
     async def mark_applied(self, org_id: UUID, link_id: UUID, part: SetupPart, by: UUID, now: datetime) -> None:
-        """Note that an admin applied a proposal. From now on, its token is found here no longer."""
+        """Note that an admin applied a proposal. From now on, the proposal's token is found here no longer."""
 
 
 class SetupLinksAutocommit(Protocol):
     """Statements that commit by themselves."""
 
     async def count_attempt(self, link_id: UUID, limit: int, now: datetime) -> CountedCode | None:
-        """Count an attempt at the code of an unopened link, and return it, or None after `limit` attempts or without a live code."""
+        """Count an attempt at an unopened link's code, and return it, or None after `limit` attempts or without a live code."""
 
     async def try_token(self, token_hash: bytes, request: str, now: datetime) -> ProposedToken | None:
-        """Return the proposal of this SCIM token, if its organization is active, and note its first request."""
+        """Return the proposal with this SCIM token, if its organization is active, and note its first request."""
