@@ -1,4 +1,4 @@
-"""The states of the actors of one process."""
+"""The states of a process's actors."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from ports.observe import Clock
 
 
 class ActorStates:
-    """The state of each actor since its first start. The supervisor writes it."""
+    """The state of every actor since its first start. The supervisor writes it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The job of the actor that asks the payment provider about subscriptions in doubt. It logs repairs and problems for the operator."""
+"""The job that asks the payment provider about subscriptions in doubt. The actor logs repairs and problems for the operator."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ log = structlog.get_logger("billing")
 
 
 async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
-    """Run one reconciliation and log every effect that an operator should know."""
+    """Run a single reconciliation and log every effect that an operator should know."""
     return await reconciliation.reconcile(ports, holder, _log_effect)
 
 

@@ -1,4 +1,4 @@
-"""The loop of the actors that deliver from a queue: claim due deliveries, send them, and store the outcomes."""
+"""The loop for actors that deliver from a queue: claim due deliveries, send them, and store the outcomes."""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ GRACE: Final = 5.0  # seconds to finish attempts that are running when the proce
 
 @dataclass(frozen=True, slots=True)
 class DeliveryQueue(Generic[T]):
-    """A queue of deliveries, and how they are sent."""
+    """A queue with deliveries, and how they are sent."""
 
     job: str  # the name in metrics and logs
     record_and_claim: Callable[[Ports, Sequence[DeliveryOutcome[T]], DispatchCapacity], Awaitable[DeliveryBatch[T]]]
@@ -59,8 +59,8 @@ async def dispatch(queue: DeliveryQueue[T], ports: Ports, inbox: Mailbox, slots:
 class _DispatchState(Generic[T]):
     """The deliveries in flight, and the outcomes that are not stored yet.
 
-    The next batch stores all outcomes that arrive during one batch, in one statement. So a delivery
-    costs fewer round trips when the dispatcher is busy.
+    All outcomes that arrive during a batch are stored by the next batch, in a single statement. So a delivery costs
+    fewer round trips when the dispatcher is busy.
     """
 
     def __init__(self, queue: DeliveryQueue[T], ports: Ports, inbox: Mailbox) -> None:
@@ -105,7 +105,7 @@ async def _run_batch(ports: Ports, state: _DispatchState[T], attempts: trio.Nurs
         state.in_flight[delivery.id] = delivery
         attempts.start_soon(_attempt, ports, state, delivery)
     if batch.claimed and len(state.in_flight) < slots:
-        return 0  # more may be due: a batch is limited, and other processes lock rows only for a moment
+        return 0  # more may be due: a batch is limited, and concurrent processes lock rows only for a moment
     if batch.next_due is None:
         return jittered(POLL)
     return min(jittered(POLL), max((batch.next_due - ports.clock.now()).total_seconds(), 0) + CLOCK_GRAIN)

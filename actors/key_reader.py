@@ -1,4 +1,4 @@
-"""The actor that loads the signing keys from the database into its process, and rotates old ones."""
+"""The actor that loads the signing keys from the database into its process, and rotates old keys."""
 
 from typing import Final, NoReturn
 
@@ -12,9 +12,9 @@ POLL: Final = 60.0
 
 
 async def key_reader(ports: Ports, inbox: Mailbox) -> NoReturn:
-    """Load the keys now, after each rotation, and every minute, which also drops retired keys.
+    """Load the keys now, after every rotation, and every minute, which also drops retired keys.
 
-    The first process that sees a key of the maximum age rotates it.
+    The first process that sees a key at its maximum age rotates it.
     """
     while True:
         newest, max_age = await signing_keys.load(ports), ports.policy.signing_key_max_age

@@ -1,4 +1,4 @@
-"""The actor that receives the notifications of other processes over one LISTEN connection, and wakes the actors of its process."""
+"""The actor that receives other processes' notifications over a single LISTEN connection, and wakes its process's actors."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -7,8 +7,7 @@ from typing import NoReturn
 from actors.mailbox import Mailbox, TimedMailbox
 from actors.turns import waiting
 
-# Opens the connection for these channels. Each notification is a pair of its channel and its
-# payload.
+# Opens the connection for these channels. A notification is a pair: its channel and its payload.
 Listen = Callable[[Sequence[str]], AbstractAsyncContextManager[AsyncIterator[tuple[str, str]]]]
 
 
@@ -17,7 +16,7 @@ class ListeningEnded(Exception):
 
 
 async def listener(listen: Listen, mailboxes: Mapping[str, Mailbox | TimedMailbox]) -> NoReturn:
-    """Post each notification to the mailbox of its channel.
+    """Post every notification to its channel's mailbox.
 
     `listen` raises StorageDown when the connection is lost or no longer answers. The supervisor
     then starts this actor again.

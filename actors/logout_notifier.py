@@ -1,4 +1,4 @@
-"""The actor that notifies applications of sessions that ended (OpenID Connect Back-Channel Logout 1.0)."""
+"""The actor that notifies applications about ended sessions (OpenID Connect Back-Channel Logout 1.0)."""
 
 from typing import Final, NoReturn
 

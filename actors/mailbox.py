@@ -1,4 +1,4 @@
-"""Mailboxes, which wake actors. They contain no work: the work is in the database."""
+"""Mailboxes, which wake actors. Mailboxes contain no work: the work is in the database."""
 
 import random
 from contextlib import suppress
@@ -10,20 +10,20 @@ import trio
 from actors.turns import waiting
 from ports.observe import Clock
 
-NOW: Final = datetime.min.replace(tzinfo=UTC)  # a time in the past of every clock
+NOW: Final = datetime.min.replace(tzinfo=UTC)  # a past time by any clock
 # Seconds to wait after a due time. The actor sleeps by Trio's clock, and then the work must also be
 # due by the system clock.
 CLOCK_GRAIN: Final = 0.05
 
 
 class Mailbox:
-    """A memory channel of size one. Posting never blocks, and several posts cause one wake-up."""
+    """A memory channel with size 1. Posting never blocks, and several posts cause a single wake-up."""
 
     def __init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[None](1)
 
     def post(self, at: datetime = NOW) -> None:
-        """Wake the actor, now or when it next waits, whatever the time. Callable from any task of the same Trio run."""
+        """Wake the actor, now or when it next waits, whatever the time. Callable from any task in the same Trio run."""
         with suppress(trio.WouldBlock):
             self._sender.send_nowait(None)
 
@@ -32,7 +32,7 @@ class Mailbox:
         self.post()
 
     async def wait(self, at_most: float) -> bool:
-        """Return True at the next post, or at once if there was one since the last wait. Return False after `at_most` seconds."""
+        """Return True at the next post, or at once if a post came since the last wait. Return False after `at_most` seconds."""
         with waiting(), trio.move_on_after(max(at_most, 0)):
             await self._receiver.receive()
             return True
@@ -40,9 +40,9 @@ class Mailbox:
 
 
 class TimedMailbox:
-    """A mailbox for the times at which work falls due. Only the earliest one is kept.
+    """A mailbox for the times at which work falls due. Only the earliest time is kept.
 
-    Keeping one time is enough: after each round of work the actor reads the next time from the database.
+    The earliest time is enough: after every round, the actor reads the next time from the database.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class TimedMailbox:
         self._earliest: datetime | None = None
 
     def post(self, at: datetime = NOW) -> None:
-        """Wake the actor at this time, by the clock that it passes to `wait`. Callable from any task of the same Trio run."""
+        """Wake the actor at this time, by the clock that it passes to `wait`. Callable from any task in the same Trio run."""
         if self._earliest is None or at < self._earliest:
             self._earliest = at
             self._changed.post()
@@ -60,7 +60,7 @@ class TimedMailbox:
         self.post(datetime.fromisoformat(payload) if payload else NOW)
 
     async def wait(self, clock: Clock, at_most: float) -> None:
-        """Return at the earliest posted time, but after at most `at_most` seconds. Then forget all posts."""
+        """Return at the earliest posted time, but after at most `at_most` seconds. Then forget all earlier posts."""
         deadline = trio.current_time() + at_most
         while True:
             seconds = deadline - trio.current_time()

@@ -1,4 +1,4 @@
-"""The mailboxes of all actors of one process, and which signals and channels wake which actor."""
+"""The mailboxes for all actors in a process, and which signals and channels wake which actor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from ports.signals import Signal
 
 @dataclass(frozen=True, slots=True)
 class Mailboxes:
-    """One mailbox per actor. Implements ports.signals.Signals by posting to them.
+    """A mailbox per actor. Implements ports.signals.Signals by posting to them.
 
-    Storage sends the signals of this process directly after each commit. Signals of other processes
-    arrive through the listener, as notifications on `channels`.
+    Storage sends this process's signals directly after every commit. Signals from other processes arrive through the
+    listener, as notifications on `channels`.
     """
 
     mailer: Mailbox = field(default_factory=Mailbox)
@@ -28,12 +28,11 @@ class Mailboxes:
 
     @property
     def channels(self) -> Mapping[str, Mailbox | TimedMailbox]:
-        """Return the mailbox for each database channel that other processes notify.
+        """Return the mailboxes for the database channels that other processes notify.
 
-        Expiring invitations and subscriptions have no channel: they fall due long after they are
-        written, and each sweep reads the next time from the database. Figures have no channel,
-        because every commit with a notification takes a lock on the whole database server. The
-        other processes refresh their gauges every 30 seconds anyway.
+        Expiring invitations and subscriptions have no channel: they fall due long after they are written, and every
+        sweep reads the next time from the database. Figures have no channel, because every commit with a notification
+        takes a lock on the whole database server. Other processes refresh their gauges every 30 seconds anyway.
         """
         return {
             "mails": self.mailer,

@@ -27,7 +27,7 @@ log = structlog.get_logger("mailer")
 SLOTS: Final = 40  # emails sent at the same time
 PLATFORM_SLOTS: Final = 8  # through the platform's server
 OWN_SERVER_SLOTS: Final = 32  # through the organizations' own mail servers, which may be slow
-SLOTS_OF_ONE: Final = 2  # through the server of one organization
+SLOTS_OF_ONE: Final = 2  # through a single organization's server
 POLL: Final = 30.0  # seconds
 OUTAGE_PAUSE: Final = 5.0  # seconds
 GRACE: Final = 5.0  # seconds to finish sending an email when the process is stopped
@@ -41,7 +41,7 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
             pause = POLL
             try:
                 # Claim an email only when a slot is free, because a wait would use up its lease.
-                # Claim one email at a time: the preparation determines its mail server, and the
+                # Claim only a single email: the preparation determines its mail server, and the
                 # next claim depends on that.
                 while len(attempts.child_tasks) < slots and (mail := await _claim(ports, rotation)):
                     prepared = await _prepare(ports, mail, retries)
@@ -61,17 +61,16 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
 class _ServerRotation:
     """The rotation between organizations that send emails, through the platform's server or their own servers.
 
-    In each round, an organization may start one email. The next round begins when every
-    organization with due emails has started one. Without rounds, the queue would be ordered by age
-    alone. Then the organization with the longest backlog would always come first, and a slow mail
-    server or many invitations cause a long backlog. In each round of the platform's server, the emails
-    of accounts have as many turns as organizations had, but at least one.
+    In a round, an organization may start a single email. The next round begins when every organization with due emails
+    has started an email. Without rounds, the queue would be ordered by age alone. Then the organization with the
+    longest backlog would always come first, and a slow mail server or many invitations cause a long backlog. In a round
+    on the platform's server, the accounts' emails have as many turns as organizations had, and at least one turn.
     """
 
     def __init__(self) -> None:
         self._active: Counter[UUID | None] = Counter()  # emails in progress; None counts emails at the platform's server
         self._served: set[UUID] = set()  # organizations that had their turn in this round
-        self._served_by_platform: Counter[UUID | None] = Counter()  # None counts the emails of accounts
+        self._served_by_platform: Counter[UUID | None] = Counter()  # None counts the accounts' emails
 
     def busy_servers(self) -> BusyServers:
         """Return the servers to leave out of the next claim."""
@@ -106,16 +105,16 @@ class _ServerRotation:
             self._served.add(mail.server.org_id)
 
     def take_turn(self, mail: QueuedEmail) -> None:
-        """Count an email for the platform's server, or a dropped email. A flood may consist of dropped emails."""
+        """Count an email for the platform's server, or a dropped email. A flood may consist only of dropped emails."""
         self._served_by_platform[mail.org_id if mail.kind in CAUSED_BY_ORGANIZATIONS else None] += 1
 
     def end(self, mail: PreparedEmail) -> None:
         self._active[None if mail.server is None else mail.server.org_id] -= 1
-        self._active += Counter()  # drops organizations with a count of zero
+        self._active += Counter()  # drops organizations that count zero
 
 
 async def _claim(ports: Ports, rotation: _ServerRotation) -> QueuedEmail | None:
-    """Return the next email to send. The oldest comes first, because a newer reset link replaces an older one."""
+    """Return the next email to send. The oldest email comes first, because a newer reset link replaces an older link."""
     claimed = await email_queue.claim_due(ports, 1, rotation.busy_servers())
     if not claimed and rotation.next_round():
         claimed = await email_queue.claim_due(ports, 1, rotation.busy_servers())
@@ -141,7 +140,7 @@ class _Retries:
 
 
 def _log_fields(mail: QueuedEmail) -> AbstractContextManager[object]:
-    """Add the email's id and kind to every log line of a block, but never its address or content (security L-3)."""
+    """Add the email's id and kind to every log line in a block, but never its address or content (security L-3)."""
     return structlog.contextvars.bound_contextvars(job="mail", job_id=str(mail.id), kind=mail.kind.value)
 
 
@@ -186,7 +185,7 @@ async def _send(ports: Ports, mail: PreparedEmail, message: EmailMessage) -> flo
     except Exception as defect:
         log.exception("mail_not_sent")
         return await _record_failure(ports, mail, f"it could not be sent: {type(defect).__name__}")
-    # Outside of the `try`: an error from here on must not count a sent email as failed.
+    # Outside the `try`: an error from here on must not count a sent email as failed.
     await retry_until_stored(lambda: email_queue.record_sent(ports, mail), _log_not_stored)
     _record_end(ports, mail, EmailResult(EmailOutcome.SENT))
     return None

@@ -1,4 +1,4 @@
-"""The actor that refreshes the gauges: the platform's figures, the connection pool, and the amount of work that is due."""
+"""The actor that refreshes the gauges: the platform's figures, the connection pool, and how much work is due."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,15 +18,15 @@ from ports import Ports
 log = structlog.get_logger("metrics_refresher")
 
 PERIOD: Final = 30.0  # seconds, as documented with the metrics
-SHORTEST_PAUSE: Final = 1.0  # seconds between two refreshes of the figures
+SHORTEST_PAUSE: Final = 1.0  # seconds between two refreshes, for the figures
 # The pause after a refresh is this many times as long as the refresh, because counting reads a
-# whole table. With this factor, counting uses at most 2 % of the time of one connection, for a
-# table of any size.
+# whole table. With this factor, counting uses a connection for at most 2 % of the time, whatever
+# the table's size.
 PAUSE_FACTOR: Final = 50
 
 
 class PoolStats(Protocol):
-    """The numbers of database connections of this process."""
+    """How many database connections this process has."""
 
     @property
     def total(self) -> int: ...
@@ -44,7 +44,7 @@ class Pool(Protocol):
 
 
 async def metrics_refresher(ports: Ports, pool: Pool, inbox: Mailbox) -> NoReturn:
-    """Refresh all gauges now and every 30 seconds, and the figures soon after each message.
+    """Refresh all gauges now and every 30 seconds, and the figures soon after a message.
 
     The figures are refreshed at most once a second.
     """
@@ -62,8 +62,8 @@ async def metrics_refresher(ports: Ports, pool: Pool, inbox: Mailbox) -> NoRetur
 
 
 async def refresh(ports: Ports, pool: Pool) -> None:
-    """Set all gauges. During a database outage, only the gauges of the pool are set, and the others keep their values."""
-    # Read the numbers of the pool before the queries below, because the queries use connections
+    """Set all gauges. During a database outage, only the pool's gauges are set, and all remaining gauges keep their values."""
+    # Read the pool's numbers before the queries below, because the queries use connections
     # themselves.
     stats = pool.stats
     ports.metrics.pool(stats.total, stats.idle, stats.maximum)

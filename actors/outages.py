@@ -1,4 +1,4 @@
-"""Storing the outcome of finished work, even if the database is down for a while."""
+"""Storing finished work's outcome, even if the database is down for a while."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -14,9 +14,9 @@ LONGEST_PAUSE: Final = 5.0  # seconds
 
 
 async def retry_until_stored(store: Callable[[], Awaitable[T]], report: Callable[[Outage], object]) -> T:
-    """Return the result of `store` once it succeeds, and call `report` for each outage before that.
+    """Return the result from `store` once it succeeds, and call `report` for every outage before that.
 
-    Use this for outcomes that only this process has. If one is lost, the same work is done twice.
+    Use this for outcomes that only this process has. If such an outcome is lost, the same work is done twice.
     """
     pause = 0.1
     while True:

@@ -19,12 +19,12 @@ from ports import Ports
 log = structlog.get_logger("siem_forwarder")
 
 SLOTS: Final = 32  # organizations served at the same time
-# The most slots for SIEMs that were slow or failed the last time, so that the others do not wait
-# for these.
+# The most slots for SIEMs that were slow or failed the last time, so that healthy SIEMs do not wait
+# for them.
 STRUGGLING_SLOTS: Final = 24
 SLOW: Final = 1.0  # seconds
-# Seconds. A retry, or the takeover after the crash of another process, is late by at most this
-# time. A poll costs one short statement.
+# Seconds. A retry is late by at most this time, and so is the takeover after another process's
+# crash. A poll costs a short statement.
 POLL: Final = 5.0
 GRACE: Final = 5.0  # seconds to finish an attempt that is running when the process is stopped
 
@@ -50,8 +50,8 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
 
         while True:
             try:
-                # Claim one queue at a time, and only when a slot is free, because its lease starts
-                # with the claim.
+                # Claim a single queue, and only when a slot is free, because its lease starts with
+                # the claim.
                 while len(attempts.child_tasks) < slots:
                     claimed = await siem.claim_queue(ports, struggling=len(struggling) < struggling_slots)
                     if claimed is None:
@@ -81,7 +81,7 @@ async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
         return
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     slow = trio.current_time() - started > SLOW
-    # Outside of the `try`: an error from here on does not mean that the SIEM received nothing.
+    # Outside the `try`: an error from here on does not mean that the SIEM received nothing.
     due_at = await retry_until_stored(lambda: siem.settle(ports, claimed, outcome, slow=slow, spread=spread), _log_not_stored)
     if due_at is not None:
         ports.metrics.siem_failed(outcome.result.name.lower())

@@ -1,4 +1,4 @@
-"""The supervision of actors: failing actors are restarted, and the process ends if an actor keeps failing."""
+"""Supervising actors: failing actors are restarted, and the process ends if an actor keeps failing."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -24,10 +24,9 @@ class ActorEnded(Exception):
 class RestartPolicy:
     """When a failing actor is restarted. Times are in seconds.
 
-    The delay before a restart doubles each time, from `first_delay` to `longest_delay`. A run of at
-    least `healthy_after` resets the count. After `restarts` restarts, the next failure ends the
-    process. With these defaults, an actor that fails immediately each time ends the process after
-    about a minute.
+    The delay before a restart doubles every time, from `first_delay` to `longest_delay`. After a run that lasts at
+    least `healthy_after`, counting starts again. After `restarts` restarts, the next failure ends the process. With
+    these defaults, an actor that always fails immediately ends the process after about a minute.
     """
 
     first_delay: float = 0.5
@@ -42,7 +41,7 @@ DEFAULT_POLICY: Final = RestartPolicy()
 
 @dataclass(slots=True)
 class _Restarts:
-    """The failures and outages of an actor since its last healthy run."""
+    """An actor's failures and outages since its last healthy run."""
 
     name: str
     policy: RestartPolicy
@@ -74,12 +73,12 @@ async def supervise(
     states: ActorStates | None = None,
     turns: Turns | None = None,
 ) -> NoReturn:
-    """Run an actor forever and restart it when it fails. `count_restart` gets the name of the actor, and `failure` or `outage`.
+    """Run an actor forever and restart it when it fails. `count_restart` gets the actor's name, and `failure` or `outage`.
 
-    `states` records each start and failure, and `turns` the progress of the actor. An Outage is not the
-    actor's fault, so outages are not counted. After too many other failures in a short time, the last
-    error is raised. It ends the process, and the parent or the operator's supervisor starts a new one.
-    Otherwise the process would continue without this actor, and operators might not notice it.
+    `states` records starts and failures, and `turns` the actor's progress. An Outage is not the actor's fault, so
+    outages are not counted. After too many real failures in a short time, the last error is raised. This error ends the
+    process, and its parent or the operator's supervisor starts a new process. Otherwise the process would continue
+    without this actor, and operators might not notice it.
     """
     restarts = _Restarts(name, policy)
     while True:
@@ -107,7 +106,7 @@ async def supervise(
 
 
 def _log_and_drop_failures(name: str, group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the cancellation of an actor of which a part failed during its cleanup.
+    """Return an actor's cancellation if a part of the actor failed during its cleanup.
 
     The canceling scope needs the cancellation. The failure is only logged: a process that was asked
     to stop should stop without an error.
@@ -119,7 +118,7 @@ def _log_and_drop_failures(name: str, group: BaseExceptionGroup[BaseException]) 
 
 
 def _is_outage(error: Exception) -> bool:
-    """Return whether the error is an Outage or, as nurseries raise them, a group of outages only."""
+    """Return whether the error is an Outage or, as nurseries raise them, a group with outages only."""
     if isinstance(error, ExceptionGroup):
         return error.split(Outage)[1] is None
     return isinstance(error, Outage)
@@ -131,7 +130,7 @@ def _is_stop(error: BaseException) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return a line with an error and its causes. Equal errors of a group appear once."""
+    """Return a line with an error and its causes. Equal errors in a group appear once."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(describe_error(each) for each in error.exceptions))
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""The loop of all sweeping actors. Only the process with the lease processes the rows that are due (security N-9)."""
+"""The loop that all sweeping actors run. Only the process with the lease processes the rows that are due (security N-9)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SHORTEST_PAUSE: Final = timedelta(seconds=1)
 
 log = structlog.get_logger("sweeper")
 
-# The number of items processed by kind, or None if another process holds the lease.
+# How many items of every kind were processed, or None if another process holds the lease.
 Sweep = Callable[[Ports, UUID], Awaitable[Mapping[str, int] | None]]
 # When the next item falls due, or None if there is none.
 NextDue = Callable[[Ports], Awaitable[datetime | None]]
@@ -34,17 +34,17 @@ class SweepJob:
     name: str
     sweep: Sweep
     period: float  # seconds
-    next_due: NextDue | None = None  # None if nothing depends on the time of a sweep
+    next_due: NextDue | None = None  # None if it does not matter when a sweep runs
 
 
 async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID) -> NoReturn:
     """Sweep forever: when the next item is due, at the times in `inbox`, and about once per period.
 
-    `holder` identifies this process in its leases. It survives a restart of the actor, which then
+    `holder` identifies this process in its leases. `holder` survives an actor's restart, after which the actor
     continues with the same leases.
 
-    While an upstream service is down, messages do not wake the actor, and each pause is twice the
-    previous one, up to LONGEST_PAUSE periods.
+    While an upstream service is down, messages do not wake the actor, and every pause is twice the previous pause, up
+    to LONGEST_PAUSE periods.
     """
     pause = job.period
     while True:

@@ -1,8 +1,8 @@
-"""Whether the actors of a process make progress.
+"""Whether a process's actors make progress.
 
-An actor makes progress when it begins or ends a wait, or a use of the database. A turn is the time between
-two waits. An actor without progress for STUCK_AFTER seconds of a turn is stuck: the watchdog of the supervisor
-then restarts the service. An actor that waits for work, for time or for the database is not stuck.
+An actor makes progress when it begins or ends a wait, or a database call. A turn is the time between two waits. If an
+actor makes no progress in a turn for STUCK_AFTER seconds, it is stuck: the supervisor's watchdog then restarts the
+service. An actor that waits for work, for time or for the database is not stuck.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from typing import Final
 
 import trio
 
-# Longer than any call of an actor to another server, and than any transaction. Each use of the database
-# fails earlier, even if the server is frozen.
+# Longer than an actor's longest call to another server, and than any transaction. A database call fails earlier, even
+# if the server is frozen.
 STUCK_AFTER: Final = 600.0  # seconds
 
 
 class Turn:
-    """The turn of one actor. Tasks that the actor starts share it."""
+    """An actor's turn. Tasks that the actor starts share it."""
 
     __slots__ = ("progress_at",)
 
@@ -30,14 +30,14 @@ _turn: ContextVar[Turn | None] = ContextVar("turn", default=None)
 
 
 class Turns:
-    """The turns of all actors of a process, by the name of the actor."""
+    """The turns of a process's actors, by actor name."""
 
     def __init__(self) -> None:
         self._turns: dict[str, Turn] = {}
 
     @contextmanager
     def of_actor(self, name: str) -> Iterator[None]:
-        """Let the current task be the actor during the block. It is in a turn from then on."""
+        """Let the current task be the actor during the block. The actor is in a turn from then on."""
         turn = self._turns[name] = Turn()
         token = _turn.set(turn)
         turn.progress_at = trio.current_time()
@@ -56,7 +56,7 @@ class Turns:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Mark the block as a wait of the current actor, if any."""
+    """Mark the block as a wait by the current actor, if any."""
     turn = _turn.get()
     if turn is None:
         yield
@@ -75,7 +75,7 @@ async def sleep_between_turns(seconds: float) -> None:
 
 
 def record_progress() -> None:
-    """Record progress of the actor that the current task belongs to, if any."""
+    """Record progress by the actor that the current task belongs to, if any."""
     turn = _turn.get()
     if turn is not None and turn.progress_at is not None:
         turn.progress_at = trio.current_time()
