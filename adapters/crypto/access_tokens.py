@@ -1,4 +1,4 @@
-"""Access tokens of users and programs."""
+"""Access tokens for users and programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.values import Email, digest
 
 MAX_LEEWAY = timedelta(seconds=30)  # security J-3
-MAX_REMEMBERED = 4096  # verified access tokens, of about 1 KiB each
+MAX_REMEMBERED = 4096  # verified access tokens, about 1 KiB per token
 _LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
 
 
 @dataclass(frozen=True, slots=True)
 class _VerifiedToken:
-    """An access token with a valid signature and valid claims, except for its times, which are checked at each use."""
+    """An access token with a valid signature and valid claims, except for its times, which are checked at every use."""
 
     key: LoadedKey
     claims: Claims | ProgramClaims
@@ -30,11 +30,11 @@ class _VerifiedToken:
 
 
 class AccessTokens(SignedTokens):
-    """Access tokens (security J-2, J-3, J-6). Verified ones are remembered until the keys are next loaded (docs/adr/0024).
+    """Access tokens (security J-2, J-3, J-6). Verified tokens are remembered until the keys are next loaded (docs/adr/0024).
 
-    The base URL is the issuer. The audience of tokens for our own API is `<base URL>/api`, or the
-    base URL itself. `leeway` limits how far the clock of the issuing machine can be ahead. A token
-    expires at exactly its expiry time, because its holder knows this time.
+    The base URL is the issuer. The audience in tokens for our own API is `<base URL>/api`, or the base URL itself.
+    Either audience is accepted. `leeway` limits how far the clock of the issuing machine can be ahead. A token expires
+    at exactly its expiry time, because its holder knows this time.
     """
 
     def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10), *, api_audience: bool = True) -> None:
@@ -49,7 +49,7 @@ class AccessTokens(SignedTokens):
         self._userinfo = base_url + USERINFO_PATH
         self._accepted = self._own_audiences | {None, self._userinfo}
         self._leeway = leeway
-        # By the hash of the token, because a dump of the memory must not contain all tokens in use.
+        # By token hash, because a memory dump must not contain all tokens in use.
         self._verified: dict[bytes, _VerifiedToken] = {}
 
     @property
@@ -72,7 +72,7 @@ class AccessTokens(SignedTokens):
         present = self._keys
         super().use(keys, now, load)
         if self._keys is not present:
-            self._verified = {}  # tokens of removed keys are invalid from now on
+            self._verified = {}  # tokens signed with removed keys are invalid from now on
 
     def sign(self, claims: Claims) -> str:
         """Return a signed access token. Raises: LookupError if no key can sign."""
@@ -103,13 +103,13 @@ class AccessTokens(SignedTokens):
             "amr": claims.amr or None,
             "cnf": None if claims.key_thumbprint is None else {"jkt": claims.key_thumbprint},
         }
-        # A claim of the application never takes the place of one of ours, not even of one that this token lacks.
+        # An application's claim never replaces our own claim, not even a claim that this token lacks.
         further = {name: value for name, value in claims.further.items() if name not in payload and name != "nbf"}
         payload = {name: value for name, value in payload.items() if value is not None}
         return self._sign({**further, **payload}, ACCESS_TOKEN, claims.issued_at)
 
     def sign_program(self, claims: ProgramClaims) -> str:
-        """Return a signed access token of a program. Raises: LookupError if no key can sign."""
+        """Return a signed access token for a program. Raises: LookupError if no key can sign."""
         payload: dict[str, Any] = {
             "iss": self._base_url,
             "aud": claims.audience,
@@ -158,18 +158,18 @@ class AccessTokens(SignedTokens):
 
     def _remember(self, token_hash: bytes, verified: _VerifiedToken) -> None:
         if len(self._verified) >= MAX_REMEMBERED and token_hash not in self._verified:
-            del self._verified[next(iter(self._verified))]  # the earliest one
+            del self._verified[next(iter(self._verified))]  # the earliest token
         self._verified[token_hash] = verified
 
     def _read_claims(self, payload: dict[str, Any], key: LoadedKey) -> _VerifiedToken:
-        """Check the claims of a token with a valid signature. The caller checks its times.
+        """Check the claims in a token with a valid signature. The caller checks its times.
 
-        The checks of PyJWT are not used: they read the system clock, and accept the string "123" as a time.
+        PyJWT's checks are not used: they read the system clock, and accept the string "123" as a time.
         """
         get = payload.get
         if get("iss") != self._base_url or get("token_use") != "access":
             raise TokenInvalid
-        # Only a token of an application can lack the address, with its verification.
+        # Only an application's token can lack the address, with its verification.
         email, email_verified = get("email"), get("email_verified")
         may_lack_email = "service" in payload and "email" not in payload and "email_verified" not in payload
         if not (may_lack_email or (isinstance(email, str) and isinstance(email_verified, bool))):
@@ -181,10 +181,10 @@ class AccessTokens(SignedTokens):
             org_id = to_uuid(get("org_id"))
             if not org:  # the claims are valid only together (security J-6)
                 raise TokenInvalid
-        # The audience is our API, or the client id of an application (security J-3). With OpenID
-        # Connect it is the userinfo endpoint or another resource, and the client id is a claim of its
-        # own. The same holds for an API resource, even without a scope. Its identifier has a colon, and a
-        # client id has none. Tokens of applications name their service and its organization.
+        # The audience is our API, or an application's client id (security J-3). With OpenID Connect the audience is the
+        # userinfo endpoint or another resource, and the client id is a separate claim. The same holds for an API
+        # resource, even without a scope. An API resource's identifier has a colon, and a client id has none. Tokens for
+        # applications name their service and its organization.
         service, client_id, audience, scope = get("service", ""), None, get("aud"), get("scope", "")
         client_uri = None
         if not isinstance(service, str) or not isinstance(scope, str) or not isinstance(audience, str):
@@ -219,7 +219,7 @@ class AccessTokens(SignedTokens):
         return _VerifiedToken(key, claims, not_before)
 
     def _read_program_claims(self, payload: dict[str, Any], key: LoadedKey) -> _VerifiedToken:
-        """Check the claims of a program's token with a valid signature. The caller checks its times."""
+        """Check the claims in a program's token with a valid signature. The caller checks its times."""
         get = payload.get
         audience, scope, org = get("aud"), get("scope"), get("org", "")
         texts_are_valid = isinstance(audience, str) and isinstance(scope, str) and isinstance(org, str)
@@ -247,7 +247,7 @@ class AccessTokens(SignedTokens):
 
 
 def _read_client(name: object, org_id: UUID | None) -> tuple[UUID | None, str | None]:
-    """Return the id of the client with this name, and its address if it is external. Raises: TokenInvalid."""
+    """Return the client's id by its name, and its address if it is external. Raises: TokenInvalid."""
     if name == FRONTEND_CLIENT_ID:
         return None, None
     if isinstance(name, str) and ":" in name and org_id is not None:
@@ -256,7 +256,7 @@ def _read_client(name: object, org_id: UUID | None) -> tuple[UUID | None, str | 
 
 
 def _key_thumbprint(confirmation: object) -> str:
-    """Return the thumbprint in the claim `cnf`. We issue no other confirmation of the holder (RFC 7800). Raises: TokenInvalid."""
+    """Return the thumbprint in the claim `cnf`. We issue no other confirmation for the holder (RFC 7800). Raises: TokenInvalid."""
     match confirmation:
         case {"jkt": str(thumbprint), **others} if not others and is_thumbprint(thumbprint):
             return thumbprint

@@ -1,8 +1,8 @@
-"""Argon2id in memory that each thread keeps and asks huge pages for.
+"""Argon2id in memory that the threads keep, with huge pages if possible.
 
-A hash fills and reads 19 MiB in random order. With pages of 4 KiB, the processor spends an eighth of
-the time on looking up addresses. The C library's allocator would also return the memory to the
-system after each hash or never, depending on its settings. Fresh pages double the time of a hash.
+A hash fills and reads 19 MiB in random order. With 4 KiB pages, the processor spends an eighth of the time on looking
+up addresses. The C library's allocator would also return the memory to the system after every hash or never, depending
+on its settings. Fresh pages double the time that a hash takes.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ _HUGE_PAGE: Final = 2 * 1024 * 1024  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The parameters of a hash."""
+    """The parameters for a hash."""
 
     memory_kib: int
     time_cost: int
@@ -29,7 +29,7 @@ class Cost:
 
 
 def compute(secret: bytes, salt: bytes, cost: Cost, length: int = HASH_LENGTH) -> bytes:
-    """Return the hash of a secret. Raises: HashingError if a parameter is out of range; OSError if there is too little memory."""
+    """Return a secret's hash. Raises: HashingError if a parameter is out of range; OSError if there is too little memory."""
     _memory.reserve(cost.memory_kib * 1024)
     result, secret_bytes, salt_bytes = ffi.new("uint8_t[]", length), ffi.from_buffer(secret), ffi.from_buffer(salt)
     context = ffi.new("argon2_context *")
@@ -48,7 +48,7 @@ def compute(secret: bytes, salt: bytes, cost: Cost, length: int = HASH_LENGTH) -
 
 
 class _Memory(threading.local):
-    """The memory for the hashes of this thread. It goes back to the system when the thread ends."""
+    """The memory for hashes in this thread. The memory goes back to the system when the thread ends."""
 
     size = 0
     start = 0  # an address in `pages`
@@ -62,14 +62,14 @@ class _Memory(threading.local):
             mapped.madvise(mmap.MADV_HUGEPAGE)
         pages = ffi.from_buffer("uint8_t[]", mapped)
         address = int(ffi.cast("uintptr_t", pages))
-        # The kernel uses huge pages from the first multiple of their size.
+        # The kernel uses huge pages from the first address that is a multiple of their size.
         self.pages, self.start, self.size = pages, address + -address % _HUGE_PAGE, size
 
 
 _memory: Final = _Memory()
 
 
-# ctypes, because callbacks of cffi need memory that is writable and executable. The systemd unit forbids such memory.
+# ctypes, because cffi's callbacks need memory that is writable and executable. The systemd unit forbids such memory.
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)  # type: ignore[untyped-decorator]
 def _allocate(memory: Any, size: int) -> int:
     if size > _memory.size:
@@ -80,7 +80,7 @@ def _allocate(memory: Any, size: int) -> int:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)  # type: ignore[untyped-decorator]
 def _free(memory: Any, size: int) -> None:
-    """Keep the memory for the next hash. Argon2 has overwritten it with zeros."""
+    """Keep the memory for the next hash. Argon2 has overwritten the memory with zeros."""
 
 
 _ALLOCATE: Final = ffi.cast("allocate_fptr", ctypes.cast(_allocate, ctypes.c_void_p).value)

@@ -1,4 +1,4 @@
-"""X.509 certificates: self-signed certificates for our own keys, and certificates of services."""
+"""X.509 certificates: self-signed certificates for our own keys, and service certificates."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ MAX_RSA_BITS: Final = 8192  # larger keys make signatures slow to verify
 
 
 def generate_rsa_key() -> rsa.RSAPrivateKey:
-    """Return a new key of 2048 bits. This takes about a tenth of a second of a processor."""
+    """Return a new key with 2048 bits. Generating a key takes a processor for about 0.1 s."""
     return rsa.generate_private_key(65537, _KEY_SIZE)
 
 
@@ -53,14 +53,14 @@ class X509Certificates:
 
 
 def valid_until(pem: str) -> datetime:
-    """Return the end of the first certificate in PEM. Raises: ValueError."""
+    """Return when the first certificate in PEM ends. Raises: ValueError."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
 
 
 def names_of(pem: str) -> list[str]:
-    """Return the host names and addresses of the first certificate in PEM. Raises: ValueError."""
+    """Return the host names and addresses in the first PEM certificate. Raises: ValueError."""
     from cryptography import x509
 
     try:
@@ -92,7 +92,7 @@ def _facts(pem: str) -> CertificateFacts:
 def _read(pem: str) -> str:
     from cryptography import x509
 
-    # The parser of the library ignores other blocks, such as a private key that was pasted as well.
+    # The library's parser ignores all other blocks, such as a private key that was pasted as well.
     if pem.count("-----BEGIN ") != 1 or len(pem) > MAX_CERTIFICATE_LENGTH:
         raise SloCertificateInvalid
     try:
@@ -109,7 +109,7 @@ def _create(generate_key: Callable[[], rsa.RSAPrivateKey], organization: str, na
     from cryptography import x509  # needs megabytes, and is rarely used
     from cryptography.x509.oid import NameOID
 
-    # Times in certificates have no fractions of seconds.
+    # Times in certificates have no fractions.
     valid_from = now.replace(microsecond=0)
     try:
         valid_until = valid_from.replace(year=valid_from.year + years)

@@ -1,4 +1,4 @@
-"""Client assertions: JWTs that OAuth clients sign to authenticate (RFC 7523), and those that pipelines get from a provider of their own."""
+"""Client assertions: JWTs that OAuth clients sign to authenticate (RFC 7523), and JWTs that pipelines get from their own provider."""
 
 import json
 from typing import Any, Final
@@ -14,7 +14,7 @@ _ALGORITHM_OF_TYPE: Final = {KEY_TYPES[algorithm]: algorithm for algorithm in AS
 
 
 class _Verifier:
-    """A verifier of the tokens of other parties."""
+    """A verifier for tokens that other parties sign."""
 
     def __init__(self) -> None:
         self._jws = jwt.PyJWS(algorithms=list(ASSERTION_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
@@ -28,12 +28,12 @@ class _Verifier:
         algorithm = header.get("alg")
         if algorithm not in ASSERTION_ALGORITHMS:
             raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
-        # Each kind of our own tokens has another type (RFC 8725 section 3.11).
+        # Our own tokens have a different type per kind (RFC 8725 section 3.11).
         if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, "jwt")):
             raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
         try:
             return _parse(self._jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))
-        except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the id of the old one
+        except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the old key's id
             raise AssertionKeyUnknown from None
         except (KeyUnusable, jwt.InvalidTokenError, ValueError):
             raise ClientAssertionInvalid("its signature cannot be verified with the key") from None
@@ -64,7 +64,7 @@ class JwtClientAssertions(_Verifier):
 class JwtPipelineTokens(_Verifier):
     """Implements `ports.crypto.PipelineTokens` with PyJWT.
 
-    It is a verifier of its own, because other parties sign these tokens, with keys that are not ours (security J-1).
+    This verifier is separate, because other parties sign pipeline tokens, with keys that are not ours (security J-1).
     """
 
     def issuer(self, token: str) -> str | None:

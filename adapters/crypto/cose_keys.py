@@ -1,4 +1,4 @@
-"""Public keys of passkeys (COSE, RFC 9052 and RFC 9053). py_webauthn accepts keys at a registration with which no signature verifies."""
+"""Public keys for passkeys (COSE, RFC 9052 and RFC 9053). py_webauthn accepts keys at a registration with which no signature verifies."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from core.accounts.model.passkeys import ALGORITHMS, CeremonyRefused, PasskeyReason
 
 _EDDSA, _ES256, _RS256 = ALGORITHMS
-_KTY, _ALG, _FIRST, _SECOND, _THIRD = 1, 3, -1, -2, -3  # the meaning of the last three depends on the type of the key
+_KTY, _ALG, _FIRST, _SECOND, _THIRD = 1, 3, -1, -2, -3  # the meaning of the last three depends on the key type
 _OKP, _EC2, _RSA = 1, 2, 3
 _ED25519, _P256 = 6, 1
 _ED25519_PRIME: Final = 2**255 - 19
 _WITHOUT_SIGN: Final = 2**255 - 1
-# The y coordinates of the points of order 1, 2, 4 and 8. With such a public key, signatures need no private key.
+# The y coordinates of the points with order 1, 2, 4 and 8. With such a public key, signatures need no private key.
 _ORDER_8: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL_ORDER: Final = frozenset({0, 1, _ED25519_PRIME - 1, _ORDER_8, _ED25519_PRIME - _ORDER_8})
 _RSA_BITS: Final = range(2048, 4097)
@@ -25,7 +25,7 @@ _RSA_EXPONENT: Final = b"\x01\x00\x01"
 _CURVE, _ECDSA = ec.SECP256R1(), ec.ECDSA(SHA256())
 
 
-# Verifies a signature of data. Raises: InvalidSignature.
+# Verifies a signature over data. Raises: InvalidSignature.
 _Verify = Callable[[bytes, bytes], None]
 
 
@@ -39,7 +39,7 @@ def check(encoded: bytes) -> tuple[bytes, int]:
 
 
 def verify(encoded: bytes, signature: bytes, data: bytes) -> None:
-    """Verify a signature of `data`, after all checks of `check`. Raises: CeremonyRefused."""
+    """Verify a signature over `data`, after all checks that `check` makes. Raises: CeremonyRefused."""
     _, verify_with_key = _load(encoded)
     try:
         verify_with_key(signature, data)

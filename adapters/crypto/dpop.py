@@ -11,11 +11,11 @@ from core.applications.model.client_settings import ClientKeysInvalid, PrivateKe
 from core.authentication.model.dpop import PROOF_ALGORITHMS, NonceKey, ProofInvalid, SignedProof
 
 PROOF_TYPE: Final = "dpop+jwt"  # RFC 9449 section 4.2
-MAX_REMEMBERED: Final = 4096  # headers, of about 1 KiB each with their key
+MAX_REMEMBERED: Final = 4096  # headers, about 1 KiB per header with its key
 
 
 class _Signer(NamedTuple):
-    """The algorithm and the key in the header of a proof."""
+    """The algorithm and the key in a proof's header."""
 
     algorithm: str
     key: Any
@@ -25,9 +25,9 @@ class _Signer(NamedTuple):
 class JwtDpopProofs:
     """Implements `ports.crypto.DpopProofs` with PyJWT.
 
-    A client sends the same header with each proof. The headers of valid proofs are remembered with
-    their keys, because reading a header and its key takes as long as half a signature. The key of
-    the memory is the header itself, so no entry can be stale.
+    A client sends the same header with every proof. The headers in valid proofs are remembered with their keys, because
+    reading a header and its key takes half as long as a signature. Entries are found by the header itself, so no entry
+    can be stale.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class JwtDpopProofs:
         if header in self._signers:
             return
         if len(self._signers) >= MAX_REMEMBERED:
-            del self._signers[next(iter(self._signers))]  # the earliest one
+            del self._signers[next(iter(self._signers))]  # the earliest header
         self._signers[header] = signer
 
     def _read_header(self, proof: str) -> _Signer:
@@ -76,8 +76,8 @@ class JwtDpopProofs:
             raise ProofInvalid(f"its typ must be {PROOF_TYPE}")
         if not isinstance(algorithm, str) or algorithm not in PROOF_ALGORITHMS:
             raise ProofInvalid("its alg must be ES256, EdDSA, PS256 or RS256")
-        # The proof has its own key, and can be verified by anyone. The other ways to name a key, and
-        # extensions that we do not know, are refused as in every token (security J-1).
+        # The proof has its own key, and can be verified by anyone. All further ways to name a key, and extensions that
+        # we do not know, are refused as in every token (security J-1).
         if not (REFUSED_HEADERS - {"jwk"}).isdisjoint(header) or not isinstance(jwk, dict):
             raise ProofInvalid("it must have a jwk, but no crit, jku, x5c or x5u")
         try:
@@ -89,7 +89,7 @@ class JwtDpopProofs:
             raise ProofInvalid("its jwk contains a private or symmetric key, which is no longer secret") from None
         except (ClientKeysInvalid, KeyUnusable):
             raise ProofInvalid("its jwk must be a public key: P-256, Ed25519, or RSA with 2048 to 8192 bits") from None
-        # Another spelling of the numbers would have another thumbprint.
+        # A different spelling for the same numbers would have another thumbprint.
         canonical = self._jws.get_algorithm_by_name(algorithm).to_jwk(key, as_dict=True)
         if any(members[name] != canonical[name] for name in ("n", "e", "x", "y") if name in canonical):
             raise ProofInvalid("its jwk must have the shortest spelling of its numbers")

@@ -1,4 +1,4 @@
-"""The choice of the public key that verifies a token of another party (RFC 7517, RFC 8725)."""
+"""Choosing the public key that verifies another party's token (RFC 7517, RFC 8725)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -6,8 +6,8 @@ from typing import Any, Final
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-# The key types of the accepted algorithms. None is symmetric: with one, anyone who knows the public
-# key or the client secret could sign (RFC 8725 section 3.1).
+# The key types for the accepted algorithms. No accepted algorithm is symmetric: otherwise anyone
+# who knows the public key or the client secret could sign (RFC 8725 section 3.1).
 KEY_TYPES: Final = {
     **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
     **dict.fromkeys(("ES256", "ES384"), "EC"),
@@ -16,29 +16,29 @@ KEY_TYPES: Final = {
 CURVES: Final = {"ES256": "P-256", "ES384": "P-384"}  # RFC 7518 section 3.4
 _CURVE_TYPES: Final = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1}
 MIN_RSA_BITS: Final = 2048
-MAX_RSA_BITS: Final = 8192  # larger ones would take long to verify
+MAX_RSA_BITS: Final = 8192  # larger keys would take long to verify
 MAX_RSA_EXPONENT: Final = 2**32
 MAX_KEYS: Final = 50  # considered per token
 
-Keys = Sequence[Mapping[str, Any]]  # the keys of a JWK set (RFC 7517 section 5)
+Keys = Sequence[Mapping[str, Any]]  # the keys in a JWK set (RFC 7517 section 5)
 
 
 def has_type(header: Mapping[str, Any], type_: str) -> bool:
-    """Return whether the `typ` of a header is this type. Case and "application/" do not matter (RFC 7515 section 4.1.9)."""
+    """Return whether a header's `typ` is this type. Case and "application/" do not matter (RFC 7515 section 4.1.9)."""
     value = header.get("typ")
     return isinstance(value, str) and value.lower().removeprefix("application/") == type_
 
 
 class NoSuchKey(Exception):
-    """None of the keys has the id and the type of the token's signature."""
+    """No key has the id and the type that the token's signature needs."""
 
 
 class KeyUnusable(Exception):
-    """The key cannot be used. The text continues a sentence about it."""
+    """The key cannot be used. The error's text continues a sentence about the key."""
 
 
 def find_key(keys: Keys, algorithm: str, kid: object) -> Any:
-    """Return the key with this id, or the only key of the right type if there is no id (OpenID Connect Core section 10.1).
+    """Return the key with this id, or the only key with the right type if there is no id (OpenID Connect Core section 10.1).
 
     Raises: NoSuchKey, KeyUnusable.
     """
@@ -50,7 +50,7 @@ def find_key(keys: Keys, algorithm: str, kid: object) -> Any:
 
 
 def is_for(key: Mapping[str, Any], algorithm: str) -> bool:
-    """Return whether a key says that it verifies signatures of this algorithm."""
+    """Return whether a key says that it verifies signatures with this algorithm."""
     return (
         key.get("kty") == KEY_TYPES[algorithm]
         and key.get("use", "sig") == "sig"
@@ -60,7 +60,7 @@ def is_for(key: Mapping[str, Any], algorithm: str) -> bool:
 
 
 def is_usable_key(key: Mapping[str, Any], algorithms: Iterable[str]) -> bool:
-    """Return whether a key can verify signatures of one of these algorithms."""
+    """Return whether a key can verify signatures with any of these algorithms."""
     try:
         return any(load_key(key, algorithm) is not None for algorithm in algorithms if is_for(key, algorithm))
     except KeyUnusable:

@@ -12,12 +12,12 @@ _TEXT: Final = b"gatehouse backup"
 
 
 def make_key_checks(keys: str) -> dict[str, str]:
-    """Return a check for each key by the key's id: a fixed text, encrypted with the key. Raises: ValueError."""
+    """Return checks by key id: a fixed text, encrypted with the key. Raises: ValueError."""
     return {key_id: base64.b64encode(AesVault([(key_id, key)]).seal(_TEXT, _context(key_id))).decode() for key_id, key in parse_keys(keys)}
 
 
 def keys_that_do_not_fit(keys: str, checks: Mapping[str, str]) -> list[str]:
-    """Return the ids of the checks for which `keys` lacks the key, or has another key with this id. Raises: ValueError."""
+    """Return the check ids for which `keys` lacks the key, or has another key with this id. Raises: ValueError."""
     vault = AesVault(parse_keys(keys))
     return [key_id for key_id, check in checks.items() if not _fits(vault, key_id, check)]
 

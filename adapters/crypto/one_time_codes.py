@@ -8,7 +8,7 @@ import pyotp
 
 from core.kernel.values import Email
 
-_SECRET_LENGTH = 32  # characters of base32 with five bits each: 160 bits, the length of SHA-1 (RFC 4226 section 4, R6)
+_SECRET_LENGTH = 32  # base32 characters with five bits: 160 bits, the length of SHA-1 (RFC 4226 section 4, R6)
 
 
 class _Totp(pyotp.TOTP):
@@ -23,13 +23,16 @@ class _Totp(pyotp.TOTP):
 
 
 class TotpCodes:
-    """Implements `ports.crypto.OneTimeCodes` with the defaults of pyotp: SHA-1, six digits, steps of 30 seconds."""
+    """Implements `ports.crypto.OneTimeCodes` with pyotp's defaults: SHA-1, six digits, 30-second steps."""
 
     def new_secret(self) -> str:
         return pyotp.random_base32(_SECRET_LENGTH)
 
     def uri(self, secret: str, email: Email, issuer: str) -> str:
-        """Return the `otpauth` URI. Its label is escaped completely: a local part can contain a slash, which pyotp does not escape."""
+        """Return the `otpauth` URI.
+
+        The URI's label is escaped completely: a local part can contain a slash, which pyotp does not escape.
+        """
         label = f"{quote(issuer, safe='')}:{quote(email, safe='')}"
         return f"otpauth://totp/{label}?{urlencode({'secret': secret, 'issuer': issuer}, quote_via=quote)}"
 

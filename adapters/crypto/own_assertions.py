@@ -19,7 +19,7 @@ ALGORITHM: Final = "RS256"
 
 def sign_assertion(key: SamlCertificate, claims: Mapping[str, Any]) -> str:
     """Return a JWT with these claims. Raises: SealBroken."""
-    # Most providers find the key by its id, and Entra ID by the thumbprint of its certificate (RFC 7515 section 4.1.8).
+    # Most providers find the key by its id, but Entra ID by its certificate's thumbprint (RFC 7515 section 4.1.8).
     kid = _thumbprint(key.certificate)
     header = {"alg": ALGORITHM, "typ": "JWT", "kid": kid, "x5t#S256": kid}
     signed = f"{_encode(header)}.{_encode(claims)}"
@@ -27,7 +27,7 @@ def sign_assertion(key: SamlCertificate, claims: Mapping[str, Any]) -> str:
 
 
 def public_jwk(certificate: str) -> dict[str, str]:
-    """Return the public key of a certificate in PEM as a JWK. Its id is the thumbprint of the certificate."""
+    """Return the public key in a PEM certificate as a JWK. The key id is the certificate's thumbprint."""
     from cryptography import x509  # needs megabytes, and is rarely used
 
     key = x509.load_pem_x509_certificate(certificate.encode()).public_key()

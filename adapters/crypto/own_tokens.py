@@ -1,4 +1,4 @@
-"""ID tokens, logout tokens and pre-auth tokens. With the access tokens, they are all kinds of tokens."""
+"""ID tokens, logout tokens and pre-auth tokens. With the access tokens, these are all token kinds."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
 from core.kernel.proofs import amr_of, proved_at
 
 CLAIMS_TTL = timedelta(minutes=5)
-PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
+PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts pre-auth tokens, and so their audience (security J-2, J-8)
 
 
 class JwtTokens(AccessTokens):
@@ -52,7 +52,10 @@ class JwtTokens(AccessTokens):
         return self._sign({**claims, "iss": self._base_url, "aud": client_id, **times}, CLAIMS, now)
 
     def sign_logout_token(self, token: LogoutToken) -> str:
-        """Return a signed logout token. Without a nonce, no client takes it for an ID token. Raises: LookupError if no key can sign."""
+        """Return a signed logout token.
+
+        Without a nonce, no client takes a logout token for an ID token. Raises: LookupError if no key can sign.
+        """
         payload = {
             "iss": self._base_url,
             "sub": str(token.user_id),

@@ -1,4 +1,7 @@
-"""The strict reader of ceremonies in the W3C's JSON. What browsers write is one spelling of many, and only that one is accepted."""
+"""The strict reader for ceremonies in the W3C's JSON.
+
+JSON has many spellings for the same content, and only the browsers' spelling is accepted.
+"""
 
 import base64
 import binascii
@@ -15,7 +18,7 @@ MAX_AUTHENTICATOR_DATA: Final = 2048
 MAX_SIGNATURE: Final = 1024
 _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+")
 _TO_BASE64: Final = bytes.maketrans(b"-_", b"+/")
-_LAST: Final = (None, "", "AQgw", "AEIMQUYcgkosw048")  # by the length modulo 4: the last characters whose spare bits are zero
+_LAST: Final = (None, "", "AQgw", "AEIMQUYcgkosw048")  # by the length modulo 4: the last characters that have zeros as spare bits
 _MAX_DEPTH: Final = 8
 
 
@@ -25,7 +28,7 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: object, limit: int) -> bytes:
-    """Return the bytes in base64url without padding, at least one and at most `limit`. Raises: CeremonyRefused."""
+    """Return the bytes in base64url without padding, at least 1 and at most `limit`. Raises: CeremonyRefused."""
     if not isinstance(text, str) or len(text) > (limit * 4 + 2) // 3 or not _BASE64URL.fullmatch(text):
         _fail()
     last = _LAST[len(text) % 4]

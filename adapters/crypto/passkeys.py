@@ -1,4 +1,4 @@
-"""Ceremonies of passkeys (WebAuthn Level 3). Checks of our own come before those of py_webauthn (docs/adr/0039)."""
+"""Passkey ceremonies (WebAuthn Level 3). Our own checks come before py_webauthn's checks (docs/adr/0039)."""
 
 import hashlib
 import hmac
@@ -39,7 +39,7 @@ from core.accounts.model.passkeys import (
 )
 from core.kernel.display import PRODUCT
 
-_NONCE, _EXPIRY, _MAC = 16, 8, 24  # the bytes of a challenge
+_NONCE, _EXPIRY, _MAC = 16, 8, 24  # the bytes in a challenge
 _LABEL: Final = b"gatehouse passkey challenge"
 _TIMEOUT: Final = int(CHALLENGE_TTL / timedelta(milliseconds=1))
 # Chromium creates a credential without user verification only if it need not be discoverable.
@@ -50,20 +50,20 @@ _SELECTIONS: Final = MappingProxyType(
     }
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Flags of the authenticator data (WebAuthn section 6.1)
+# Flags in the authenticator data (WebAuthn section 6.1)
 _UP, _UV, _BE, _BS, _AT, _ED = 1, 4, 8, 16, 64, 128
-_PLAIN: Final = 37  # bytes: the hash of the RP ID, the flags and the sign counter
+_PLAIN: Final = 37  # bytes: the RP ID's hash, the flags and the sign counter
 
 
 class WebAuthnPasskeys:
     """Implements `ports.crypto.Passkeys`.
 
-    A challenge has 16 random bytes, its expiry in milliseconds, and an HMAC-SHA256 over both and its
-    binding. So none is stored before it is used (docs/adr/0040).
+    A challenge has 16 random bytes, its expiry in milliseconds, and an HMAC-SHA256 over bytes, expiry and binding. So
+    no challenge is stored before it is used (docs/adr/0040).
     """
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
-        """`keys` are those of the vault: the first one signs challenges, all of them verify."""
+        """`keys` belong to the vault: the first key signs challenges, and all keys verify."""
         self._keys = [HKDF(hashes.SHA256(), 32, salt=None, info=_LABEL).derive(key) for _, key in keys]
 
     def new_challenge(self, binding: ChallengeBinding, now: datetime) -> bytes:
@@ -188,7 +188,8 @@ class WebAuthnPasskeys:
         origin = client_data.get("origin")
         if not isinstance(origin, str) or origin not in party.origins:
             raise CeremonyRefused(PasskeyReason.ORIGIN)
-        # py_webauthn accepts both. Our pages run no ceremonies in frames, so a page of another site began this one.
+        # py_webauthn accepts topOrigin and crossOrigin. Our pages run no ceremonies in frames, so another site's page
+        # began such a ceremony.
         if "topOrigin" in client_data:
             raise CeremonyRefused(PasskeyReason.TOP_ORIGIN)
         if client_data.get("crossOrigin", False) is not False:
@@ -211,7 +212,7 @@ class WebAuthnPasskeys:
 
 @dataclass(frozen=True, slots=True)
 class _AuthenticatorData:
-    """The authenticator data of a ceremony. The last three are those of a registration."""
+    """The authenticator data in a ceremony. Only a registration has the last three fields."""
 
     rp_id_hash: bytes
     flags: int
@@ -234,13 +235,13 @@ def _descriptor(passkey: Passkey) -> dict[str, Any]:
 
 
 def _transports(reported: object) -> tuple[str, ...]:
-    """Return the known ones of the reported transports. They only help a browser to find the authenticator."""
+    """Return which reported transports are known. Transports only help a browser to find the authenticator."""
     known = [name for name in reported if isinstance(name, str) and name in TRANSPORTS] if isinstance(reported, list) else []
     return tuple(sorted(set(known)))
 
 
 def _authenticator_data_of(attestation: bytes) -> bytes:
-    """Return the authenticator data of an attestation object. Only self and basic attestation of `packed`, and none, are read."""
+    """Return the authenticator data in an attestation object. Only the formats none and `packed` (self or basic attestation) are read."""
     try:
         parsed = cbor2.loads(attestation)
         is_exact = cbor2.dumps(parsed) == attestation  # nothing after it, and no name twice

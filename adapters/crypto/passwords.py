@@ -25,8 +25,9 @@ class Argon2Passwords:
 
     def __init__(self, memory_kib: int, time_cost: int, parallelism: int, concurrency: int, queue: int = 32) -> None:
         self._cost = Cost(memory_kib, time_cost, parallelism)
-        # Unknown accounts are verified against this hash. It has the parameters of new hashes, so
-        # it takes as long (security B-2). It is random, so it matches no known password.
+        # Unknown accounts are verified against this hash. The hash has the parameters for new
+        # hashes, so verifying takes as long (security B-2). The hash is random, so it matches no
+        # known password.
         self._dummy_hash = _to_phc(self._cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(HASH_LENGTH))
         self._threads = LowPriorityThreads("argon2", concurrency, queue)
 
@@ -48,7 +49,7 @@ class Argon2Passwords:
     def new_salt(self) -> bytes:
         """Return a salt for `derive` with the current parameters.
 
-        It contains them because a value can be derived again only with the same parameters.
+        The salt contains the parameters because a value can be derived again only with the same parameters.
         """
         cost = self._cost
         return _SALT.pack(cost.memory_kib, cost.time_cost, cost.parallelism) + secrets.token_bytes(_SALT_BYTES)
@@ -64,7 +65,7 @@ class Argon2Passwords:
     def _matches(password_hash: str, password: bytes) -> bool:
         """Return whether the password matches.
 
-        Raises: InvalidHashError if the hash is damaged, and the errors of `compute`. None of them may look like a wrong password.
+        Raises: InvalidHashError if the hash is damaged, and the errors of `compute`. No error may look like a wrong password.
         """
         cost, salt, digest = _parse_phc(password_hash)
         return hmac.compare_digest(compute(password, salt, cost, len(digest)), digest)
@@ -97,7 +98,7 @@ def _parse_phc(password_hash: str) -> tuple[Cost, bytes, bytes]:
 
 
 def verifications_per_second(memory_kib: int, time_cost: int, parallelism: int, threads: int, seconds: float = 0.5) -> float:
-    """Measure how many passwords this machine verifies per second, with this many threads and no other load."""
+    """Measure how many passwords this machine verifies per second, with this thread count and no further load."""
     hashed = _hash(b"measured", Cost(memory_kib, time_cost, parallelism))
     end = time.perf_counter() + seconds
 

@@ -1,4 +1,4 @@
-"""Verification of the tokens of identity providers: ID tokens and logout tokens.
+"""Verifying identity providers' tokens: ID tokens and logout tokens.
 
 Sources: security O-8; OpenID Connect Core section 3.1.3.7; OpenID Connect Back-Channel Logout section 2.6; RFC 8725.
 """
@@ -17,11 +17,11 @@ from adapters.crypto.jwk import Keys, KeyUnusable, NoSuchKey, find_key, has_type
 from adapters.crypto.signed_tokens import REFUSED_HEADERS
 from core.federation.connections.model.openid import ALGORITHMS, OpenIdFault
 
-# Of the providers that the platform has set up.
+# For the providers that the platform has set up.
 PLATFORM_ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 ID_TOKEN_TYPES: Final = ("jwt",)
-# Many libraries write JWT by default, and logout+jwt is a recommendation (Back-Channel Logout section 2.4). The claims tell the
-# two kinds of tokens apart: a logout token has no nonce.
+# Many libraries write JWT by default, and logout+jwt is a recommendation (Back-Channel Logout section 2.4). The claims distinguish the two
+# token kinds: a logout token has no nonce.
 LOGOUT_TOKEN_TYPES: Final = ("logout+jwt", "jwt")
 LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provider's clock and ours (security J-3)
 MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
@@ -30,16 +30,16 @@ _jws: Final = jwt.PyJWS(algorithms=list(ALGORITHMS), options={"enforce_minimum_k
 
 
 class IdTokenInvalid(Exception):
-    """The token is not valid. The reason is one of a few constants and quotes nothing from the token."""
+    """The token is not valid. The reason is a constant and quotes nothing from the token."""
 
     def __init__(self, fault: OpenIdFault, reason: str) -> None:
         super().__init__(reason)
         self.fault = fault
-        self.claims: Mapping[str, Any] = {}  # of a token with a right signature
+        self.claims: Mapping[str, Any] = {}  # from a token with a right signature
 
 
 class IdTokenKeyUnknown(IdTokenInvalid):
-    """None of the given keys signed the token. The provider may have published a new key."""
+    """No given key signed the token. The provider may have published a new key."""
 
 
 def read_id_token(
@@ -52,7 +52,7 @@ def read_id_token(
     now: datetime,
     algorithms: Collection[str] = PLATFORM_ALGORITHMS,
 ) -> dict[str, Any]:
-    """Return the claims of a token that this issuer made for this client and for the request with this nonce.
+    """Return the claims in a token that this issuer made for this client and for the request with this nonce.
 
     The claim `sub` is a non-empty string.
 
@@ -79,7 +79,7 @@ def _check_id_token(claims: Mapping[str, Any], issuer: str, client_id: str, nonc
 
 
 def read_logout_token(token: str, keys: Keys, *, issuer: str, client_id: str, algorithms: Collection[str]) -> dict[str, Any]:
-    """Return the claims of a token that this issuer made for this client. The caller checks all other claims.
+    """Return the claims in a token that this issuer made for this client. The caller checks all further claims.
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
@@ -89,7 +89,7 @@ def read_logout_token(token: str, keys: Keys, *, issuer: str, client_id: str, al
 
 
 def _verify(token: str, keys: Keys, types: Collection[str], algorithms: Collection[str]) -> dict[str, Any]:
-    """Return the claims of a token with a valid signature and one of these types, or without a type.
+    """Return the claims in a token with a valid signature and an accepted type, or without a type.
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
@@ -109,7 +109,7 @@ def _verify(token: str, keys: Keys, types: Collection[str], algorithms: Collecti
         # The claims are checked later: PyJWT would use the system clock, and accept a token with
         # further audiences.
         claims = json.loads(_jws.decode(token, key, algorithms=[algorithm]))
-    except jwt.InvalidSignatureError:  # a provider may publish a new key under the id of the old one
+    except jwt.InvalidSignatureError:  # a provider may publish a new key under the old key's id
         raise IdTokenKeyUnknown(OpenIdFault.SIGNATURE, "the signature of the ID token is wrong") from None
     except (jwt.InvalidTokenError, ValueError, RecursionError):
         raise IdTokenInvalid(OpenIdFault.SIGNATURE, "the signature of the ID token is wrong") from None
@@ -154,7 +154,7 @@ def _check_times(claims: Mapping[str, Any], now: datetime) -> None:
 
 
 def _time(value: object) -> float | None:
-    """Return the seconds since 1970, or None if the value is not a time. NaN is none: every comparison with it would be false."""
+    """Return the seconds since 1970, or None if the value is not a time. NaN is not a time: every comparison with NaN would be false."""
     if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > sys.float_info.max or math.isnan(value):
         return None
     return float(value)

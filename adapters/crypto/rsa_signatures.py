@@ -1,4 +1,4 @@
-"""RSA signatures: our own with SHA-256, by private keys that are encrypted at rest, and those of others, by the keys of certificates."""
+"""RSA signatures: our own with SHA-256, by private keys that are encrypted at rest, and foreign signatures, by certificate keys."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,16 +16,15 @@ _DIGESTS: Final = {digest.name: digest for digest in (_DIGEST, SHA384(), SHA512(
 
 
 def sign_sha256(private_key: Callable[[], bytes], data: bytes) -> bytes:
-    """Return the signature of these bytes (RSASSA-PKCS1-v1_5). `private_key` returns the key in PEM. Raises: SealBroken."""
+    """Return a signature for these bytes (RSASSA-PKCS1-v1_5). `private_key` returns the key in PEM. Raises: SealBroken."""
     return _load(private_key).sign(data, _PADDING, _DIGEST)
 
 
-# The first signature of a loaded key costs as much as two more, so recent keys are kept. The cache
-# compares the functions: those of stored keys are equal only if the ciphertexts are. So a new key is
-# used at once.
+# The first signature with a loaded key costs as much as two more, so recent keys are kept. The cache compares the
+# functions: for stored keys, they are equal only if the ciphertexts are. So a new key is used at once.
 @lru_cache(maxsize=64)
 def _load(private_key: Callable[[], bytes]) -> rsa.RSAPrivateKey:
-    # Skip the check of the numbers, which takes tens of milliseconds: we created the key, and the
+    # Skip the number checks, which take tens of milliseconds: we created the key, and the
     # encryption at rest also authenticates it.
     key = load_pem_private_key(private_key(), None, unsafe_skip_rsa_key_validation=True)
     assert isinstance(key, rsa.RSAPrivateKey), "certificates have RSA keys"
@@ -33,9 +32,9 @@ def _load(private_key: Callable[[], bytes]) -> rsa.RSAPrivateKey:
 
 
 def is_signed_by(certificate: str, digest: str, signature: bytes, data: bytes) -> bool:
-    """Return whether this is the signature of these bytes (RSASSA-PKCS1-v1_5) with the key of this certificate (PEM).
+    """Return whether this signature for these bytes (RSASSA-PKCS1-v1_5) was made with the certificate's key (PEM).
 
-    `digest` is `sha256`, `sha384` or `sha512`. No key of another kind than RSA has signed anything.
+    `digest` is `sha256`, `sha384` or `sha512`. A key that is not RSA has signed nothing.
 
     Raises: ValueError for a malformed certificate.
     """
@@ -50,7 +49,7 @@ def is_signed_by(certificate: str, digest: str, signature: bytes, data: bytes) -
 
 
 def public_key_of(certificate: str) -> bytes:
-    """Return the public key (PEM) of a certificate (PEM). Raises: ValueError for a malformed certificate."""
+    """Return the public key (PEM) in a certificate (PEM). Raises: ValueError for a malformed certificate."""
     return bytes(_load_public(certificate).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 

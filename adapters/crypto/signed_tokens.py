@@ -1,4 +1,4 @@
-"""The keys that sign tokens, and the signatures of all kinds of tokens: JWTs with RS256."""
+"""The keys that sign tokens, and the signatures on all token kinds: JWTs with RS256."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of toke
 PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
 ID_TOKEN = "JWT"  # noqa: S105  # many clients accept no other type; the audience and the claims differ from those of other tokens
 LOGOUT_TOKEN = "logout+jwt"  # noqa: S105
-CLAIMS = "claims+jwt"  # of the userinfo endpoint
+CLAIMS = "claims+jwt"  # at the userinfo endpoint
 TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, LOGOUT_TOKEN, CLAIMS)
 MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
 NEVER = datetime.min.replace(tzinfo=UTC)
 _KEY_SIZE = 2048
 _PADDING, _HASH = padding.PKCS1v15(), hashes.SHA256()  # RS256 (RFC 7518 section 3.3)
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-# Headers that contain a key, refer to one, or require extensions that we do not implement (security
+# Headers that contain or refer to a key, or require extensions that we do not implement (security
 # J-1).
 REFUSED_HEADERS = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
 
@@ -42,12 +42,12 @@ class LoadedKey:
     pem: bytes = field(repr=False)
     private: rsa.RSAPrivateKey = field(repr=False)
     public: rsa.RSAPublicKey
-    headers: Mapping[str, str]  # by type: the first segment of every token that is signed with this key
+    headers: Mapping[str, str]  # by type: the first segment in every token that is signed with this key
     retires_at: datetime | None
 
 
 class SignedTokens:
-    """The signing keys, and methods that sign and verify the payload of a token (security J-1, J-7)."""
+    """The signing keys, and methods that sign and verify a token's payload (security J-1, J-7)."""
 
     def __init__(self) -> None:
         # Only this algorithm is enabled, so no symmetric algorithm can ever be used with a public
@@ -63,7 +63,7 @@ class SignedTokens:
 
     @property
     def loaded_at(self) -> datetime:
-        """The time of the last call of `use`, in UTC, or the earliest possible time."""
+        """When `use` was last called, in UTC, or the earliest possible time."""
         return self._loaded_at
 
     def begin_load(self) -> int:
@@ -87,7 +87,7 @@ class SignedTokens:
         return None if chosen is None else chosen.kid
 
     async def new_key(self, now: datetime) -> SigningKey:
-        """Return a new RSA key of 2048 bits. Its id is its thumbprint (RFC 7638)."""
+        """Return a new RSA key with 2048 bits. The key id is the key's thumbprint (RFC 7638)."""
         private = await trio.to_thread.run_sync(rsa.generate_private_key, 65537, _KEY_SIZE, limiter=self._key_generation)
         pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         kid = thumbprint({"kty": "RSA", **_numbers(private.public_key())})
@@ -108,14 +108,14 @@ class SignedTokens:
         return f"{signed}.{base64url(key.private.sign(signed.encode(), _PADDING, _HASH))}"
 
     def _verify(self, token: str, type_: str, now: datetime) -> tuple[dict[str, Any], LoadedKey]:
-        """Verify the signature and the type of a token, and return its payload and its key.
+        """Verify a token's signature and type, and return its payload and its key.
 
         Raises: TokenInvalid, WrongToken, UnknownKey.
         """
         if len(token) > MAX_TOKEN_LENGTH or "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
             raise TokenInvalid
-        # Our own tokens start with one of a few known headers, so the key is found without parsing
-        # the header twice.
+        # Our own tokens start with a few known headers, so the key is found without parsing the
+        # header twice.
         token_type, key = self._by_header.get(token.partition(".")[0]) or self._find_type_and_key(token)
         check_retirement(key, now)
         try:
@@ -142,7 +142,7 @@ class SignedTokens:
         return LoadedKey(key.kid, key.private_key, private, private.public_key(), headers, key.retires_at)
 
     def _find_type_and_key(self, token: str) -> tuple[str, LoadedKey]:
-        """Return the type and the key of a token with a header that differs from ours in form.
+        """Return a token's type and key, if its header differs from ours in form.
 
         Raises: TokenInvalid, UnknownKey.
         """

@@ -1,4 +1,4 @@
-"""Encryption of stored secrets with AES-GCM."""
+"""Encrypting stored secrets with AES-GCM."""
 
 import base64
 import binascii
@@ -25,9 +25,8 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 class AesVault:
     """Implements `ports.crypto.Vault` with AES-256-GCM (security L-1, L-2).
 
-    An encrypted value consists of: version (1 byte), length of the key id (1 byte), key id, nonce
-    (12 bytes), ciphertext with its tag. The tag also covers the context. Each combination of table
-    and column has its own derived key.
+    An encrypted value has these parts: version (1 byte), the key id's length (1 byte), key id, nonce (12 bytes),
+    ciphertext with its tag. The tag also covers the context. Every column has its own derived key.
     """
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
@@ -76,11 +75,11 @@ class AesVault:
 
 
 def parse_keys(text: str) -> tuple[tuple[str, bytes], ...]:
-    """Parse keys of the form `id:base64,id:base64`. Raises: ValueError with a message that contains no secret."""
+    """Parse keys in the form `id:base64,id:base64`. Raises: ValueError with a message that contains no secret."""
     keys = []
     for position, entry in enumerate(text.split(","), 1):
         key_id, colon, encoded = entry.strip().partition(":")
-        # Both base64 alphabets are accepted, with or without padding: `openssl rand -base64 32` and
+        # Either base64 alphabet is accepted, with or without padding: `openssl rand -base64 32` and
         # Python's secrets module differ.
         standard = encoded.replace("-", "+").replace("_", "/").rstrip("=")
         try:
@@ -99,7 +98,7 @@ def generate_key() -> str:
 
 
 def _key_id(sealed: bytes) -> tuple[str | None, int]:
-    """Return the id of the key of an encrypted value and the offset of its nonce. The id is None if the value is malformed."""
+    """Return the key id in an encrypted value and where its nonce starts. The id is None if the value is malformed."""
     start = 2 + sealed[1] if len(sealed) > 1 else 0
     if len(sealed) < start + _NONCE + _TAG or sealed[0] != _VERSION:
         return None, 0
@@ -115,7 +114,7 @@ def _associated_data(context: SecretContext, key_id: str) -> bytes:
 
 
 def _join_with_lengths(*parts: bytes) -> bytes:
-    """Join the parts, each with its length before it, so that different lists of parts never give the same bytes."""
+    """Join the parts, with their lengths before them, so that different lists never give the same bytes."""
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
