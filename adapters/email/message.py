@@ -1,4 +1,4 @@
-"""Texts and design of emails. Each kind has a text and an HTML template, and all HTML templates share one layout."""
+"""Email texts and their design. Every kind has a text and an HTML template, and all HTML templates share a layout."""
 
 from datetime import timedelta
 from functools import cache
@@ -42,7 +42,7 @@ from core.setup.model.links import CODE_TTL as SETUP_CODE_TTL
 from core.tenancy.model.settings import Color, ColorScheme, Palette, derive_palette
 from ports.outside import EmailMessage
 
-# The paths of links in emails, below the base URL.
+# The paths in email links, below the base URL.
 LINK_PATHS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "/auth/verify-email",
@@ -57,7 +57,7 @@ LINK_PATHS: Final = MappingProxyType(
     }
 )
 _CREATED_OR_OWNED: Final = "you created it, or own the organization"
-# The name of each kind of secret, and why its owner gets an email about it.
+# The names for the kinds of secrets, and why the owners get an email about them.
 SECRET_TEXTS: Final = MappingProxyType(
     {
         NoticedSecret.PERSONAL_TOKEN: ("personal access token", "you created the token"),
@@ -154,13 +154,12 @@ class EmailTemplates:
     Links start with the configured base URL (security E-1, E-2). The only exception is the link to
     an invoice at the payment provider, which comes from a signed event.
 
-    An organization's design adds its name to the header, the subject and the footer, and sets the
-    logo and the colors. It cannot change the text. The footer always names the platform as the
-    sender.
+    An organization's design adds its name to the header, the subject and the footer, and sets the logo and the colors.
+    A design cannot change the text. The footer always names the platform as the sender.
     """
 
     def __init__(self, base_url: str, policy: Policy) -> None:
-        """The emails state the lifetimes of `policy`."""
+        """The emails state the lifetimes in `policy`."""
         self._base_url = base_url.rstrip("/")
         self._lifetimes = {
             EmailKind.VERIFY_EMAIL: policy.verification_ttl,
@@ -179,7 +178,7 @@ class EmailTemplates:
     def compose(self, mail: PreparedEmail) -> EmailMessage:
         variables = self._variables(mail)
         topic = SUBJECTS[mail.kind].format_map(variables)
-        # The subject does not repeat the name of an inviting organization.
+        # The subject does not repeat an inviting organization's name.
         sender = PRODUCT if variables["brand"] in (None, variables.get("organization")) else variables["brand"]
         subject = variables["subject"] = f"{topic} - {sender}"
         return EmailMessage(
@@ -192,7 +191,7 @@ class EmailTemplates:
         )
 
     def _variables(self, mail: PreparedEmail) -> dict[str, Any]:
-        """Return the variables of the templates of this email."""
+        """Return the variables in this email's templates."""
         is_undoable = mail.notice_id is not None and mail.token is not None
         lifetime = self._lifetimes.get(mail.kind)
         variables: dict[str, Any] = {
@@ -236,7 +235,7 @@ class EmailTemplates:
         return variables
 
     def _kind_variables(self, mail: PreparedEmail) -> dict[str, Any]:
-        """Return the variables that only some kinds of emails have. The token of some is not a token but data."""
+        """Return the variables that only some email kinds have. For some kinds, the token is not a token but data."""
         match mail.kind:
             case EmailKind.PAYMENT_ACTION:
                 return {"link": mail.token}
@@ -291,7 +290,7 @@ class EmailTemplates:
         if kind in (EmailKind.PROGRAM_ENDED, EmailKind.PROGRAMS_END):
             return variables | {"secret_title": secret.name}
         what, reason = SECRET_TEXTS[secret.kind]
-        noun = what.partition(" of ")[0]  # "credential"; the name of the holder says what it belongs to
+        noun = what.partition(" of ")[0]  # "credential"; the holder's name says what it belongs to
         title = f"{noun} {secret.name}" if secret.holder is None else f"{noun} {secret.name} of {secret.holder}"
         return variables | {"secret_title": title, "what": what, "reason": reason}
 
@@ -302,7 +301,7 @@ class EmailTemplates:
 
 @cache
 def _environment() -> Environment:
-    """Return the templates. Each is compiled on first use, because all of them take 70 ms."""
+    """Return the templates. A template is compiled on first use, because all templates take 70 ms."""
     return Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=select_autoescape(["html"]),

@@ -19,7 +19,7 @@ _POLICY: Final = policy.SMTP.clone(cte_type="7bit")  # servers are not required 
 def parse_sender(text: str) -> Address:
     """Parse `SSO_MAIL_FROM`, such as `Gatehouse <gatehouse@example.com>`.
 
-    Raises: ValueError. Its text is a clause that continues the name of the setting.
+    Raises: ValueError. The error's text is a clause that continues the setting's name.
     """
     if not is_printable(text):
         raise ValueError("must not contain control characters")

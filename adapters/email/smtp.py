@@ -1,4 +1,4 @@
-"""SMTP client: the operator's server URL, one session with a server in a worker thread, and error messages."""
+"""SMTP client: the operator's server URL, a server session in a worker thread, and error messages."""
 
 import re
 import smtplib
@@ -17,11 +17,11 @@ import trio
 
 from core.kernel.values import is_printable
 
-CONNECT_TIMEOUT: Final = 10.0  # for each address of the server
-REPLY_TIMEOUT: Final = 45.0  # for one reply: some servers check for spam before they accept an email
+CONNECT_TIMEOUT: Final = 10.0  # for every address that the server has
+REPLY_TIMEOUT: Final = 45.0  # for a reply: some servers check for spam before they accept an email
 QUIT_TIMEOUT: Final = 2.0  # the server has accepted the email by then, so a slow reply to QUIT must not fail the delivery
-MAX_SESSION_SIZE: Final = 64 * 1024  # bytes of all replies; a tenant can enter any server
-MAX_QUOTE_LENGTH: Final = 120  # characters of a reply in an error message
+MAX_SESSION_SIZE: Final = 64 * 1024  # bytes in all replies; a tenant can enter any server
+MAX_QUOTE_LENGTH: Final = 120  # characters quoted from a reply in an error message
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class SmtpServer:
     def parse(cls, url: str) -> Self:
         """Parse `smtp://user:password@host:port`, `smtps://...` or `smtp://...?starttls=1`.
 
-        Raises: ValueError. Its text is a clause that continues the name of the setting. It never
-        contains the URL, which has a password in it.
+        Raises: ValueError. The error's text is a clause that continues the setting's name. The text never contains the
+        URL, which has a password in it.
         """
         try:
             parts = urlsplit(url)
@@ -91,7 +91,7 @@ def _is_host(host: str) -> bool:
 
 
 class SmtpStage(StrEnum):
-    """The stage of a session. The value describes a failure in this stage."""
+    """A session's stage. The value describes a failure in this stage."""
 
     CONNECTING = "it was not reached"
     ENCRYPTING = "the connection could not be encrypted"
@@ -100,7 +100,7 @@ class SmtpStage(StrEnum):
 
 
 class SmtpFailed(Exception):
-    """A session with an organization's server failed. The text has the stage and the reply code, and no words of the server."""
+    """A session with an organization's server failed. The text has the stage and the reply code, but quotes nothing from the server."""
 
     def __init__(self, stage: SmtpStage, error: Exception) -> None:
         code = _reply_code(error)
@@ -109,7 +109,7 @@ class SmtpFailed(Exception):
 
 
 def _reply_code(error: Exception) -> int | None:
-    """Return the code of the server's reply, or None if the error has none."""
+    """Return the code in the server's reply, or None if the error has none."""
     code = -1  # the library uses this for a reply without a code
     match error:
         case smtplib.SMTPRecipientsRefused():
@@ -121,23 +121,26 @@ def _reply_code(error: Exception) -> int | None:
 
 @cache
 def system_authorities() -> ssl.SSLContext:
-    """Return a context with the system's certificate authorities. They need megabytes, so they are loaded on first use."""
+    """Return a context with the system's certificate authorities.
+
+    Certificate authorities need megabytes, so they are loaded on first use.
+    """
     return ssl.create_default_context()
 
 
 class SmtpClient(smtplib.SMTP):
-    """One session with an SMTP server. It runs in a worker thread, and another thread can end it with `abort`."""
+    """A session with an SMTP server. A session runs in a worker thread, and another thread can end it with `abort`."""
 
     def __init__(self, server: SmtpServer, tls: ssl.SSLContext | None, addresses: Sequence[str]) -> None:
         """`tls` replaces the system's certificate authorities.
 
-        The client tries `addresses` in order. Certificates are compared with the host of `server`, not with the address.
+        The client tries `addresses` in order. Certificates are compared with the host in `server`, not with the address.
         """
         own_name = socket.gethostname()
-        # Without a local name the library looks one up in the DNS, which can take longer than the
-        # session.
+        # Without a local name the library looks up a name in the DNS, which can take longer than
+        # the session.
         super().__init__(local_hostname=own_name if "." in own_name else "[127.0.0.1]", timeout=CONNECT_TIMEOUT)
-        # STARTTLS compares the certificate with this name. The library sets it only if the
+        # STARTTLS compares the certificate with this name. The library sets this name only if the
         # constructor connects.
         self._host = server.host
         self._server = server
@@ -147,7 +150,7 @@ class SmtpClient(smtplib.SMTP):
         self.stage = SmtpStage.CONNECTING
 
     def deliver(self, message: MimeMessage, recipient: str) -> None:
-        """Connect, authenticate and send one message."""
+        """Connect, authenticate and send a message."""
         try:
             self._begin()
             self.stage = SmtpStage.SENDING
@@ -165,7 +168,7 @@ class SmtpClient(smtplib.SMTP):
             self.close()
 
     def abort(self) -> None:
-        """End a session that still waits for the server. Its worker thread then ends too."""
+        """End a session that still waits for the server. The session's worker thread then ends too."""
         self._aborted = True
         sock = self.sock  # read once, because the worker thread can close it at any time
         if sock is not None:
@@ -222,7 +225,7 @@ class SmtpClient(smtplib.SMTP):
             pass
 
 
-# The work of a session, which blocks its thread.
+# A session's work, which blocks its thread.
 SmtpSession = Callable[[SmtpClient], None]
 
 
@@ -235,7 +238,7 @@ async def run_session(client: SmtpClient, session: SmtpSession, threads: trio.Ca
 
 
 class _LimitedReplies:
-    """The replies of a server, up to a total size. The library reads a reply to its end, no matter how long it is."""
+    """A server's replies, up to a total size. The library reads a reply to its end, no matter how long it is."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -253,17 +256,17 @@ class _LimitedReplies:
 
 
 def describe_smtp_error(error: Exception, recipient: str) -> str:
-    """Return the reason of a failure for the operator, without secrets. Logs must not contain recipients, so none is named."""
+    """Return why a session failed, for the operator, without secrets. Logs must not contain recipients, so none is named."""
     match error:
         case smtplib.SMTPRecipientsRefused():
             code, text = next(iter(error.recipients.values()))
             return f"refused the recipient: {_quote(code, text, recipient)}"
         case smtplib.SMTPAuthenticationError():
-            return f"refused the user name or password: {error.smtp_code}"  # servers echo commands, and this one had the password
+            return f"refused the user name or password: {error.smtp_code}"  # servers echo commands, and this command had the password
         case smtplib.SMTPResponseException():
             return f"refused: {_quote(error.smtp_code, error.smtp_error, recipient)}"
         case smtplib.SMTPException():
-            return str(error)  # a constant of the library, for example if STARTTLS is not offered
+            return str(error)  # a library constant, for example if STARTTLS is not offered
         case ssl.SSLCertVerificationError():
             return f"the certificate is not accepted: {error.verify_message}"
         case ssl.SSLError():

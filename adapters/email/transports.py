@@ -1,4 +1,4 @@
-"""Delivery of emails: to the platform's SMTP server, to an organization's SMTP server, or into a folder."""
+"""Delivering emails: to the platform's SMTP server, to an organization's SMTP server, or into a folder."""
 
 import os
 import re
@@ -36,7 +36,7 @@ _CHECK_RESULTS: Final = MappingProxyType(
 
 
 class SmtpTransport:
-    """The platform's SMTP server. Each email has its own connection."""
+    """The platform's SMTP server. Every email has its own connection."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class SmtpTransport:
         self._sender = parse_sender(mail_from)
         self._tls = tls
         self._session_deadline = session_deadline
-        # A separate pool of threads: a slow mail server must not block other work (security P-7).
+        # A separate thread pool: a slow mail server must not block unrelated work (security P-7).
         self._threads = trio.CapacityLimiter(connections)
 
     async def send(self, message: EmailMessage) -> None:
@@ -74,13 +74,13 @@ class SmtpTransport:
                 await run_session(client, session, self._threads)
         except trio.TooSlowError:
             raise MailRefused(f"{self._server}: not finished within {self._session_deadline:g} s") from None
-        except (OSError, ValueError) as error:  # the errors of smtplib are OSErrors
+        except (OSError, ValueError) as error:  # smtplib's errors are OSErrors
             # The cause is dropped, because it can contain the sent data.
             raise MailRefused(f"{self._server}: {describe_smtp_error(error, recipient)}") from None
 
 
 class OrganizationSmtp:
-    """The SMTP servers of organizations.
+    """The organizations' SMTP servers.
 
     A tenant can enter any host. So the guard checks the addresses, and no error quotes what a server sent.
     """
@@ -116,8 +116,7 @@ class OrganizationSmtp:
     async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
         """Send an email to test the server. Return the result."""
         mime = _to_mime(message, server)
-        # One check at a time per organization: otherwise one organization could use all threads for
-        # checks.
+        # An organization has one check at a time: otherwise it could use all threads for checks.
         if server.org_id in self._checked_orgs:
             return MailServerCheck.BUSY
         self._checked_orgs.add(server.org_id)
@@ -125,7 +124,7 @@ class OrganizationSmtp:
             with trio.fail_after(self._check_deadline):
                 await self._run(server, lambda client: client.deliver(mime, message.to), self._check_threads)
         except TargetRefused:
-            # One answer for all reasons: tenants must not learn whether a name exists in our
+            # The same answer for all reasons: tenants must not learn whether a name exists in our
             # network.
             return MailServerCheck.NO_ADDRESS
         except SmtpFailed as failure:
@@ -137,7 +136,7 @@ class OrganizationSmtp:
         return MailServerCheck.GOOD
 
     async def _run(self, server: MailServer, session: SmtpSession, threads: trio.CapacityLimiter) -> None:
-        """Run a session at the checked addresses of the server. Raises: TargetRefused, SmtpFailed."""
+        """Run a session at the server's checked addresses. Raises: TargetRefused, SmtpFailed."""
         addresses = await self._guard.addresses(server.host, server.port)
         is_implicit = server.port == IMPLICIT_TLS
         smtp_server = SmtpServer(
@@ -160,7 +159,7 @@ def _to_mime(message: EmailMessage, server: MailServer) -> MimeMessage:
 
 
 class FolderTransport:
-    """A folder for emails of an installation without a mail server. Operators read the files.
+    """An email folder for installations without a mail server. Operators read the files.
 
     The file names sort by time. An email that is sent again overwrites its file.
     """
@@ -199,7 +198,7 @@ class FolderTransport:
 
 
 class MailRouter:
-    """Implements `ports.outside.MailTransport` with the platform's transport and the servers of organizations."""
+    """Implements `ports.outside.MailTransport` with the platform's transport and the organizations' servers."""
 
     def __init__(self, platform: SmtpTransport | FolderTransport, organizations: OrganizationSmtp) -> None:
         self._platform = platform
