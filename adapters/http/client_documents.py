@@ -20,11 +20,11 @@ from core.kernel.policy import Policy
 from ports.observe import Clock
 
 ADVICE: Final = "Try again later, or tell its developer."
-MAX_CACHED: Final = 1000  # documents; those that were used longest ago are forgotten first
+MAX_CACHED: Final = 1000  # documents; documents that were used longest ago are forgotten first
 
 
 class HttpClientDocuments:
-    """Implements `ports.outside.ClientDocuments`. It caches valid documents, and no failures."""
+    """Implements `ports.outside.ClientDocuments`. Valid documents are cached, but no failures."""
 
     def __init__(self, sender: HttpGetter, clock: Clock, policy: Policy) -> None:
         self._sender = sender

@@ -1,4 +1,4 @@
-"""The keys that OAuth clients and the issuers of pipelines publish, fetched through the guard (security W-1)."""
+"""The keys that OAuth clients and pipeline issuers publish, fetched through the guard (security W-1)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final, Protocol
@@ -25,15 +25,15 @@ class HttpGetter(Protocol):
 
 
 class FetchedKeys:
-    """The keys that another party publishes, by its URL. Concurrent requests of an organization share one fetch.
+    """The keys that another party publishes, by its URL. Concurrent requests by an organization share a fetch.
 
-    Each organization has its own cache, so that its waits, failures and forged assertions delay no other organization (security N-11).
+    Every organization has its own cache: its waits, failures and forged assertions delay no other organization (security N-11).
     """
 
     keys_name: ClassVar[str]  # in reasons
 
     def __init__(self, sender: HttpGetter, clock: Clock, ports: Collection[int]) -> None:
-        """`ports` are those of servers from which keys may be fetched. Stored URLs, and those in metadata, are checked, too."""
+        """Keys may be fetched only from servers at these `ports`. Stored URLs, and URLs in metadata, are checked, too."""
         self._sender = sender
         self._clock = clock
         self._ports = ports
@@ -50,7 +50,7 @@ class FetchedKeys:
         return self._caches.of((current_share.get(), url))
 
     async def _fetch(self, url: str) -> Keys:
-        """Fetch the keys. After a failure, there is no other attempt for REFETCH_PAUSE, because anyone can send a forged assertion."""
+        """Fetch the keys. After a failure, there is no new attempt for REFETCH_PAUSE, because anyone can send a forged assertion."""
         cache, now = self._cache(url), self._clock.now()
         if cache.failed_at is not None and now < cache.failed_at + REFETCH_PAUSE:
             raise ClientAssertionInvalid(f"{self.keys_name} were not available")
@@ -70,7 +70,7 @@ class FetchedKeys:
         raise NotImplementedError
 
     async def _get_object(self, url: str) -> dict[str, Any]:
-        """Return the JSON object at this URL, or an empty one."""
+        """Return the JSON object at this URL, or an empty object."""
         if not has_port_of(url, self._ports):
             return {}
         try:
@@ -93,19 +93,19 @@ class HttpClientKeys(FetchedKeys):
 
     async def _request(self, url: str) -> Keys | None:
         keys = await self._get_keys(url)
-        # Anyone can publish the metadata of a client: only what can verify a signature is kept.
+        # Anyone can publish a client's metadata: only keys that can verify a signature are kept.
         return None if keys is None else usable_keys(keys)
 
 
 class HttpIssuerKeys(FetchedKeys):
-    """Implements `ports.outside.PublishedKeys` for issuers: two requests, for the metadata of an issuer and for its keys."""
+    """Implements `ports.outside.PublishedKeys` for issuers: two requests, for an issuer's metadata and for its keys."""
 
     keys_name = "the keys of its issuer"
 
     async def _request(self, url: str) -> Keys | None:
         metadata = await self._get_object(f"{url.removesuffix('/')}{DISCOVERY_PATH}")
         keys_url = metadata.get("jwks_uri")
-        # Otherwise the metadata of one issuer could stand for another (OpenID Connect Discovery section 4.3).
+        # Otherwise an issuer's metadata could stand for another issuer (OpenID Connect Discovery section 4.3).
         if metadata.get("issuer") != url or not isinstance(keys_url, str):
             return None
         # Keys that come over http could be exchanged on their way. `is_web_url` accepts http on the loopback

@@ -1,9 +1,8 @@
 """Address checks for every connection to a target that a tenant chose: webhooks, SIEMs, mail servers (security W-1, W-3).
 
-The guard resolves a name once and checks all its addresses. The caller connects to the returned
-addresses, never to the name: a second lookup could return another address (DNS rebinding). TLS and
-the Host header still use the name. Each attempt resolves the name again. Targets from the
-operator's settings are not checked.
+The guard resolves a name once and checks all its addresses. The caller connects to the returned addresses, never to the
+name: a second lookup could return another address (DNS rebinding). TLS and the Host header still use the name. Every
+attempt resolves the name again. Targets from the operator's settings are not checked.
 """
 
 import ipaddress
@@ -25,12 +24,12 @@ LOOKUP_DEADLINE: Final = 5.0  # seconds
 # resolver gives up, about three times as long (`shorten_resolver_timeouts`).
 # An organization uses fewer threads than are free, so a few organizations with silent name servers do not block the rest.
 MAX_LOOKUPS: Final = 256
-MAX_ADDRESSES: Final = 4  # to try for one name: a tenant can publish hundreds
+MAX_ADDRESSES: Final = 4  # to try per name: a tenant can publish hundreds
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# Networks that `is_global` accepts in some or all releases of Python (security W-1).
+# Networks that `is_global` accepts in some or all Python releases (security W-1).
 _REFUSED: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -63,7 +62,7 @@ class TargetRefused(SendFailed):
 
 @dataclass(frozen=True, slots=True)
 class AllowedTarget:
-    """A network that tenants may reach although it is not public, on one port or on all ports."""
+    """A network that tenants may reach although it is not public, on a single port or on all ports."""
 
     network: Network
     port: int | None = None
@@ -91,7 +90,7 @@ class AllowedTarget:
 
 
 def parse_allowed_targets(text: str) -> tuple[AllowedTarget, ...]:
-    """Parse `SSO_OUTBOUND_ALLOW`. Raises: ValueError, with a text that follows the name of the setting in a sentence."""
+    """Parse `SSO_OUTBOUND_ALLOW`. Raises: ValueError, with a text that follows the setting's name in a sentence."""
     targets = []
     for position, entry in enumerate((part.strip() for part in text.split(",")), 1):
         if not entry:
@@ -110,25 +109,25 @@ def parse_allowed_targets(text: str) -> tuple[AllowedTarget, ...]:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether this is a public address, to which requests of all tenants may go."""
+    """Return whether this is a public address, to which any tenant's requests may go."""
     return address.is_global and not address.is_reserved and not any(address in network for network in _REFUSED)
 
 
 def shorten_resolver_timeouts(environment: MutableMapping[str, str]) -> None:
     """Make the system's resolver give up sooner than after half a minute, because the callers have stopped waiting by then.
 
-    It keeps options that the operator has set. Call it before the first lookup.
+    Options that the operator has set are kept. Call this function before the first lookup.
     """
     environment.setdefault("RES_OPTIONS", "timeout:2 attempts:2")
 
 
-# The type of `socket.getaddrinfo`. Only the last item of each result is used: the address, for IPv6
-# with its scope.
+# The type that `socket.getaddrinfo` has. Only the last item in a result is used: the address, for
+# IPv6 with its scope.
 Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
 
 
 class Guard:
-    """Resolver that returns the addresses of a target only if all of them are allowed."""
+    """Resolver that returns a target's addresses only if all addresses are allowed."""
 
     def __init__(
         self, allowed: Iterable[AllowedTarget] = (), *, lookup: Lookup = socket.getaddrinfo, deadline: float = LOOKUP_DEADLINE
@@ -136,15 +135,15 @@ class Guard:
         self._allowed = tuple(allowed)
         self._lookup = lookup
         self._deadline = deadline
-        # A separate pool of threads: a name server that does not answer must not block other work
+        # A separate thread pool: a name server that does not answer must not block unrelated work
         # (security P-7).
         self._threads = TrioThreads(MAX_LOOKUPS)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the addresses to connect to, in the order to try them. Raises: TargetRefused."""
         addresses = await self._resolve(host, port)
-        # Check all addresses, including those that are not tried: one forbidden address makes the
-        # whole name suspicious.
+        # Check all addresses, including addresses that are not tried: a single forbidden address
+        # makes the whole name suspicious.
         if not all(self._is_allowed(address, port) for address in addresses):
             raise TargetRefused(SendFailure.NOT_ALLOWED)
         return tuple(dict.fromkeys(str(address) for address in addresses if address is not None))[:MAX_ADDRESSES]

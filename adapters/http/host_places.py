@@ -1,4 +1,4 @@
-"""Requests to hosts that strangers name. In each process, an organization sends one request at a time to a host."""
+"""Requests to hosts that strangers name. In a process, an organization sends one request at a time to a host."""
 
 from collections.abc import AsyncIterator, Hashable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,13 +9,13 @@ import trio
 from core.kernel.errors import Limited
 from core.kernel.shares import FairPlaces, current_share
 
-MAX_CONCURRENT: Final = 300  # requests of this process
-MAX_OF_SHARE: Final = 6  # requests of an organization, or of a client address
+MAX_CONCURRENT: Final = 300  # requests in this process
+MAX_OF_SHARE: Final = 6  # requests by an organization, or a client address
 MAX_OF_HOST: Final = 6  # requests to a host, from six organizations
 
 
 class HostBusy(Exception):
-    """Other requests of the organization, or to the host, took too long."""
+    """Earlier requests by the organization, or to the host, took too long."""
 
 
 class HostPlaces:
@@ -28,7 +28,7 @@ class HostPlaces:
     async def of(self, host: str, within: float) -> AsyncIterator[None]:
         """Let a request go to this host in its turn. Raises: HostBusy after `within` seconds.
 
-        The most shared places are taken last. So a waiting request holds no place that other callers need (security N-11).
+        The most shared places are taken last. So a waiting request holds no place that unrelated callers need (security N-11).
         """
         share = current_share.get()
         totals = {(share, host): 1, share: MAX_OF_SHARE, host: MAX_OF_HOST, None: MAX_CONCURRENT}

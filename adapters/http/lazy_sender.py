@@ -18,7 +18,7 @@ class LazySender:
     """Implements `ports.outside.HttpSender`, as `GuardedSender` does."""
 
     def __init__(self, guard: Guard, authorities: Path | None = None) -> None:
-        """`authorities` is a file with certificate authorities that are trusted beside those of the system."""
+        """`authorities` is a file with certificate authorities that are trusted beside the system's authorities."""
         self._guard = guard
         self._authorities = authorities
         self._sender: GuardedSender | None = None
@@ -41,7 +41,7 @@ class LazySender:
 
 
 def trusted_authorities(more: Path | None) -> ssl.SSLContext:
-    """Return the certificate authorities of the system, with those in this file. Raises: OSError."""
+    """Return the system's certificate authorities, with the authorities in this file. Raises: OSError."""
     context = ssl.create_default_context()
     if more is not None:
         context.load_verify_locations(more)

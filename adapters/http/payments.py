@@ -1,7 +1,7 @@
-"""HTTP client of the payment provider, for its customers, checkouts and subscriptions (https://docs.stripe.com/api).
+"""HTTP client for the payment provider, for its customers, checkouts and subscriptions (https://docs.stripe.com/api).
 
-Requests are forms. Each request that creates an object has an idempotency key, so that repeating it
-creates nothing more. Errors and log lines contain only our own words, none of the provider's.
+Requests are forms. A request that creates an object has an idempotency key, so that repeating it creates nothing more.
+Errors and log lines contain only our own words, and quote nothing from the provider.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ DEADLINE: Final = 10.0  # seconds
 MAX_CONCURRENT: Final = 50  # operations
 MAX_OF_ORGANIZATION: Final = 6
 MAX_LIST_SIZE: Final = 1024 * 1024  # bytes
-PAGE_SIZE: Final = 50  # subscriptions, each a few thousand bytes
+PAGE_SIZE: Final = 50  # subscriptions, with a few thousand bytes per subscription
 MAX_PAGES: Final = 5
 MAX_URL_LENGTH: Final = 8192
 RETRY_PAUSE: Final = 0.2  # seconds, while another request with the same idempotency key is in progress
@@ -42,7 +42,7 @@ CLOCK_SLACK: Final = timedelta(hours=1)  # tolerated difference between clocks w
 
 @dataclass(frozen=True, slots=True)
 class PaymentSettings:
-    """The address of the payment provider's API and our key for it."""
+    """The payment provider's API address and our key for it."""
 
     api_url: str
     api_key: str = field(repr=False)
@@ -121,7 +121,8 @@ class HttpPayments:
                 return True
             if not 400 <= response.status < 500:
                 _fail(response.summary)
-            # The provider also refuses to cancel a subscription that is over. Read it to find out.
+            # The provider also refuses to cancel a subscription that is over. Read the subscription
+            # to find out.
             data = await connection.get("subscriptions", {}, object_id=id_)
             if data is not None and not self._to_snapshot(data, connection.date).subscription.is_over:
                 _fail(response.summary)
@@ -146,7 +147,7 @@ class HttpPayments:
             _fail("one of its subscriptions cannot be read")
 
     def _readable(self, items: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[ProviderSnapshot]:
-        """Yield the subscriptions that can be read. The others are logged, so that one does not hide the rest."""
+        """Yield the subscriptions that can be read. Unreadable subscriptions are logged, so that they do not hide the rest."""
         for item in items:
             try:
                 yield self._to_snapshot(item, date)
@@ -155,7 +156,7 @@ class HttpPayments:
 
     @asynccontextmanager
     async def _connection(self, *, is_logged: bool = True) -> AsyncIterator["_Connection"]:
-        """Open a connection for one operation within the deadline. Failures are raised as PaymentsFailed, and logged."""
+        """Open a connection for a single operation within the deadline. Failures are raised as PaymentsFailed, and logged."""
         try:
             settings = self._settings or _fail("it is not configured")
             async with self._http.connect() as client:
@@ -170,11 +171,11 @@ class HttpPayments:
 class _Response:
     status: int
     body: Mapping[str, Any]
-    summary: str  # for the log, if the response is not the expected one
+    summary: str  # for the log, if the response is not as expected
 
 
 class _Connection:
-    """The requests of one operation."""
+    """The requests in a single operation."""
 
     def __init__(self, client: "httpx.AsyncClient", settings: PaymentSettings) -> None:
         self._client = client
@@ -197,8 +198,9 @@ class _Connection:
                 await trio.sleep(RETRY_PAUSE)
                 continue
             # The provider stores these two answers and repeats them for every later request with
-            # this key: a failure in its own code (status 500; other 5xx come from the proxies in
-            # front of it), and the refusal of a key that was used with other fields.
+            # this key: a failure in its own code (status 500; a different 5xx comes from the
+            # proxies in front of it), and the refusal for a key that was used with different
+            # fields.
             if response.status == 500 or error.get("type") == "idempotency_error":
                 log.warning("payments_failed", reason=response.summary)
                 raise IdempotencyKeySpent(response.summary)
@@ -262,5 +264,5 @@ def _is_page_url(url: object) -> TypeGuard[str]:
 
 
 def _fail(reason: str) -> NoReturn:
-    """Raise an error with a reason for the log, which must contain no words of the provider."""
+    """Raise an error with a reason for the log, which must quote nothing from the provider."""
     raise UpstreamFailed(reason)

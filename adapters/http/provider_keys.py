@@ -1,4 +1,4 @@
-"""The published keys of an identity provider, which verify its ID tokens."""
+"""An identity provider's published keys, which verify its ID tokens."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -11,10 +11,10 @@ from adapters.crypto import IdTokenKeyUnknown
 from ports.observe import Clock
 
 CACHE_TTL: Final = timedelta(hours=1)
-MAX_CACHED: Final = 1000  # caches of one kind
+MAX_CACHED: Final = 1000  # caches with the same kind of key
 REFETCH_PAUSE: Final = timedelta(minutes=1)  # between two fetches of the same cause, for tokens that no cached key verifies
 MAX_CAUSES: Final = 6  # strangers, such as client addresses, that can cause a fetch within REFETCH_PAUSE
-OUR_REQUEST: Final = "our request"  # the cause of a fetch for a token that we have asked for
+OUR_REQUEST: Final = "our request"  # the cause for fetching keys for a token that we have asked for
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -41,7 +41,7 @@ class Caches(Generic[K, T]):
 
 
 class ProviderKeys:
-    """The cached keys of one provider. Concurrent requests share one fetch."""
+    """A provider's cached keys. Concurrent requests share a fetch."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -49,10 +49,10 @@ class ProviderKeys:
         self._keys: Keys = ()
         self._fetched_at: datetime | None = None
         self.failed_at: datetime | None = None  # the time of the last fetch, if it failed; `FetchedKeys` sets it
-        self._refetches: dict[Hashable, datetime] = {}  # the time of the newest fetch by cause
+        self._refetches: dict[Hashable, datetime] = {}  # when keys were last fetched, by cause
 
     async def get(self, fetch: Fetch) -> tuple[Keys, bool]:
-        """Return the keys, and whether they were fetched now because the cached ones are older than CACHE_TTL."""
+        """Return the keys, and whether they were fetched now because the cached keys are older than CACHE_TTL."""
         if self._is_fresh():  # without the lock, which another request may hold during a slow fetch
             return self._keys, False
         async with self._lock:
@@ -80,7 +80,7 @@ class ProviderKeys:
             return await self._fetch(fetch)
 
     async def verify(self, fetch: Fetch, read: Callable[[Keys], T], cause: Hashable = OUR_REQUEST) -> T:
-        """Return the content of a token that `read` verifies with the keys, or with newer ones if none of them signed it.
+        """Return the content of a token that `read` verifies with the keys, or with newer keys if no key signed it.
 
         Raises: the errors of `read`, such as IdTokenKeyUnknown.
         """

@@ -1,10 +1,10 @@
 """HTTP requests to URLs that tenants chose, through the guard (security W-1, W-2, W-3).
 
-The module uses httpcore, the base of httpx. httpx would add redirects, cookies, proxies from the
-environment and decompression, and none of them is wanted here.
+The module uses httpcore, the base of httpx. httpx would add redirects, cookies, proxies from the environment and
+decompression, which are not wanted here.
 
-TLS and the Host header use the name of the host. The connection uses an address that the guard has
-checked. No connection is reused, so each request resolves and checks the name again.
+TLS and the Host header use the host's name. The connection uses an address that the guard has checked. No connection is
+reused, so every request resolves and checks the name again.
 """
 
 import ssl
@@ -18,11 +18,11 @@ from adapters.http.guard import Guard
 from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply, SendFailed, SendFailure
 
 DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
-CONNECT_TIMEOUT: Final = 3.0  # seconds for each address but the last, to leave time for the next one
+CONNECT_TIMEOUT: Final = 3.0  # seconds per address except the last, to leave time for the next address
 
 
 class GuardedSender:
-    """Implements `ports.outside.HttpSender`. The caller limits the number of concurrent requests."""
+    """Implements `ports.outside.HttpSender`. The caller limits concurrent requests."""
 
     def __init__(self, guard: Guard, tls: ssl.SSLContext | None = None) -> None:
         """`tls` replaces the system's certificate authorities."""
@@ -52,8 +52,8 @@ class GuardedSender:
         target = httpcore.URL(url)
         sent = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}
         all_headers = {"Host": _host_of(target), **sent}
-        # No pool: connections are never reused, and creating a pool for each request would take a
-        # third of its time.
+        # No pool: connections are never reused, and creating a pool per request would take a third
+        # of its time.
         connection = httpcore.AsyncHTTPConnection(target.origin, self._tls, network_backend=self._connections)
         try:
             async with connection.stream(method, target, headers=list(all_headers.items()), content=body) as response:
@@ -64,7 +64,7 @@ class GuardedSender:
 
 
 def _host_of(target: httpcore.URL) -> str:
-    """Return the Host header. httpcore leaves out the brackets of IPv6 addresses (RFC 9112 section 3.2)."""
+    """Return the Host header. httpcore leaves out the brackets around IPv6 addresses (RFC 9112 section 3.2)."""
     host = target.host.decode("ascii")
     host = f"[{host}]" if ":" in host else host
     return host if target.port in (None, DEFAULT_PORTS.get(target.scheme)) else f"{host}:{target.port}"
@@ -100,8 +100,7 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
 
 async def _read_start(response: httpcore.Response, at_most: int) -> bytes:
     body = bytearray()
-    # Do not leave the loop early: the nested iterators of the library end cleanly only from the
-    # inside.
+    # Do not leave the loop early: the library's nested iterators end cleanly only from the inside.
     with trio.CancelScope() as enough:
         async for part in response.aiter_stream():
             body += part

@@ -1,6 +1,6 @@
 """HTTP client for upstream services at URLs from the operator's settings: identity providers and the payment provider.
 
-Errors contain only our own words, none of the upstream service's (security W-1, W-2).
+Errors contain only our own words, and quote nothing from the upstream service (security W-1, W-2).
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
-PLACE_WITHIN: Final = 5.0  # seconds to wait for a place, mostly behind calls of the same share
+PLACE_WITHIN: Final = 5.0  # seconds to wait for a place, mostly behind calls by the same share
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Gatehouse"}
 
 
@@ -31,7 +31,7 @@ class UpstreamHttp:
     """Connections to upstream services. Their number is limited, so that a slow service does not pile up sockets."""
 
     def __init__(self, deadline: float, places: FairPlaces) -> None:
-        """`deadline` is in seconds. It covers all requests inside one `connect` block, but not the wait for a place."""
+        """`deadline` is in seconds. `deadline` covers all requests inside a `connect` block, but not the wait for a place."""
         self._deadline = deadline
         self._places = places
         self._library: tuple[ModuleType, ssl.SSLContext] | None = None
@@ -59,7 +59,7 @@ class UpstreamHttp:
                     yield client
         except trio.TooSlowError:
             raise UpstreamFailed("it did not answer in time") from None
-        except (OSError, ValueError) as error:  # ValueError: a value cannot be part of a URL or a header
+        except (OSError, ValueError) as error:  # ValueError: a value cannot stand in a URL or a header
             raise UpstreamFailed(f"the request failed: {type(error).__name__}") from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] == "httpx":  # importing it only for its errors would need megabytes
@@ -71,7 +71,7 @@ class UpstreamHttp:
 def _load() -> tuple[ModuleType, ssl.SSLContext]:
     """Import the library, which needs megabytes, and load the trusted certificate authorities, which takes a while.
 
-    Both happen at the first request.
+    This happens at the first request.
     """
     import httpx
 
@@ -79,15 +79,14 @@ def _load() -> tuple[ModuleType, ssl.SSLContext]:
 
 
 async def read_body(response: "httpx.Response", max_size: int = MAX_RESPONSE_SIZE) -> bytes:
-    """Return the body of the response. A compressed body is refused: a few bytes could decompress to a gigabyte.
+    """Return the response body. A compressed body is refused: a few bytes could decompress to a gigabyte.
 
     Raises: UpstreamFailed.
     """
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise UpstreamFailed("its answer is compressed")
     body = bytearray()
-    # Do not leave the loop early: the nested iterators of the library end cleanly only from the
-    # inside.
+    # Do not leave the loop early: the library's nested iterators end cleanly only from the inside.
     with trio.CancelScope() as enough:
         async for part in response.aiter_raw():
             body += part
