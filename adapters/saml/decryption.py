@@ -1,7 +1,7 @@
-"""Decryption of assertions with xmlsec.
+"""Decrypting assertions with xmlsec.
 
-xmlsec gets a new EncryptedData, which has the values of the received one and the accepted
-algorithms only. So it follows no reference and reads no KeyInfo of the sender.
+xmlsec gets a new EncryptedData, which has the received values and only the accepted algorithms. So xmlsec follows no
+reference and does not read the sender's KeyInfo.
 
 Sources: XML Encryption 1.1; SAML core section 2.3.4; security X-14.
 """
@@ -38,7 +38,7 @@ _CBC: Final = frozenset(f"{XENC}aes{bits}-cbc" for bits in (128, 256))
 
 _OUR_KEY: Final = "ours"
 
-# Identity providers declare these on the Response, and use them in values only.
+# Identity providers declare these namespaces on the Response, and use them in values only.
 _USUAL_NAMESPACES: Final[Mapping[str | None, str]] = {
     "xs": "http://www.w3.org/2001/XMLSchema",
     "xsi": "http://www.w3.org/2001/XMLSchema-instance",
@@ -46,11 +46,10 @@ _USUAL_NAMESPACES: Final[Mapping[str | None, str]] = {
 
 
 def decrypt(encrypted: Any, keys: Sequence[Callable[[], bytes]], *, is_signed: bool) -> Any:
-    """Return the one element in an EncryptedAssertion, in a new document.
+    """Return the only element in an EncryptedAssertion, in a new document.
 
-    `is_signed` says whether a verified signature covers the ciphertext. Only then AES-CBC is
-    accepted: otherwise our answers would decrypt other ciphertexts (padding oracle). All failures
-    look the same.
+    `is_signed` says whether a verified signature covers the ciphertext. AES-CBC is accepted only with a signature:
+    otherwise our answers would decrypt foreign ciphertexts (padding oracle). All failures look the same.
 
     Raises: SamlResponseRefused.
     """
@@ -62,7 +61,7 @@ def decrypt(encrypted: Any, keys: Sequence[Callable[[], bytes]], *, is_signed: b
 
 
 def _parse(plaintext: bytes, namespaces: Mapping[str | None, str]) -> Any:
-    """Parse the plaintext in the namespaces of its place, which it may need (XML Encryption 1.1 section 4.4)."""
+    """Parse the plaintext with the namespaces in scope, which it may need (XML Encryption 1.1 section 4.4)."""
     start_tag = etree.tostring(etree.Element("context", nsmap={**_USUAL_NAMESPACES, **namespaces})).removesuffix(b"/>") + b">"
     try:
         context = parsing.parse(start_tag + plaintext + b"</context>")
@@ -78,10 +77,10 @@ def _failed() -> SamlResponseRefused:
 
 
 def _template(encrypted: Any, ciphers: frozenset[str]) -> bytes:
-    """Return an EncryptedData with the values of the received one.
+    """Return an EncryptedData with the received values.
 
-    The EncryptedKey is in its KeyInfo, or beside it. The reference to it needs no look, because
-    there is only one.
+    The EncryptedKey is in the EncryptedData's KeyInfo, or beside the EncryptedData. There is only one EncryptedKey, so
+    the reference to it is not checked.
     """
     data, keys = encrypted.findall(_DATA), list(encrypted.iter(_KEY))
     if len(data) != 1 or len(keys) != 1:
@@ -103,7 +102,7 @@ def _template(encrypted: Any, ciphers: frozenset[str]) -> bytes:
 
 
 def _add_transport(key: Any, received: Any) -> None:
-    """Add the method of the encrypted key: RSA-OAEP without a label, with SHA-1 or SHA-256."""
+    """Add the encrypted key's method: RSA-OAEP without a label, with SHA-1 or SHA-256."""
     algorithm = received.get("Algorithm")
     method = etree.SubElement(key, _METHOD, Algorithm=algorithm or "")
     parts = {child.tag: child.get("Algorithm") for child in received}
@@ -125,8 +124,8 @@ def _decrypt(template: bytes, private_key: Callable[[], bytes]) -> bytes | None:
     return bytes(plaintext)
 
 
-# A new manager takes 13 ms, because it reads the certificates of the system. The cache compares the
-# functions, as the one in `adapters/crypto/rsa_signatures.py` does.
+# A new manager takes 13 ms, because it reads the system's certificates. The cache compares the
+# functions, as the cache in `adapters/crypto/rsa_signatures.py` does.
 @lru_cache(maxsize=64)
 def _load(private_key: Callable[[], bytes]) -> Any:
     key = xmlsec.Key.from_memory(private_key(), xmlsec.constants.KeyDataFormatPem)

@@ -1,4 +1,4 @@
-"""Parsing, writing and signing of SAML documents."""
+"""Parsing, writing and signing SAML documents."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -35,13 +35,13 @@ log = structlog.get_logger("saml")
 
 T = TypeVar("T")
 
-MAX_QUEUED: Final = 1024  # long documents and signatures of services, which take a few seconds together
+MAX_QUEUED: Final = 1024  # long documents and service signatures, which take a few seconds together
 SHORT: Final = 8 * 1024  # bytes; usual requests have one to five thousand
 LONG_RESPONSE: Final = 16 * 1024  # bytes; usual responses have four to ten thousand, and are signed
 
 
 class _Documents:
-    """Work on documents, in the serving thread or in a thread of its own."""
+    """The work on documents, in the serving thread or in a separate thread."""
 
     def __init__(self, name: str, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -49,10 +49,9 @@ class _Documents:
         self._modules: Any = None
 
     async def _run(self, work: Callable[[Any], T], *, in_thread: bool = False) -> T:
-        """Return the result of `work` with the modules. Log and count a signature that xmlsec does not confirm."""
+        """Return the result from `work` with the modules. Log and count a signature that xmlsec does not confirm."""
         try:
-            # The libraries need megabytes of memory, and few services use SAML. So the first document
-            # loads them, in the thread.
+            # The libraries need megabytes, and few services use SAML. So the first document loads them, in the thread.
             if in_thread or self._modules is None:
                 return await self._threads.run(lambda: work(self._load()))
             return work(self._modules)
@@ -71,11 +70,11 @@ class _Documents:
 
 
 class XmlDocuments(_Documents):
-    """The parser and writer of SAML documents, with lxml and xmlsec.
+    """The parser and writer for SAML documents, with lxml and xmlsec.
 
-    The thread that serves requests reads and writes usual documents, because passing them to
-    another thread costs more than it saves: a response takes half a millisecond, nearly all of it
-    for its two RSA signatures. Long documents, which anyone can send, have their own thread.
+    The thread that serves requests reads and writes usual documents, because passing them to another thread costs more
+    than it saves: a response takes 0.5 ms, nearly all for its two RSA signatures. Long documents, which anyone can
+    send, have their own thread.
     """
 
     def __init__(self, base_url: str, clock: Clock, metrics: Metrics) -> None:
@@ -110,7 +109,7 @@ class XmlDocuments(_Documents):
 
 
 class XmlProviders(_Documents):
-    """The writer of requests to identity providers, and the verifier of their responses, with lxml and xmlsec.
+    """The writer for requests to identity providers, and the verifier for their responses, with lxml and xmlsec.
 
     As in `XmlDocuments`, the serving thread takes usual documents. Long responses have their own
     thread, so that strangers cannot block them through `XmlDocuments`.

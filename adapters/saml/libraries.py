@@ -8,11 +8,11 @@ import sys
 
 
 class XmlLibrariesDisagree(Exception):
-    """lxml and xmlsec load different versions of libxml2. The message says what to do."""
+    """lxml and xmlsec load different libxml2 versions. The message says what to do."""
 
 
 def check_libraries() -> str:
-    """Return the version of libxml2 that both load.
+    """Return the libxml2 version that lxml and xmlsec load.
 
     Documents passed between two versions crash (security P-2).
 
@@ -22,7 +22,7 @@ def check_libraries() -> str:
 
     try:
         import xmlsec
-    except ImportError as error:  # newer releases of xmlsec check this themselves when they are imported
+    except ImportError as error:  # newer xmlsec releases check this themselves when they are imported
         raise XmlLibrariesDisagree(f"lxml and xmlsec are not compatible ({error}). Install the versions of the lock file.") from None
     versions = etree.LIBXML_VERSION, xmlsec.get_libxml_version()
     if versions[0] != versions[1]:

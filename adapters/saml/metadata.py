@@ -1,4 +1,4 @@
-"""Reading the metadata of service providers and identity providers.
+"""Reading metadata from service providers and identity providers.
 
 Sources: SAML metadata sections 2.3.2, 2.4.1, 2.4.4 and 2.2.3; security X-2.
 """
@@ -27,13 +27,13 @@ _SLO: Final = f"{{{xml.METADATA}}}SingleLogoutService"
 _KEY: Final = f"{{{xml.METADATA}}}KeyDescriptor"
 _NAME_ID_FORMAT: Final = f"{{{xml.METADATA}}}NameIDFormat"
 _CERTIFICATE: Final = f"{{{DSIG}}}X509Certificate"
-_LINE: Final = 64  # characters of base64 in a line of PEM
+_LINE: Final = 64  # base64 characters in a PEM line
 _TRUE: Final = ("true", "1")
 _BINDINGS: Final[Mapping[str, SsoBinding]] = {xml.HTTP_REDIRECT: SsoBinding.REDIRECT, HTTP_POST: SsoBinding.POST}
 
 
 def read(document: bytes) -> ServiceProviderMetadata:
-    """Parse the metadata of one service provider.
+    """Parse a single service provider's metadata.
 
     Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
@@ -51,7 +51,7 @@ def read(document: bytes) -> ServiceProviderMetadata:
 
 
 def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
-    """Parse the metadata of one identity provider.
+    """Parse a single identity provider's metadata.
 
     Raises: MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders.
     """
@@ -59,7 +59,7 @@ def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
     services = [(_BINDINGS.get(service.get("Binding")), _location(service)) for service in role.findall(_SSO)]
     return IdentityProviderMetadata(
         entity_id=role.getparent().get("entityID") or None,
-        # The first of each binding counts.
+        # Only the first address per binding counts.
         sso_urls={binding: url for binding, url in reversed(services) if binding is not None and url is not None},
         slo_url=_slo_url(role),
         slo_response_url=_slo_url(role, "ResponseLocation"),
@@ -70,7 +70,7 @@ def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
 
 
 def _find_role(document: bytes, tag: str, none: type[Invalid], several: type[Invalid]) -> Any:
-    """Return the only role with this tag. Raises: MetadataInvalid; `none` or `several` if there is not exactly one."""
+    """Return the only role with this tag. Raises: MetadataInvalid; `none` or `several` if there is not exactly one role."""
     try:
         root = parse(document)
     except SamlMessageInvalid:
@@ -113,8 +113,8 @@ def _valid_until(role: Any) -> datetime | None:
 def _acs_url(role: Any) -> str | None:
     """Return the default address for responses with HTTP-POST, the only binding that we send.
 
-    The order of choice: the first with `isDefault="true"`, the first without `isDefault`, the first
-    (SAML metadata section 2.2.3).
+    The choice goes in this order: the first with `isDefault="true"`, the first without `isDefault`, the first (SAML
+    metadata section 2.2.3).
     """
     services = [service for service in role.findall(_ACS) if service.get("Binding") == HTTP_POST]
     for accepted in (_TRUE, (None,), ("false", "0")):

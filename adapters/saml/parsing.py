@@ -1,4 +1,4 @@
-"""The parser of SAML documents (security X-2)."""
+"""The parser for SAML documents (security X-2)."""
 
 import re
 from typing import Any
@@ -11,9 +11,9 @@ _ENCODING = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
 
 
 def parse(document: bytes) -> Any:
-    """Return the root of a document without DTD, entities, comments and processing instructions. Raises: SamlMessageInvalid."""
+    """Return a document's root without DTD, entities, comments and processing instructions. Raises: SamlMessageInvalid."""
     # Refuse a DOCTYPE before parsing. Only UTF-8 is accepted: in another encoding, a DOCTYPE would
-    # have other bytes (security X-2).
+    # consist of different bytes (security X-2).
     declared = _ENCODING.match(document)
     if b"<!DOCTYPE" in document or (declared is not None and declared[1].lower() != b"utf-8"):
         raise SamlMessageInvalid

@@ -1,4 +1,4 @@
-"""Verification of the logout requests of identity providers.
+"""Verifying logout requests from identity providers.
 
 Sources: SAML profiles section 4.4.4.1; SAML bindings sections 3.4.4.1 and 3.5.4; security X-17.
 """

@@ -1,4 +1,4 @@
-"""Writing of our messages for identity providers: requests, logout responses, and our metadata.
+"""Writing our messages for identity providers: requests, logout responses, and our metadata.
 
 Sources: SAML profiles sections 4.1.4.1 and 4.4.4; SAML bindings sections 3.4 and 3.5; SAML metadata section 2.4.4.
 """

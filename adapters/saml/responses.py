@@ -1,7 +1,7 @@
-"""Verification of the responses of identity providers: sizes, structure, signatures, decryption.
+"""Verifying responses from identity providers: sizes, structure, signatures, decryption.
 
-Everything that an identity has is read from a document that was parsed from signed bytes
-(docs/adr/0045). `statements` has the rules about the content of an assertion.
+Everything that an identity has is read from a document that was parsed from signed bytes (docs/adr/0045). `statements`
+has the rules about an assertion's content.
 
 Sources: SAML profiles section 4.1.4; SAML core section 3.2; security X-12, security X-13, security X-14.
 """
@@ -27,7 +27,7 @@ _STATUS: Final = f"{{{PROTOCOL}}}Status"
 _STATUS_CODE: Final = f"{{{PROTOCOL}}}StatusCode"
 _IDS: Final = frozenset(["ID", "Id", "id", "AssertionID"])
 
-# The codes of SAML core section 3.2.2.2, by their last part.
+# The codes in SAML core section 3.2.2.2, by their last part.
 _STATUS_PREFIX: Final = "urn:oasis:names:tc:SAML:2.0:status:"
 _STATUSES: Final = frozenset(
     [
@@ -65,8 +65,8 @@ def read(root: Any, partner: SamlPartner, now: datetime, expected: str | None) -
     _check_status(root)
     received = _find_assertion(root)
     _check_structure(root, *(() if received.tag == _ENCRYPTED else (received,)))
-    # Both signatures are verified in the document as it came: the signed bytes of the Response lack
-    # namespaces that only the PrefixList of the assertion's signature names.
+    # All signatures are verified in the document as it came: the Response's signed bytes lack
+    # namespaces that only the PrefixList in the assertion's signature names.
     response = _verify(root, partner)
     covered = None if response is None else _find_assertion(response.root)
     if received.tag == _ENCRYPTED:
@@ -84,7 +84,7 @@ def read(root: Any, partner: SamlPartner, now: datetime, expected: str | None) -
 
 
 def parse_response(document: bytes) -> Any:
-    """Return the root of a Response of bounded size, which is not verified. Raises: SamlResponseRefused."""
+    """Return the root of a Response with a limited size, which is not verified. Raises: SamlResponseRefused."""
     refuse_unless(document[:1] == b"<", SamlFault.MALFORMED)
     try:
         root = parse(document)
@@ -96,7 +96,7 @@ def parse_response(document: bytes) -> Any:
 
 
 def _check_status(root: Any) -> None:
-    """Raise the status of a failure, signed or not: it can only end the sign-in."""
+    """Raise a failure's status, signed or not: it can only end the sign-in."""
     code = find_only(find_only(root, _STATUS), _STATUS_CODE)
     if code.get("Value") != SUCCESS:
         details = code.findall(_STATUS_CODE)
@@ -109,8 +109,9 @@ def _name_of(code: Any) -> str:
 
 
 def _find_assertion(root: Any) -> Any:
-    """Return the only assertion of a Response, which is its child, encrypted or not."""
-    # Also none inside Extensions, Advice, Object or Subject: there, signature wrapping hides them.
+    """Return a Response's only assertion, which is its child, encrypted or not."""
+    # No assertion may be inside Extensions, Advice, Object or Subject: there, signature wrapping
+    # hides assertions.
     assertions = list(root.iter(*_ANY_ASSERTION))
     is_only = len(assertions) == 1 and assertions[0].getparent() is root and assertions[0].tag in (_ASSERTION, _ENCRYPTED)
     refuse_unless(is_only, SamlFault.ASSERTION_COUNT)
@@ -118,7 +119,7 @@ def _find_assertion(root: Any) -> Any:
 
 
 def _check_structure(root: Any, *others: Any) -> None:
-    """Check that IDs differ, and that each signature is a direct child of one of these elements, and its only one."""
+    """Check that IDs differ, and that every signature is a direct child of one of these elements, and its only signature."""
     ids = [value for element in root.iter() for name, value in element.items() if name.rpartition("}")[2] in _IDS]
     refuse_unless(len(ids) == len(set(ids)), SamlFault.DUPLICATE_ID)
     parents = [signature.getparent() for signature in root.iter(signed_parts.SIGNATURE)]
@@ -127,12 +128,12 @@ def _check_structure(root: Any, *others: Any) -> None:
 
 
 def _verify(element: Any, partner: SamlPartner) -> signed_parts.SignedPart | None:
-    """Return the signed content of an element, or None without a signature."""
+    """Return an element's signed content, or None without a signature."""
     return None if element.find(signed_parts.SIGNATURE) is None else signed_parts.verify(element, partner.certificates)
 
 
 def _decrypt(encrypted: Any, partner: SamlPartner, *, is_signed: bool) -> Any:
-    """Return the assertion in an EncryptedAssertion. What holds for a plain one holds for it, too."""
+    """Return the assertion in an EncryptedAssertion. The rules for a plain assertion hold for a decrypted assertion, too."""
     assertion = decryption.decrypt(encrypted, partner.decryption_keys, is_signed=is_signed)
     check_size(assertion)
     refuse_unless(assertion.tag == _ASSERTION and [*assertion.iter(*_ANY_ASSERTION)] == [assertion], SamlFault.ASSERTION_COUNT)
@@ -141,7 +142,7 @@ def _decrypt(encrypted: Any, partner: SamlPartner, *, is_signed: bool) -> Any:
 
 
 def _check_response(response: Any, partner: SamlPartner, now: datetime, expected: str | None, *, is_signed: bool) -> None:
-    """Check the attributes and the Issuer of the Response. Of an unsigned one, they prove nothing, but must not disagree."""
+    """Check the Response's attributes and Issuer. If the Response is unsigned, these values prove nothing, but must not disagree."""
     if response.find(_ISSUER) is not None:
         check_issuer(response, partner)
     destination = response.get("Destination", None if is_signed else partner.acs_url)

@@ -1,4 +1,4 @@
-"""xmlsec as the second judge of signatures that `signed_parts` has verified (docs/adr/0045).
+"""xmlsec as the second judge, for signatures that `signed_parts` has verified (docs/adr/0045).
 
 Sources: XML Signature section 3.2; security X-18.
 """
@@ -19,7 +19,7 @@ _SIGNATURE: Final = (xmlsec.constants.TransformExclC14N, *_RSA)
 
 
 def confirm(*parts: SignedPart | None) -> None:
-    """Require that xmlsec verifies each signed part with the key that our own code used. Call this last, for an accepted message.
+    """Require that xmlsec verifies every signed part with the key that our own code used. Call this last, for a message that is accepted.
 
     Raises: SamlResponseRefused.
     """
@@ -39,5 +39,5 @@ def confirm(*parts: SignedPart | None) -> None:
 
 @lru_cache(maxsize=256)
 def _load(certificate: str) -> Any:
-    """Return the public key of a certificate (PEM). xmlsec would copy the whole certificate for each signature."""
+    """Return a certificate's public key (PEM). xmlsec would copy the whole certificate for every signature."""
     return xmlsec.Key.from_memory(public_key_of(certificate), xmlsec.constants.KeyDataFormatPem)

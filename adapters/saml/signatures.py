@@ -1,4 +1,4 @@
-"""Signatures of our SAML messages.
+"""Signatures in our SAML messages.
 
 Sources: XML Signature; SAML core section 5.4; SAML bindings section 3.4.4.1; security X-6.
 """
@@ -22,7 +22,7 @@ EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
 SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
 RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 
-# Parsed once, and copied for each signature
+# Parsed once, and copied for every signature
 _SIGNATURE: Final = etree.fromstring(f"""
 <ds:Signature xmlns:ds="{DSIG}"><ds:SignedInfo
     ><ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/><ds:SignatureMethod Algorithm="{RSA_SHA256}"/><ds:Reference

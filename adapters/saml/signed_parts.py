@@ -1,8 +1,7 @@
-"""Verification of XML signatures with lxml and cryptography, in the form that SAML prescribes.
+"""Verifying XML signatures with lxml and cryptography, in the form that SAML prescribes.
 
-`verify` returns a new document: the canonical form of the signed element. Its callers read that
-new document, and not the document that they passed. If they accept it, they ask `second_judge`
-last (docs/adr/0045).
+`verify` returns a new document: the signed element's canonical form. Its callers read that document, and not the
+document that they passed. If the callers accept the document, they ask `second_judge` last (docs/adr/0045).
 
 Sources: XML Signature section 3.2; SAML core section 5.4; security X-13.
 """
@@ -24,7 +23,7 @@ from adapters.saml.signatures import DSIG, ENVELOPED, EXCLUSIVE_C14N, RSA_SHA256
 from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
 from core.federation.saml.model.messages import SamlMessageInvalid
 
-# The accepted algorithms, with the names of their digests for hashlib. SHA-1 is refused (security X-6).
+# The accepted algorithms, with the digest names for hashlib. SHA-1 is refused (security X-6).
 RSA_ALGORITHMS: Final = {
     RSA_SHA256: "sha256",
     "http://www.w3.org/2001/04/xmldsig-more#rsa-sha384": "sha384",
@@ -49,15 +48,15 @@ _DIGEST_METHOD: Final = f"{{{DSIG}}}DigestMethod"
 _DIGEST_VALUE: Final = f"{{{DSIG}}}DigestValue"
 _INCLUSIVE: Final = f"{{{EXCLUSIVE_C14N}}}InclusiveNamespaces"
 
-_NCNAME = re.compile(r"[^\W\d][\w.-]{0,255}")  # others could be read as an XPointer
+_NCNAME = re.compile(r"[^\W\d][\w.-]{0,255}")  # other IDs could be read as an XPointer
 _SPACES = re.compile(r"[ \t\r\n]+")
-_SIGNATURE_LENGTHS: Final = range(256, 1025)  # bytes, of RSA keys of 2048 to 8192 bits
-_MAX_PREFIXES: Final = 32  # each is looked up for each element
+_SIGNATURE_LENGTHS: Final = range(256, 1025)  # bytes, for RSA keys with 2048 to 8192 bits
+_MAX_PREFIXES: Final = 32  # every prefix is looked up for every element
 
 
 @dataclass(frozen=True, slots=True)
 class SignedPart:
-    """A signed element: the root of a document of its own, which was parsed from the signed bytes."""
+    """A signed element: the root of a separate document, which was parsed from the signed bytes."""
 
     root: Any
     certificate: str  # PEM of the certificate that verified it
@@ -66,24 +65,23 @@ class SignedPart:
 
 @dataclass(frozen=True, slots=True)
 class _SignedInfo:
-    """The content of a SignedInfo: the digest of an element, and how both are canonicalized."""
+    """A SignedInfo's content: an element's digest, and how the SignedInfo and the element are canonicalized."""
 
-    prefixes: list[str]  # of the canonical form of the SignedInfo
-    signed_digest: str  # the algorithm of the digest that is signed, for hashlib
-    digest: bytes  # of the element
+    prefixes: list[str]  # over the SignedInfo's canonical form
+    signed_digest: str  # the digest algorithm that was signed, for hashlib
+    digest: bytes  # refers to the element
     digest_algorithm: str  # for hashlib
-    content_prefixes: list[str]  # of the canonical form of the element
+    content_prefixes: list[str]  # over the element's canonical form
 
 
 def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     """Return the signed content of an element with a Signature as direct child.
 
-    Signatures deeper in the element are not looked at: they are part of its content. KeyInfo is
-    ignored.
+    Signatures deeper in the element are ignored: they belong to its content. KeyInfo is ignored.
 
     Raises: SamlResponseRefused.
     """
-    # A document of its own: it can change, and the reference can only mean the whole document.
+    # A separate document: it can change, and the reference can only mean the whole document.
     root = parse(etree.tostring(element, encoding="UTF-8", with_tail=False))
     signatures = root.findall(SIGNATURE)
     if len(signatures) != 1:
@@ -94,7 +92,8 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     # No signature covers these attributes and namespaces, and xmlsec would read them.
     if any(part.keys() not in ([], ["Id"]) for part in (signature, value)) or value.nsmap != signature.nsmap:
         raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
-    # Its shape is checked first, so that its canonical form is short. What it says is read from the signed bytes.
+    # The SignedInfo's shape is checked first, so that its canonical form is short. The SignedInfo's values are read
+    # from the signed bytes.
     signed_bytes = _canonicalize(received, _read(received, root.get("ID", "")).prefixes)
     info, signature_value = _read(_parse(signed_bytes), root.get("ID", "")), _decode(value)
     if len(signature_value) not in _SIGNATURE_LENGTHS:
@@ -113,7 +112,7 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
 
 
 def _canonicalize(element: Any, prefixes: list[str]) -> bytes:
-    """Return the exclusive canonical form of an element without comments. lxml ignores `#default` in a PrefixList."""
+    """Return an element's exclusive canonical form without comments. lxml ignores `#default` in a PrefixList."""
     try:
         return bytes(etree.tostring(element, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes))
     except etree.C14NError:  # such as a relative namespace
@@ -129,7 +128,7 @@ def _parse(canonical: bytes) -> Any:
 
 
 def _remove(signature: Any) -> None:
-    """Remove the signature, and keep the text after it, which is signed. `remove` of lxml drops both."""
+    """Remove the signature, and keep the text after it, which is signed. lxml's `remove` drops the text, too."""
     parent, previous = signature.getparent(), signature.getprevious()
     if previous is None:
         parent.text = (parent.text or "") + (signature.tail or "")
@@ -139,7 +138,7 @@ def _remove(signature: Any) -> None:
 
 
 def _read(signed_info: Any, id_: str) -> _SignedInfo:
-    """Return the content of a SignedInfo, which must be as SAML prescribes it and refer to this ID."""
+    """Return a SignedInfo's content, which must be as SAML prescribes it and refer to this ID."""
     canonicalization, method, reference = _children(signed_info, _CANONICALIZATION, _METHOD, _REFERENCE)
     transforms, digest_method, digest_value = _children(reference, _TRANSFORMS, _DIGEST_METHOD, _DIGEST_VALUE)
     enveloped, exclusive = _children(transforms, _TRANSFORM, _TRANSFORM)
@@ -162,7 +161,7 @@ def _read(signed_info: Any, id_: str) -> _SignedInfo:
 
 
 def _children(element: Any, *tags: str) -> list[Any]:
-    """Return the children of an element, which must have these tags in this order, and no text between them."""
+    """Return an element's children, which must have these tags in this order, and no text between them."""
     children = list(element)
     texts = [element.text, *(child.tail for child in children)]
     if [child.tag for child in children] != [*tags] or any(text.strip() for text in texts if text):
@@ -177,7 +176,7 @@ def _algorithm(element: Any) -> str:
 
 
 def _prefixes(element: Any) -> list[str]:
-    """Return the PrefixList of a canonicalization (Exclusive XML Canonicalization section 3)."""
+    """Return a canonicalization's PrefixList (Exclusive XML Canonicalization section 3)."""
     if len(element) == 0:
         _children(element)
         return []

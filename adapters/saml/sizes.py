@@ -1,4 +1,4 @@
-"""The limits of a received document. Without them, a canonical form can take seconds and gigabytes (security X-12)."""
+"""The limits for a received document. Without limits, a canonical form can take seconds and gigabytes (security X-12)."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -24,7 +24,7 @@ _LONG_TEXTS: Final = frozenset([f"{{{DSIG}}}X509Certificate", f"{{{XENC}}}Cipher
 
 
 def check_size(root: Any, *, has_long_texts: bool = True) -> None:
-    """Check the limits of a received document. Raises: SamlResponseRefused."""
+    """Check a received document's limits. Raises: SamlResponseRefused."""
     depth = elements = namespaces = 0
     for event, node in etree.iterwalk(root, events=("start", "end", "start-ns", "end-ns")):
         match event:

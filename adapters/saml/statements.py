@@ -1,4 +1,4 @@
-"""The rules about the content of an assertion for a sign-in, and its identity.
+"""The rules about an assertion's content for a sign-in, and its identity.
 
 Sources: SAML core section 2; SAML profiles section 4.1.4.2; security X-15.
 """
@@ -67,18 +67,21 @@ def read_identity(assertion: Any, partner: SamlPartner, now: datetime, expected:
 
 
 def check_issuer(element: Any, partner: SamlPartner) -> None:
-    """Check the Issuer of a Response or an assertion. Raises: SamlResponseRefused."""
+    """Check a Response's or an assertion's Issuer. Raises: SamlResponseRefused."""
     refuse_unless(_text(find_only(element, _ISSUER, SamlFault.ISSUER), SamlFault.ISSUER) == partner.entity_id, SamlFault.ISSUER)
 
 
 def check_issue_instant(element: Any, now: datetime) -> None:
-    """Check that a Response or an assertion was issued, and not far in the future. Its validity says whether it is too old."""
+    """Check that a Response or an assertion was issued, and not far in the future.
+
+    The validity says whether the Response or assertion is too old.
+    """
     issued_at = _instant(element, "IssueInstant")
     refuse_unless(issued_at is not None and issued_at <= now + MAX_AHEAD, SamlFault.TIME)
 
 
 def _check_conditions(assertion: Any, partner: SamlPartner, now: datetime) -> datetime | None:
-    """Check that all conditions hold. Return their end, or None."""
+    """Check that all conditions hold. Return when the conditions end, or None."""
     conditions = find_only(assertion, _CONDITIONS, SamlFault.AUDIENCE)
     # An assertion with an unknown condition is not valid (SAML core section 2.5.1.1).
     refuse_unless(all(condition.tag in _KNOWN_CONDITIONS for condition in conditions), SamlFault.CONDITION)
@@ -144,7 +147,7 @@ def _name_id(subject: Any) -> AssertedNameId | None:
 
 
 def attribute_names(assertion: Any) -> Iterator[str]:
-    """Return the names of the attributes of a verified assertion."""
+    """Return a verified assertion's attribute names."""
     return (name for attribute in assertion.iterfind(_ATTRIBUTE) if (name := attribute.get("Name")))
 
 
@@ -159,7 +162,7 @@ def _attributes(assertion: Any) -> tuple[AssertedAttribute, ...]:
 
 
 def _attribute_text(value: Any) -> str:
-    """Return the text of a value, or of the one element in it, such as the NameID in an eduPersonTargetedID."""
+    """Return a value's text, or the text in its only element, such as the NameID in an eduPersonTargetedID."""
     if len(value) == 0:
         return _text(value, SamlFault.ATTRIBUTES)
     refuse_unless(len(value) == 1 and not f"{value.text or ''}{value[0].tail or ''}".strip(_SPACES), SamlFault.ATTRIBUTES)
@@ -180,14 +183,14 @@ def refuse_unless(condition: bool, fault: SamlFault) -> None:
 
 
 def find_only(parent: Any, tag: str, fault: SamlFault = SamlFault.MALFORMED) -> Any:
-    """Return the only child with this tag. Raises: SamlResponseRefused if there is none, or a second one."""
+    """Return the only child with this tag. Raises: SamlResponseRefused if there is no such child, or a second one."""
     elements = parent.findall(tag)
     refuse_unless(len(elements) == 1, fault)
     return elements[0]
 
 
 def _text(element: Any, fault: SamlFault) -> str:
-    """Return the text of an element without child elements."""
+    """Return the text in an element without child elements."""
     refuse_unless(len(element) == 0, fault)
     return str(element.text or "").strip(_SPACES)
 

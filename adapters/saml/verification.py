@@ -1,4 +1,4 @@
-"""Verification of the signatures of services.
+"""Verifying service signatures.
 
 Sources: SAML core section 5.4; SAML bindings section 3.4.4.1; security X-9.
 """
@@ -15,7 +15,7 @@ from core.federation.saml.model.messages import LogoutSignatureInvalid, QuerySig
 
 
 def verify_query(signature: QuerySignature, certificate: str) -> None:
-    """Check that the query is signed with the key of this certificate. Raises: LogoutSignatureInvalid."""
+    """Check that the query is signed with this certificate's key. Raises: LogoutSignatureInvalid."""
     try:
         algorithm, value = signed_parts.RSA_ALGORITHMS[signature.algorithm], base64.b64decode(signature.value, validate=True)
     except (KeyError, binascii.Error, ValueError):
@@ -25,10 +25,9 @@ def verify_query(signature: QuerySignature, certificate: str) -> None:
 
 
 def verify(root: Any, certificate: str) -> bool:
-    """Return whether the document is signed, with the key of this certificate.
+    """Return whether the document is signed with this certificate's key.
 
-    The only accepted signature is a child of the root, and covers the root. So it covers the
-    elements that are read.
+    The only accepted signature is the root's child, and covers the root. So it covers the elements that are read.
 
     Raises: LogoutSignatureInvalid.
     """

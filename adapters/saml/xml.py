@@ -1,7 +1,7 @@
-"""Parsing and writing of SAML documents with lxml.
+"""Parsing and writing SAML documents with lxml.
 
-The libraries need megabytes of memory, so `documents` imports this module only for the first
-document. No document is assembled from text: every value enters through the DOM (security X-7).
+The libraries need megabytes, so `documents` imports this module only for the first document. No document is assembled
+from text: every value enters through the DOM (security X-7).
 """
 
 import re
@@ -47,7 +47,7 @@ RESPONDER: Final = "urn:oasis:names:tc:SAML:2.0:status:Responder"
 UNSPECIFIED_NAME: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:unspecified"
 BASIC_NAME: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
 
-# The lifetime of an assertion, and how far the clock of a service may be behind ours.
+# An assertion's lifetime, and how far a service's clock may be behind ours.
 ASSERTION_TTL: Final = timedelta(minutes=5)
 SKEW: Final = timedelta(seconds=60)
 
@@ -94,7 +94,7 @@ def read_message(root: Any) -> IncomingSamlMessage:
 
 
 def is_signed(received: ReceivedDocument, certificate: str) -> bool:
-    """Return whether a message is signed with the key of this certificate. Raises: LogoutSignatureInvalid, SamlMessageInvalid."""
+    """Return whether a message is signed with this certificate's key. Raises: LogoutSignatureInvalid, SamlMessageInvalid."""
     from adapters.saml import verification  # needs megabytes, and few services sign messages
 
     if received.signature is not None:
@@ -139,7 +139,7 @@ def _name_id_policy(root: Any) -> NameIdPolicy | None:
 def _subject(root: Any) -> ReceivedNameId | None:
     # A subject without an identifier means the user who delivers the request (SAML core section
     # 3.4.1). A SubjectConfirmation must not be there (SAML profiles section 4.1.4.1), but
-    # python3-saml sends one, so it is ignored.
+    # python3-saml sends it, so it is ignored.
     subject = _at_most_one(root, _Tags.SUBJECT)
     if subject is None:
         return None
@@ -181,7 +181,7 @@ def _only(parent: Any, tag: str) -> Any:
 
 
 def _text(element: Any) -> str:
-    """Return the text of an element without child elements."""
+    """Return the text in an element without child elements."""
     if len(element):
         raise SamlMessageInvalid
     return str(element.text or "").strip(_SPACES)
@@ -210,7 +210,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def metadata(base_url: str, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
-    """Return an EntityDescriptor that is valid by the schema, with a KeyDescriptor for each certificate."""
+    """Return an EntityDescriptor that is valid by the schema, with a KeyDescriptor per certificate."""
     service = provider.service
     root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": endpoint_url(base_url, service)}, {"md": METADATA, "ds": DSIG})
     role = add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
@@ -273,7 +273,7 @@ def _name_format(name: str) -> str:
 def logout_request(
     base_url: str, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str, now: datetime
 ) -> str:
-    """Return the SLO URL of the service with a LogoutRequest."""
+    """Return the service's SLO URL with a LogoutRequest."""
     issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     add_header(root, request_id, now, issuer, provider.slo_url)
@@ -286,7 +286,7 @@ def logout_request(
 def logout_response(
     base_url: str, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
 ) -> str:
-    """Return the URL of the service for logout responses with a LogoutResponse."""
+    """Return the service's URL for logout responses with a LogoutResponse."""
     address = provider.slo_response_url or provider.slo_url
     root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), address)
@@ -296,7 +296,7 @@ def logout_response(
 
 
 def add_keys(role: Any, use: str, certificates: Sequence[SamlCertificate]) -> None:
-    """Add a KeyDescriptor for each certificate to a role of our metadata."""
+    """Add a KeyDescriptor per certificate to a role in our metadata."""
     for certificate in certificates:
         data = add(add(add(role, METADATA, "KeyDescriptor", use=use), DSIG, "KeyInfo"), DSIG, "X509Data")
         add(data, DSIG, "X509Certificate").text = signatures.base64_of(certificate.certificate)
@@ -320,7 +320,7 @@ def _add_name_id(parent: Any, issuer: str, provider: SamlIdentityProvider, name_
 
 
 def add_status(root: Any, status: SamlStatus | None) -> None:
-    # PartialLogout is a second-level code of Success (SAML core section 3.7.3.2).
+    # PartialLogout is a second-level code below Success (SAML core section 3.7.3.2).
     match status:
         case None | SamlStatus.PARTIAL_LOGOUT:
             top_level = SUCCESS
@@ -347,7 +347,7 @@ def serialize(root: Any, *, declaration: bool = False) -> bytes:
 
 
 def _signed_url(provider: SamlIdentityProvider, address: str | None, parameter: str, root: Any, relay_state: str | None) -> str:
-    """Return this address of the service with this message."""
+    """Return this service address with this message."""
     fields = {parameter: encode_redirect(serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
     assert address is not None, "services without an SLO URL get no messages"
     separator = "&" if urlsplit(address).query else "?"
