@@ -24,7 +24,7 @@ _DEFAULTS = {
 
 
 def parse_address(conninfo: str) -> dict[str, Any]:
-    """Return the parts of a URL or connection string. Raises: ValueError. Its message is to follow the name of the setting."""
+    """Return the parts of a URL or connection string. Raises: ValueError. The error's message is to follow the setting's name."""
     try:
         return conninfo_to_dict(conninfo)
     except errors.ProgrammingError:  # its message quotes the text, including the password
@@ -41,7 +41,7 @@ async def connect(
     lock_timeout_ms: int = 0,
     idle_in_transaction_session_timeout_ms: int = 0,
 ) -> Connection:
-    """Open a session within `timeout` seconds. For the other timeouts 0 means no limit. Raises: OperationalError."""
+    """Open a session within `timeout` seconds. For all other timeouts 0 means no limit. Raises: OperationalError."""
     settings = {
         "TimeZone": "UTC",
         "statement_timeout": statement_timeout_ms,
@@ -55,8 +55,8 @@ async def connect(
         address = parse_address(conninfo)
     except ValueError as error:
         raise errors.OperationalError(f"the address of the database {error}") from None
-    # Set as options at the start of the session, because statements would cost a round trip. The
-    # URL's own options come last and win.
+    # Set as options when the session starts, because statements would cost a round trip. The URL's
+    # own options come last and win.
     options = " ".join([*(f"-c {name}={value}" for name, value in settings.items()), str(address.get("options") or "")])
     parameters = {**_DEFAULTS, "application_name": application_name, **address, "options": options}
     deadline = trio.current_time() + timeout
@@ -66,7 +66,7 @@ async def connect(
         failure = errors.ConnectionTimeout("the database did not answer in time")
         for left, attempt in zip(range(len(attempts), 0, -1), attempts, strict=True):
             # Without this limit, libpq would wait forever for an address that drops packets, and
-            # never try the next one.
+            # never try the next address.
             with trio.move_on_at(trio.current_time() + (deadline - trio.current_time()) / left):
                 try:
                     return await _open(make_conninfo("", **attempt), autocommit=autocommit)
@@ -92,7 +92,7 @@ async def _open(conninfo: str, *, autocommit: bool) -> Connection:
 
 
 async def _attempts(parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parameters for each address to try. libpq could resolve the names, but would block the whole process."""
+    """Return the parameters for the addresses to try. libpq could resolve the names, but would block the whole process."""
     hosts = str(parameters.get("host") or "").split(",")
     addresses = str(parameters.get("hostaddr") or "").split(",")
     ports = str(parameters.get("port") or "").split(",")
@@ -121,8 +121,8 @@ async def _resolve(host: str) -> list[str]:
         return [str(ipaddress.ip_address(host))]
     except ValueError:
         pass
-    # A separate limit: other lookups, which outsiders can make slow, must not delay connections to
-    # the database.
+    # A separate limit: unrelated lookups, which outsiders can make slow, must not delay connections
+    # to the database.
     try:
         limiter = _resolvers.get()
     except LookupError:

@@ -1,13 +1,13 @@
-"""psycopg on Trio: its asynchronous connection, with Trio doing the waiting, and a queue of prepared statements.
+"""psycopg on Trio: its asynchronous connection, with Trio doing the waiting, and a queue for prepared statements.
 
-`queue` and `send`, with `rows`, `row` and `run` for one statement, use `psycopg.pq`, psycopg's interface to libpq. Values
-are converted by psycopg, so they have the same types as in its cursors (docs/adr/0025). For all other
-features use psycopg's own methods, such as `execute`, `cursor` and `notifies`. psycopg implements them
-in generators that yield the readiness of the socket that they need next, and `wait` drives these.
+`queue` and `send`, with `rows`, `row` and `run` for single statements, use `psycopg.pq`, psycopg's interface to libpq. Values are converted
+by psycopg, so they have the same types as in its cursors (docs/adr/0025). For all other features use psycopg's own methods, such as
+`execute`, `cursor` and `notifies`. psycopg implements them in generators that yield the socket readiness that they need next, and `wait`
+drives these.
 
-Private interfaces of psycopg 3.3 that this module uses to wait with Trio (run its tests before an upgrade to a new
+Private interfaces in psycopg 3.3 that this module uses to wait with Trio (run its tests before an upgrade to a new
 minor version): `AsyncConnection.wait` and `.lock` are replaced, and `._closed`, `._should_cancel` and
-`errors._WaitTimeout` are used. Native support for Trio would replace this. It is requested in
+`errors._WaitTimeout` are used. Native support for Trio would replace this. Such support is requested in
 https://github.com/psycopg/psycopg/issues/29; an attempt, pull request 146, was not merged.
 """
 
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class Connection(psycopg.AsyncConnection[Row]):
-    """A database session, for one task at a time. `connect` opens it."""
+    """A database session, for a single task at a time. `connect` opens it."""
 
     lock: Any  # psycopg's own lock belongs to asyncio
 
@@ -60,15 +60,15 @@ class Connection(psycopg.AsyncConnection[Row]):
         super().__init__(pgconn)
         self.lock = trio.Lock()
         # psycopg's cursors prepare nothing, because with their own prepared statements they would
-        # deallocate those of this class.
+        # deallocate this class's statements.
         self.prepare_threshold = None
-        # Seconds for each statement. Without a limit, a task would wait forever for a server that
+        # Seconds for a statement. Without a limit, a task would wait forever for a server that
         # hangs or is unreachable. The owner calls `finish_if_silent` from time to time.
         self.answer_within = math.inf
         self._answer_due = math.inf  # while a task waits for the server, the time by which it must answer
         self.server_process = pgconn.backend_pid  # still known after the connection was closed
         self._transformer = Transformer(self)
-        self._statement_names: dict[Key, bytes] = {}  # the names of the prepared statements
+        self._statement_names: dict[Key, bytes] = {}  # the prepared statements' names
         self._numbers = count()
         self._queue: list[Statement] = []  # sent in the next round trip
         self._begin = self._statement("begin", _NO_PARAMETERS, _NO_REFUSALS)
@@ -85,19 +85,19 @@ class Connection(psycopg.AsyncConnection[Row]):
         parameters: Mapping[str, object] = _NO_PARAMETERS,
         refusals: Mapping[str, type[Exception]] = _NO_REFUSALS,
     ) -> Statement:
-        """Put a statement into the queue. The next round trip executes all statements of the queue.
+        """Put a statement into the queue. The next round trip executes all statements in the queue.
 
-        Outside of a transaction, the queue is one transaction, which its round trip commits.
+        Outside a transaction, the queue is a single transaction, which its round trip commits.
 
-        `refusals`: the errors to raise when the statement violates a constraint, by the name of the constraint. The round trip raises
-        the error of the statement that failed, and the server skips the statements behind it.
+        `refusals`: the errors to raise when the statement violates a constraint, by constraint name. The round trip raises the failed
+        statement's error, and the server skips the statements behind it.
         """
         statement = self._statement(text, parameters, refusals)
         self._queue.append(statement)
         return statement
 
     async def send(self, statement: Statement | None = None) -> None:
-        """Send the queue now, if it has statements, in one round trip.
+        """Send the queue now, if it has statements, in a single round trip.
 
         `statement` must wait in the queue. If its round trip has failed already, raise the error again.
         """
@@ -160,7 +160,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     @property
     def prepared_count(self) -> int:
-        """The number of prepared statements that the server keeps for this session."""
+        """How many prepared statements the server keeps for this session."""
         return len(self._statement_names)
 
     def _statement(self, text: LiteralString, parameters: Mapping[str, object], refusals: Mapping[str, type[Exception]]) -> Statement:
@@ -168,7 +168,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         transformer = self._transformer
         values = transformer.dump_sequence(values_of(parameters), formats)
         # The types belong to the key, because PostgreSQL may understand the same text differently
-        # with others, such as text and bytea.
+        # with different types, such as text and bytea.
         return Statement((sql, transformer.types or ()), values, transformer.formats, refusals)
 
     def _single_gen(self, name: bytes, statement: Statement) -> PQGen[list[pq.abc.PGresult]]:
@@ -177,7 +177,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         return self._checked(results, [statement])
 
     def _pipeline_gen(self, queue: Sequence[Statement]) -> PQGen[list[pq.abc.PGresult]]:
-        """Send the statements in one pipeline, and prepare those that are not prepared yet. Return a result for each."""
+        """Send the statements in a single pipeline, and prepare statements that are not prepared yet. Return a result per statement."""
         pgconn = self.pgconn
         pgconn.enter_pipeline_mode()
         try:
@@ -238,7 +238,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         return results
 
     def _checked(self, results: list[pq.abc.PGresult], sent: Sequence[Statement]) -> list[pq.abc.PGresult]:
-        """Return the results of these statements. Raises: the error of the statement that failed, or its refusal."""
+        """Return these statements' results. Raises: the error of the failed statement, or its refusal."""
         for place, result in enumerate(results):
             if result.status == _FATAL_ERROR:
                 error = errors.error_from_result(result)
@@ -264,13 +264,13 @@ class Connection(psycopg.AsyncConnection[Row]):
         return not self.is_idle or (bool(self._queue) and self._queue[0].key is self._begin.key)
 
     def queue_after_commit(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> None:
-        """Execute a statement in the round trip of the commit, as a transaction of its own. A rollback drops it."""
+        """Execute a statement in the same round trip as the commit, as a separate transaction. A rollback drops the statement."""
         self._after_commit = self._statement(text, parameters, _NO_REFUSALS)
 
     async def commit(self) -> None:
         """Commit the transaction.
 
-        If none of its statements was sent yet, they are sent as one pipeline, which is a transaction without `begin` and `commit`.
+        If no statement was sent yet, all statements are sent as a single pipeline, which is a transaction without `begin` and `commit`.
         Without statements, nothing is sent.
         """
         after, self._after_commit = self._after_commit, None
@@ -284,12 +284,12 @@ class Connection(psycopg.AsyncConnection[Row]):
         await self.send()
 
     async def rollback(self) -> None:
-        """Roll back the transaction, if there is one."""
+        """Roll back the transaction, if any."""
         self._queue, self._after_commit = [], None
         if not self.is_idle:
             await self.run("rollback")
 
-    # The end of a session
+    # Ending a session
 
     @property
     def is_idle(self) -> bool:
@@ -298,11 +298,11 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the server has ended the idle session. This takes one system call and no round trip.
+        """Whether the server has ended the idle session. The check takes a system call and no round trip.
 
-        A server sends nothing to an idle session without LISTEN, except when it ends the session.
-        It also reports changed defaults after a reload of its configuration. Then the pool closes a
-        usable connection, which does no harm.
+        A server sends nothing to an idle session without LISTEN, except when it ends the session. The server also
+        reports changed defaults after its configuration was reloaded. Then the pool closes a usable connection, which
+        does no harm.
         """
         return self.closed or bool(self._incoming.poll(0))
 
@@ -332,7 +332,7 @@ class Connection(psycopg.AsyncConnection[Row]):
     # Waiting
 
     async def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:  # noqa: ASYNC109 (psycopg's)
-        """Run one of psycopg's generators to its end. A cancellation in the middle of a statement closes the connection."""
+        """Run a psycopg generator to its end. A cancellation in the middle of a statement closes the connection."""
         # Check for a cancellation before anything is sent. Afterwards, a cancellation closes the
         # connection.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -347,8 +347,8 @@ class Connection(psycopg.AsyncConnection[Row]):
                 elif needed != R and (ready := ready_now(fd, needed)):
                     pass  # usually there is room to write, and the wait for the answer comes later
                 else:
-                    # The pool enforces this limit. A cancel scope for each statement would cost as much as
-                    # the wait itself.
+                    # The pool enforces this limit. A cancel scope for every statement would cost as much as the wait
+                    # itself.
                     self._answer_due = trio.current_time() + self.answer_within * self._in_flight
                     if needed == R:  # every statement waits here once, and most wait only here
                         await trio.lowlevel.wait_readable(fd)

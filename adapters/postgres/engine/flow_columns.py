@@ -1,4 +1,4 @@
-"""Assignments of `sign_in_flows` that several areas write."""
+"""Assignments to `sign_in_flows` columns that several areas write."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""LISTEN on a separate connection: the notifications of other processes."""
+"""LISTEN on a separate connection: notifications from other processes."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -13,13 +13,13 @@ from adapters.postgres.engine.pool import translated
 from core.kernel.errors import StorageDown
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
-# A connection that is lost without an error looks like an idle one, and this connection is idle
-# most of the time.
+# A connection that is lost without an error looks like an idle connection, and this connection is
+# idle most of the time.
 CHECK_EVERY: Final = 30.0  # seconds
 CHECK_TIMEOUT: Final = 10.0  # seconds
 
 
-# Triggers in the database notify these channels, so no actor of this process got the signal directly.
+# Triggers in the database notify these channels, so no actor in this process got the signal directly.
 TRIGGERED: Final = frozenset({"logout_notices"})
 
 
@@ -36,14 +36,13 @@ async def listen(
     check_every: float = CHECK_EVERY,
     check_timeout: float = CHECK_TIMEOUT,
 ) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
-    """Yield an iterator over the notifications on these channels, each as a pair of channel and payload.
+    """Yield an iterator over the notifications on these channels, as pairs with channel and payload.
 
-    The block starts when LISTEN is active on all channels. The iterator never ends. It raises
-    StorageDown when the connection is lost or no longer answers. `is_own` returns whether a server
-    process serves one of this process's own connections. Their notifications are skipped, because
-    the actors got those signals directly. This does not apply to TRIGGERED. LISTEN belongs to one
-    session, so `conninfo` must lead to PostgreSQL itself, and not to a pooler that assigns sessions
-    per transaction.
+    The block starts when LISTEN is active on all channels. The iterator never ends. The iterator raises StorageDown
+    when the connection is lost or no longer answers. `is_own` returns whether a server process serves a connection that
+    belongs to this process. Notifications from own connections are skipped, because the actors got the signals
+    directly. Notifications on TRIGGERED channels are never skipped. LISTEN belongs to a single session, so `conninfo`
+    must lead to PostgreSQL itself, and not to a pooler that assigns sessions per transaction.
     """
     with translated():
         connection = await connect(conninfo, timeout=CONNECT_TIMEOUT, application_name="gatehouse listen")

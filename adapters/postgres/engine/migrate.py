@@ -1,13 +1,13 @@
-"""Migrations: the baseline and the numbered `.sql` files after it, applied in order, each in its own transaction.
+"""Migrations: the baseline and the numbered `.sql` files after it, applied in order, in separate transactions.
 
-A file whose first line is `-- concurrently` builds indexes, each by a statement outside of a transaction, so that other
-processes can write to the table. A build that was interrupted is continued by the next call.
+A file that begins with `-- concurrently` builds indexes, in separate statements outside a transaction, so that
+concurrent processes can write to the table. A build that was interrupted is continued by the next call.
 
-The baseline creates the schema of version 1.0.0. A database that was made before is refused.
+The baseline creates the schema for version 1.0.0. A database that was made before is refused.
 
-Migrations cannot be undone. Each migration is safe for the code of the release before, so processes of
-two releases may use one database. Therefore a database with newer migrations than this program's is
-accepted. A file that changed after it was applied is refused.
+Migrations cannot be undone. A migration is safe for the code in the release before, so processes from two releases may
+use the same database. Therefore a database with newer migrations than this program's is accepted. A file that changed
+after it was applied is refused.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from core.kernel.errors import StorageDown
 
-# The directory of `schema/*.sql`, which are the baseline, and `migrations/*.sql`.
+# The directory that has the baseline in `schema/*.sql`, and `migrations/*.sql`.
 SQL_FILES: Final = Path(__file__).parents[1]
 
 BASELINE: Final = 1  # its number
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class MigrationRefused(Exception):
-    """The migration files and the database contradict each other. The message says how."""
+    """The migration files do not fit the database. The message says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Migration:
 
 
 async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float = 30.0) -> list[str]:
-    """Apply the migrations that the database lacks, and return the names of those that this call applied.
+    """Apply the migrations that the database lacks, and return the names of migrations that this call applied.
 
     Any number of processes may call this at the same time. Wait up to `patience` seconds for a
     database that does not answer yet. Raises: StorageDown if it stays down; MigrationRefused if a
@@ -96,9 +96,9 @@ async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float
 
 
 async def _lock(connection: Connection) -> None:
-    """Wait until no other process migrates. The lock ends with the session, and a killed process has none."""
-    # A statement that waits for the lock would have a snapshot, for which a concurrent build of an index
-    # waits: both would wait forever.
+    """Wait until migrations in other processes end. The lock ends with the session, and a killed process has no session."""
+    # A statement that waits for the lock would have a snapshot, for which a concurrent index build waits: the statement
+    # and the build would wait forever.
     while True:
         if await connection.row("select where pg_try_advisory_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK}) is not None:
             return
@@ -117,9 +117,9 @@ async def _apply(connection: Connection, migration: Migration) -> None:
 
 
 async def _build_indexes(connection: Connection, migration: Migration) -> None:
-    """Build the indexes that do not exist yet. Writers do not wait for them."""
+    """Build the indexes that do not exist yet. Writers do not wait for these builds."""
     for name, statement in migration.indexes.items():
-        if await connection.row(INVALID, {"name": name}) is not None:  # of an interrupted build
+        if await connection.row(INVALID, {"name": name}) is not None:  # from an interrupted build
             await connection.execute(f"drop index concurrently {name}".encode())
         _log.info("building the index %s", name)
         await connection.execute(statement.encode())
@@ -131,7 +131,7 @@ async def _record(connection: Connection, migration: Migration) -> None:
 
 
 async def pending(conninfo: str, directory: Path = SQL_FILES, *, patience: float = 0.0) -> list[str]:
-    """Return the names of the migrations that `migrate` would apply. Changes nothing."""
+    """Return the names of migrations that `migrate` would apply. Changes nothing."""
     async with await _connect(conninfo, patience) as connection:
         return [migration.name for migration in _missing(read_migrations(directory), await _applied(connection))]
 
@@ -168,7 +168,7 @@ def _checksum_of_statements(sql: bytes) -> str:
 
 
 async def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
-    """Return the name and the checksum of each applied migration by its number."""
+    """Return the names and checksums of applied migrations by number."""
     if await connection.row("select from pg_class where oid = to_regclass('schema_migrations')") is None:
         return {}
     try:

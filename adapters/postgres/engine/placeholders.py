@@ -1,4 +1,4 @@
-"""Named placeholders of a statement, compiled once for each text into the positional ones of the protocol."""
+"""Named placeholders in a statement. Every text is compiled once into the protocol's positional placeholders."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,24 +8,25 @@ from typing import Final, NamedTuple
 
 from psycopg.adapt import PyFormat
 
-# The service has fewer texts. The limit protects the memory from texts that differ at each call.
+# The service has fewer texts than the limit. The limit protects the memory from texts that differ
+# at every call.
 CACHED_TEXTS: Final = 2000
 
 _PLACEHOLDER: Final = re.compile(r"%(?:\((\w+)\)s|(%)|)")
 
 
 class PositionalText(NamedTuple):
-    """The text of a statement with `$1`, `$2` and so on, and the name of each parameter."""
+    """A statement's text with `$1`, `$2` and so on, and the parameter names."""
 
     sql: bytes
     names: tuple[str, ...]
-    values_of: Callable[[Mapping[str, object]], Sequence[object]]  # returns the values of parameters in the order of `names`
-    formats: list[PyFormat]  # of each parameter: as psycopg's cursors choose it
+    values_of: Callable[[Mapping[str, object]], Sequence[object]]  # returns the parameter values in the order of `names`
+    formats: list[PyFormat]  # per parameter: as psycopg's cursors choose it
 
 
 @lru_cache(CACHED_TEXTS)
 def to_positional(text: str) -> PositionalText:
-    """Replace each `%(name)s`, and `%%` by `%`. Raises: ValueError if another `%` is in the text."""
+    """Replace every `%(name)s` by a position, and `%%` by `%`. Raises: ValueError if another `%` is in the text."""
     numbers: dict[str, int] = {}
 
     def replace(match: re.Match[str]) -> str:
@@ -38,6 +39,6 @@ def to_positional(text: str) -> PositionalText:
 
     sql = _PLACEHOLDER.sub(replace, text)
     names = tuple(numbers)
-    # `itemgetter` is five times as fast, but returns no sequence for one name.
+    # `itemgetter` is five times as fast, but returns no sequence for a single name.
     values_of = itemgetter(*names) if len(names) > 1 else lambda parameters: [parameters[name] for name in names]
     return PositionalText(sql.encode(), names, values_of, [PyFormat.AUTO] * len(numbers))

@@ -1,4 +1,4 @@
-"""The connection pool of one process, and the translation of psycopg's errors into those of the core.
+"""A process's connection pool, and translating psycopg's errors into core errors.
 
 The pool hands out the connection that was returned last, so that a process with few requests uses few connections.
 """
@@ -19,7 +19,8 @@ from core.kernel.shares import OWN, RETRY_AFTER, FairQueue, Share, current_share
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
 KEPT_FREE: Final = 2  # connections that a share leaves free while no other share holds a connection
 WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers, and for tasks that have waited too long
-# The server keeps up to 50 kB for each prepared statement. Most connections never have as many.
+# The server keeps up to 50 kB per prepared statement. Most connections never have as many prepared
+# statements as the limit.
 PREPARED_MAX: Final = 1000
 IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # seconds; a task that hangs between two statements must not hold its locks forever
 
@@ -33,10 +34,10 @@ def raise_outage(error: BaseException) -> None:
 
 
 class translated:  # noqa: N801 (it is used as a function, like contextlib.suppress)
-    """A block around calls of psycopg that raises StorageDown when the database fails.
+    """A block around psycopg calls that raises StorageDown when the database fails.
 
-    An error in a statement, and a violation of a constraint without a refusal (`Connection.queue`), are defects in this program, so
-    they are not translated.
+    An error in a statement, and a constraint violation without a refusal (`Connection.queue`), are defects in this program, so they are not
+    translated.
     """
 
     __slots__ = ()
@@ -51,7 +52,7 @@ class translated:  # noqa: N801 (it is used as a function, like contextlib.suppr
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """The number of open connections, of idle ones among them, and the limit."""
+    """How many connections are open, how many of them are idle, and the limit."""
 
     total: int
     idle: int
@@ -61,15 +62,14 @@ class PoolStats:
 class Pool:
     """Up to `size` connections, opened when they are needed.
 
-    A connection is closed if it is returned broken, in a transaction, in the middle of a statement,
-    or with too many prepared statements. Before a task gets an idle connection, the pool checks
-    whether the server has closed it, for example in a restart.
+    A connection is closed if it is returned broken, in a transaction, in the middle of a statement, or with too many
+    prepared statements. Before a task gets an idle connection, the pool checks whether the server has closed it, for
+    example in a restart.
 
-    The lock timeout is shorter than the statement timeout. Deleting an organization or a service
-    holds locks for seconds, and the tasks that wait for these locks must not use up all
-    connections. So a share leaves KEPT_FREE connections free while no other share holds a connection.
-    Otherwise it takes a further connection only while it holds fewer connections than are free. The
-    process's own work has no such limit.
+    The lock timeout is shorter than the statement timeout. Deleting an organization or a service holds locks for
+    seconds, and the tasks that wait for these locks must not use up all connections. So a share leaves KEPT_FREE
+    connections free while no second share holds a connection. If a second share holds connections, a share takes another
+    connection only while it holds fewer than are free. The process's own work has no such limit.
     """
 
     def __init__(
@@ -89,37 +89,37 @@ class Pool:
         self._acquire_timeout = acquire_timeout
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
-        # A trio.CapacityLimiter and a cancel scope for each wait would cost three times as much.
+        # A trio.CapacityLimiter and a cancel scope for every wait would cost three times as much.
         self._holders: dict[trio.lowlevel.Task, Share] = {}  # the tasks that have or open a connection
-        self._held: dict[Share, int] = {}  # the number of holders by share, without OWN
+        self._held: dict[Share, int] = {}  # how many holders there are by share, without OWN
         self._queue: FairQueue[trio.lowlevel.Task] = FairQueue()
-        self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # the tasks in the queue, with the ends of their waits
+        self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # the tasks in the queue, with the times when their waits end
         self._idle: list[Connection] = []
-        self._open_connections: dict[int, Connection] = {}  # by the process of the server
+        self._open_connections: dict[int, Connection] = {}  # by server process
         self._returned = 0  # connections, so far
         self._is_watched = False
         self._closed = False
 
     def connection(self) -> "Lease":
-        """Lease a connection in autocommit mode for one task: `async with pool.connection() as connection`.
+        """Lease a connection in autocommit mode for a single task: `async with pool.connection() as connection`.
 
-        Raises: StorageDown if no connection becomes free or can be opened in time; Limited if only other tasks
-        got connections; RuntimeError if the task holds a connection already. If tasks could hold two
-        connections, all could wait forever for the second.
+        Raises: StorageDown if no connection becomes free or can be opened in time; Limited if only other tasks got
+        connections; RuntimeError if the task holds a connection already. If tasks could hold two connections, all could
+        wait forever for the second.
         """
         return Lease(self)
 
     @property
     def stats(self) -> PoolStats:
-        """Return the current numbers of connections."""
+        """Return how many connections there are now."""
         return PoolStats(total=len(self._holders) + len(self._idle), idle=len(self._idle), maximum=self._size)
 
     def owns(self, server_process: int) -> bool:
-        """Return whether this process of the server serves one of the open connections."""
+        """Return whether the server process with this id serves an open connection."""
         return server_process in self._open_connections
 
     async def aclose(self) -> None:
-        """Close the idle connections now, and each of the others when it is returned."""
+        """Close the idle connections now, and leased connections when they are returned."""
         self._closed = True
         while self._idle:
             self._discard(self._idle.pop())
@@ -135,7 +135,7 @@ class Pool:
             )
         deadline = trio.current_time() + self._acquire_timeout
         share = current_share.get()
-        if self._may_hold(share):  # then no task of this share waits
+        if self._may_hold(share):  # then no task in this share waits
             self._hold(task, share)
         else:
             await self._wait(task, share, deadline)
@@ -147,7 +147,8 @@ class Pool:
 
     def _may_hold(self, share: Share) -> bool:
         free = self._size - len(self._holders)
-        # A share that waits while connections are free holds connections itself. So a share is alone if it is the only holder.
+        # A share that waits while connections are free holds connections itself. So a share is alone if it is the only
+        # holder.
         return self._held.get(share, 0) < free or (free > KEPT_FREE and len(self._held) == 1)
 
     def _hold(self, task: trio.lowlevel.Task, share: Share) -> None:
@@ -171,11 +172,11 @@ class Pool:
         self._start_watch()
         await trio.lowlevel.wait_task_rescheduled(abort)
         if task not in self._holders:
-            # If other tasks have returned connections during the wait, the database works.
+            # If a task has returned a connection during the wait, the database works.
             raise Limited(RETRY_AFTER) if share is not OWN and self._returned > returned else StorageDown
 
     def _pass_on(self, task: trio.lowlevel.Task) -> None:
-        """Let the next tasks of the queue hold a connection in place of `task`."""
+        """Let the next tasks in the queue hold a connection in place of `task`."""
         share = self._holders.pop(task)
         self._returned += 1
         if share is not OWN:
@@ -253,7 +254,7 @@ class Pool:
 
 
 class Lease:
-    """The use of one connection by one task, as returned by `Pool.connection`."""
+    """A task's use of a connection, as returned by `Pool.connection`."""
 
     __slots__ = ("_connection", "_pool", "_task")
 

@@ -1,4 +1,4 @@
-"""A statement in the queue of a connection."""
+"""A statement in a connection's queue."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,11 +7,11 @@ from psycopg import pq
 from psycopg.abc import Buffer
 
 Row = tuple[Any, ...]
-Key = tuple[bytes, tuple[int, ...]]  # a text, and the types of its parameters as object ids
+Key = tuple[bytes, tuple[int, ...]]  # a text, and its parameters' types as object ids
 
 
 class Statement:
-    """A statement in the queue of its connection. Its round trip sets the result and the rows, or the error of the round trip."""
+    """A statement in its connection's queue. The round trip sets the result and the rows, or its error."""
 
     __slots__ = ("error", "formats", "is_done", "key", "refusals", "result", "rows", "values")
 
@@ -34,6 +34,6 @@ class Statement:
 
     @property
     def affected(self) -> int:
-        """Return the number of affected rows, or -1 for a statement that affects none. The statement has its result."""
+        """Return how many rows were affected, or -1 for a statement that affects none. The statement has its result."""
         count = self.result.command_tuples
         return -1 if count is None else count

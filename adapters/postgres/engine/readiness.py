@@ -16,15 +16,15 @@ READY_W: Final = int(Ready.W)
 
 
 async def wait_ready(fd: int, needed: int) -> int:
-    """Wait until the socket is ready in one of the needed directions, and return in which it is."""
+    """Wait until the socket is ready in a needed direction, and return in which directions it is."""
     if needed == R:
         await trio.lowlevel.wait_readable(fd)
         return READY_R
     if needed == W:
         await trio.lowlevel.wait_writable(fd)
         return READY_W
-    # Wait for both directions while sending much data: the server may have to send before it reads
-    # more.
+    # Wait for reading and writing while sending much data: the server may have to send before it
+    # reads more.
     ready = 0
     async with trio.open_nursery() as nursery:
 
@@ -33,7 +33,7 @@ async def wait_ready(fd: int, needed: int) -> int:
             try:
                 ready |= await wait_ready(fd, one)
             except (OSError, trio.ClosedResourceError):
-                ready |= one  # the next use of the socket raises the reason
+                ready |= one  # the socket's next use raises the reason
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(first, R)
@@ -43,7 +43,7 @@ async def wait_ready(fd: int, needed: int) -> int:
 
 async def wait_ready_until(deadline: float, fd: int, needed: int) -> int:
     """Wait like `wait_ready`, but not longer than until the deadline. Raises: psycopg's error for that."""
-    # Look at the socket first, so that a timeout of 0 finds data that has already arrived.
+    # Look at the socket first, so that timeout 0 finds data that has already arrived.
     if not (ready := ready_now(fd, needed)):
         with trio.move_on_at(deadline):
             ready = await wait_ready(fd, needed)
@@ -53,12 +53,12 @@ async def wait_ready_until(deadline: float, fd: int, needed: int) -> int:
 
 
 def ready_now(fd: int, needed: int) -> int:
-    """Return in which of the needed directions the socket is ready, without waiting."""
+    """Return in which needed directions the socket is ready, without waiting."""
     poll = select.poll()
     poll.register(fd, (select.POLLIN if needed & R else 0) | (select.POLLOUT if needed & W else 0))
     events = sum(event for _, event in poll.poll(0))
-    # An error or the end of the stream counts as both, because reading or writing raises the
-    # reason.
+    # An error or the stream's end counts as readable and writable, because reading or writing
+    # raises the reason.
     broken = events & ~(select.POLLIN | select.POLLOUT)
     return (READY_R if events & select.POLLIN or broken else 0) | (READY_W if events & select.POLLOUT or broken else 0)
 

@@ -1,4 +1,4 @@
-"""Records: a dataclass and its columns, tied once. The select list, the reader of a row, insert and update come from it."""
+"""Records: a dataclass and its columns, tied once. The select list, the row reader, insert and update come from the record."""
 
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 Convert = Callable[..., object]
 
-_OF_FROZEN: Final = ("__init__", "__setattr__", "__delattr__")  # the slow methods of a frozen dataclass
+_OF_FROZEN: Final = ("__init__", "__setattr__", "__delattr__")  # a frozen dataclass's slow methods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The column of a field: its SQL, and conversions of what is read and written. Null is None, and is not converted."""
+    """A field's column: its SQL, and how to convert values that are read and written. Null is None, and is not converted."""
 
-    sql: LiteralString | None = None  # None: the field's name in the table of the record
+    sql: LiteralString | None = None  # None: the field's name in the record's table
     read: Convert | None = None
     write: Convert | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a field that is stored in several. `read` gets a row of them, and `values` returns them by name."""
+    """The columns for a field that is stored in several. `read` gets a row with these columns, and `values` returns them by name."""
 
     sql: LiteralString
     width: int
@@ -40,11 +40,11 @@ Description = LiteralString | Convert | Column | Columns | None
 
 
 class Record(Generic[T]):
-    """A dataclass, and for each field the column with its name in the table with this alias.
+    """A dataclass, and for every field the column with its name in the table with this alias.
 
-    A keyword argument describes a field that differs. A string is its SQL, and a function converts the
-    value that was read. A `Column` has both, and the conversion for writing. `Columns` are several
-    columns, and come last in the row. None: the field has no column, and keeps its default.
+    A keyword argument describes a field that differs. A string is its SQL, and a function converts the value that was
+    read. A `Column` has the SQL and this function, and the conversion for writing. `Columns` are several columns, and
+    come last in the row. With None, the field has no column, and keeps its default.
     """
 
     def __init__(self, kind: type[T], alias: LiteralString, /, **special: Description) -> None:
@@ -70,15 +70,16 @@ class Record(Generic[T]):
                     self._columns[field.name] = Column(read=convert)
         selected: dict[str, LiteralString] = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
         self.columns: LiteralString = ", ".join([*selected.values(), *(part.sql for part in self._parts.values())])
-        # Fields of other tables, or with an expression, are only read.
+        # Fields from other tables, or with an expression, are only read.
         own_names = {name: own for name, each in selected.items() if (own := self._own_name(each)).isidentifier()}
         self.width = len(self._columns) + sum(part.width for part in self._parts.values())
-        # A function of a row, which must have all columns.
+        # A function that reads a row, which must have all columns.
         self.read: Callable[[Row], T] = self._compile_read(kind, defaults)
-        # A function that returns the values of the columns of the table, by their names. Tuples are stored as arrays.
+        # A function that returns the values for the table's columns, by column name. Tuples are stored as arrays.
         self.values: Callable[[T], dict[str, object]] = self._compile_values(kind, own_names)
 
-    # The code of both is generated, like the methods of a dataclass, because every request reads and writes records.
+    # The code for reading and writing is generated, like a dataclass's methods, because every request reads and writes
+    # records.
 
     def _compile_read(self, kind: type[T], defaults: dict[str, object]) -> Callable[[Row], T]:
         names: dict[str, Any] = {"kind": kind, "defaults": defaults}
@@ -92,8 +93,8 @@ class Record(Generic[T]):
             names[f"read_{name}"] = part.read
             values[name] = f"read_{name}(row[{start} : {start + part.width}])"
             start += part.width
-        # The constructor of a frozen dataclass takes five times as long. An instance of a subclass that is not frozen gets the fields, and
-        # then becomes one of the class itself.
+        # A frozen dataclass's constructor takes five times as long. An instance of a subclass that is not frozen gets the fields, and then
+        # becomes an instance of the class itself.
         if hasattr(kind, "__post_init__"):
             raise TypeError(f"{kind.__name__} has a __post_init__, which no reading of a row calls")
         names["blank"] = type(kind.__name__, (kind,), {"__slots__": (), **{name: getattr(object, name) for name in _OF_FROZEN}})
@@ -128,15 +129,18 @@ def read(row):
         return values
 
     def if_any(self, key: str) -> Callable[[Row], T | None]:
-        """Return a reader for outer joins. It returns None if the column of the field `key` is null, so choose one that never is."""
+        """Return a reader for outer joins.
+
+        The reader returns None if the column for the field `key` is null, so choose a field that never is null.
+        """
         index = [*self._columns].index(key)
         read = self.read
         return lambda row: None if row[index] is None else read(row)
 
     def insert(self, table: LiteralString, *further: LiteralString, source: LiteralString | None = None) -> LiteralString:
-        """Return the statement that inserts `values`, and the parameters for further columns of the same names.
+        """Return the statement that inserts `values`, and the parameters for further columns with the same names.
 
-        `source` is the `from` or `where` of a query, and the record is inserted if the query has a row.
+        `source` is a query's `from` or `where`, and the record is inserted if the query has a row.
         """
         names = [*self._stored, *further]
         parameters = ", ".join(f"%({name})s" for name in names)
@@ -144,17 +148,17 @@ def read(row):
         return f"insert into {table} ({', '.join(names)}) {row}"
 
     def assignments(self, *, without: Collection[str]) -> LiteralString:
-        """Return the assignments of an update that sets all columns to `values`, except the columns `without`."""
+        """Return an update's assignments that set all columns to `values`, except the columns `without`."""
         return ", ".join(f"{name} = %({name})s" for name in self._stored if name not in without)
 
     def overwrites(self, *, without: Collection[str]) -> LiteralString:
-        """Return the assignments of `on conflict do update` that overwrite all columns, except the columns `without`."""
+        """Return the `on conflict do update` assignments that overwrite all columns, except the columns `without`."""
         return ", ".join(f"{name} = excluded.{name}" for name in self._stored if name not in without)
 
     @cached_property
     def _stored(self) -> list[LiteralString]:
         names = [self._own_name(column) for column in self.columns.split(", ")]
-        # The SQL of a field can have ", " as well.
+        # A field's SQL can have ", " as well.
         if len(names) != self.width or not all(name.isidentifier() for name in names):
             raise TypeError(f"only columns of the table can be stored, and not all of these are: {self.columns}")
         return names
@@ -163,7 +167,7 @@ def read(row):
         return column.removeprefix(f"{self._alias}.")
 
     def as_field(self, *, if_any: str | None = None) -> Columns:
-        """Return the columns as those of one field of another record. `if_any`: the field is None if the column of this one is null."""
+        """Return these columns for use as a single field in another record. `if_any`: the field is None if this field's column is null."""
         if if_any is None:
             return Columns(self.columns, self.width, self.read, self.values)
         return Columns(self.columns, self.width, self.if_any(if_any), self._values_if_any)

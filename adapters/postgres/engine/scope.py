@@ -1,4 +1,4 @@
-"""The repositories on one database connection, and the signals of an open transaction."""
+"""The repositories on a database connection, and an open transaction's signals."""
 
 from collections.abc import Awaitable
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ class Scope:
 
 
 class PendingSignals:
-    """The signals of an open transaction, kept until it is committed. Implements ports.signals.Signals."""
+    """An open transaction's signals, kept until it is committed. Implements ports.signals.Signals."""
 
     __slots__ = ("_pending", "_signals")
 

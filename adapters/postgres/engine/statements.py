@@ -1,4 +1,4 @@
-"""The base of all repositories: one method runs one statement, and a function turns each row into a value."""
+"""The base for all repositories: a method runs a single statement, and a function turns rows into values."""
 
 from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
@@ -14,23 +14,23 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 # A CTE that makes the commit asynchronous if the statement reads it: the commit does not wait for
-# the disk, so a crash of the database can take it back.
+# the disk, so a database crash can take it back.
 ASYNC_COMMIT: Final = "async_commit as (select set_config('synchronous_commit', 'off', true))"
 
 
 def matching_email(column: LiteralString, search: str | None) -> LiteralString:
-    """Return the condition that an email address contains `search`, or nothing without one.
+    """Return the condition that an email address contains `search`, or nothing without a search.
 
-    Emails are stored in lower case. strpos needs no escaping of wildcards.
+    Emails are stored in lower case. strpos needs no escaped wildcards.
     """
     return f"and strpos({column}, %(search)s) > 0" if search else ""
 
 
 class Answer(Generic[T]):
-    """The answer to a statement that was put into the queue of its connection.
+    """The answer to a statement that was put into its connection's queue.
 
-    `await` sends the queue, unless the statement was sent already. So statements whose answers are awaited later
-    share one round trip with the next one. A statement without a reader is executed with the next one, or with the commit.
+    `await` sends the queue, unless the statement was sent already. So a statement with an answer that is awaited later shares a round trip
+    with the next statement. A statement without a reader is executed with the next statement, or with the commit.
     """
 
     __slots__ = ("_connection", "_read", "_statement")
@@ -43,7 +43,7 @@ class Answer(Generic[T]):
     def __await__(self) -> Generator[Any, Any, T]:
         statement = self._statement
         if not statement.is_done:
-            try:  # `translated` would take a tenth of the time of a statement in this process
+            try:  # `translated` would take a tenth of the time that a statement takes in this process
                 yield from self._connection.send(statement).__await__()
             except Exception as error:
                 raise_outage(error)
@@ -52,14 +52,14 @@ class Answer(Generic[T]):
 
 
 class Repository:
-    """The statements about one kind of entity, run on one connection.
+    """The statements about a single kind of entity, run on a single connection.
 
     `_one`, `_all`, `_rows`, `_count`, `_exists` and `_run` put their statement into the queue when they are called.
     """
 
     __slots__ = ("_connection", "_signals")
 
-    # The refusal to raise when a constraint is violated, by the name of the constraint.
+    # The refusal to raise when a constraint is violated, by constraint name.
     constraints: ClassVar[Mapping[str, type[Exception]]] = {}
 
     def __init__(self, scope: Scope) -> None:
@@ -71,13 +71,13 @@ class Repository:
         return Answer(connection, connection.queue(sql, parameters, self.constraints), read)
 
     def _one(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> Answer[T | None]:
-        """Return the value of the first row, or None if there is no row."""
+        """Return the first row's value, or None if there is no row."""
         connection = self._connection  # most statements come here, so it does not call `_ask`
         statement = connection.queue(sql, parameters, self.constraints)
         return Answer(connection, statement, lambda done: to_value(done.rows[0]) if done.rows else None)
 
     def _all(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> Answer[list[T]]:
-        """Return the values of all rows."""
+        """Return the values in all rows."""
         return self._ask(lambda done: [to_value(row) for row in done.rows], sql, parameters)
 
     def _rows(self, sql: LiteralString, **parameters: object) -> Answer[list[Row]]:
@@ -93,13 +93,13 @@ class Repository:
         return self._ask(lambda done: bool(done.rows), sql, parameters)
 
     def _run(self, sql: LiteralString, **parameters: object) -> Answer[int]:
-        """Execute the statement and return the number of affected rows."""
+        """Execute the statement and return how many rows were affected."""
         return self._ask(lambda done: done.affected, sql, parameters)
 
     async def _page(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> PageResult[T]:
-        """Return the page in rows that start with the total, followed by a column that is never null in a row of the page.
+        """Return the page in rows that start with the total, followed by a column that is never null in a page row.
 
-        For an empty page, the statement returns one row with nulls, or none.
+        For an empty page, the statement returns a row with nulls, or no row.
         """
         rows = await self._rows(sql, **parameters)
         return PageResult([to_value(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
@@ -113,8 +113,8 @@ class Repository:
         page: Page,
         **parameters: object,
     ) -> PageResult[T]:
-        """Return a page of these columns of `listed`, which begins with `from`. The first column is never null."""
-        # The outer join returns one row with the total if the page is empty.
+        """Return a page with these columns from `listed`, which begins with `from`. The first column is never null."""
+        # The outer join returns a single row with the total if the page is empty.
         sql = f"""
             select counted.total, p.* from (select count(*) as total {listed}) counted
             left join (
@@ -126,20 +126,20 @@ class Repository:
     async def _write(self, sql: LiteralString, **parameters: object) -> None:
         """Execute a statement that returns no rows and never causes a refusal.
 
-        In a transaction it is sent together with the next statement, at the latest with the commit.
-        Outside of one it is sent at once.
+        In a transaction it is sent together with the next statement, at the latest with the commit. Outside a
+        transaction it is sent at once.
         """
         answer = self._run(sql, **parameters)
         if not self._connection.in_transaction:
             await answer
 
     async def _allow_statements_of(self, seconds: float) -> None:
-        """Let each further statement of the transaction take this long, instead of the time of all others."""
+        """Let every further statement in the transaction take this long, instead of the usual time."""
         await self._write("select set_config('statement_timeout', %(milliseconds)s, true)", milliseconds=str(round(seconds * 1000)))
         self._connection.answer_within += seconds  # until the pool gets the connection back
 
     async def _notify(self, channel: str, at: datetime) -> None:
-        """Notify the actors of other processes that work falls due at this time, which may be before their next poll."""
+        """Notify actors in other processes that work falls due at this time, which may be before their next poll."""
         await self._write("select pg_notify(%(channel)s, %(at)s)", channel=channel, at=at.isoformat())
 
 
@@ -160,5 +160,5 @@ class DeliveringRepository(Repository):
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        # The parameters of `kernel.event_delivery.DELIVER`
+        # The parameters for `kernel.event_delivery.DELIVER`
         self._delivery_values = {"status": "waiting" if scope.webhook_delay else "due", "delay": scope.webhook_delay}

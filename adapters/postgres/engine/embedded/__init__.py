@@ -1,8 +1,8 @@
 """The embedded PostgreSQL server for development and tests, which starts and stops with this process.
 
-It runs PostgreSQL's own programs. This package creates the data, and starts and stops the server, a
-child process that ends with its parent. It listens on a socket in a private directory and on no
-port. It has one owner: the process that holds the lock on `<data>.lock`.
+This package runs PostgreSQL's own programs. The package creates the data, and starts and stops the server, a child
+process that ends with its parent. The server listens on a socket in a private directory and on no port. The server has
+a single owner: the process that holds the lock on `<data>.lock`.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ __all__ = ["EmbeddedError", "Running", "attach", "exists", "launch", "locate", "
 _LINUX: bool = sys.platform == "linux"
 
 MAX_CONNECTIONS: Final = 200
-PORT: Final = 5432  # only part of the socket's name. Always given, so that a PGPORT in the environment changes nothing.
+PORT: Final = 5432  # part of the socket's name only. Always given, so that a PGPORT in the environment changes nothing.
 USER: Final = "app"
 
 _START_TIMEOUT: Final = 120.0  # seconds; recovery after a crash can take a while
@@ -49,7 +49,7 @@ _LONGEST_SOCKET_PATH: Final = 107 if _LINUX else 103
 
 
 class Running:
-    """A running server with its connection string and its log file. As a context manager it stops at the end of the block."""
+    """A running server with its connection string and its log file. As a context manager it stops when the block ends."""
 
     def __init__(self, conninfo: str, data: Path, lock: int, process: subprocess.Popen[bytes], clean_up: contextlib.ExitStack) -> None:
         self.conninfo = conninfo
@@ -61,7 +61,7 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """The process id of the server."""
+        """The server's process id."""
         return self._process.pid
 
     @property
@@ -87,7 +87,7 @@ class Running:
         self._clean_up.close()
 
     def disown(self) -> None:
-        """Leave the server to the parent, in a fork of its owner. Otherwise the lock would outlive the owner."""
+        """Leave the server to the parent, in a process that its owner forked. Otherwise the lock would outlive the owner."""
         os.close(self._lock)
 
     def __enter__(self) -> Self:
@@ -112,11 +112,11 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
 
 
 def launch(data_dir: Path, *, durable: bool = True) -> Running:
-    """Launch the server of the database in `data_dir`, create the database first if it is missing, and return before the server is ready.
+    """Launch the server for the database in `data_dir`, create the database first if it is missing, and return before the server is ready.
 
-    Call this in the main thread, before `trio.run`: on Linux the server ends with the thread that
-    forked it, and a worker thread of Trio ends after ten idle seconds. With `durable=False`, for
-    tests, a crash of the machine may lose data. Raises: EmbeddedError.
+    Call this in the main thread, before `trio.run`: on Linux the server ends with the thread that forked it, and a Trio
+    worker thread ends after ten idle seconds. With `durable=False`, for tests, a machine crash may lose data. Raises:
+    EmbeddedError.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start the embedded database in the main thread: it ends with the thread that started it")
@@ -147,11 +147,11 @@ def launch(data_dir: Path, *, durable: bool = True) -> Running:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Running]:
-    """Run a new database in a temporary directory, and remove all of it at the end of the block. Raises: EmbeddedError."""
+    """Run a new database in a temporary directory, and remove the directory when the block ends. Raises: EmbeddedError."""
     with tempfile.TemporaryDirectory(prefix="gatehouse-scratch-") as name:
         data_dir = Path(name) / "postgres"
         if (user := server_user(data_dir)) is not None:
-            Path(name).chmod(0o711)  # the user of the server must be able to enter
+            Path(name).chmod(0o711)  # the server's user must be able to enter
         try:
             with start(data_dir, durable=False) as running:
                 yield running
@@ -169,12 +169,12 @@ def exists(data_dir: Path) -> bool:
 
 
 def locate(data_dir: Path) -> Path:
-    """Return the directory of the database of `data_dir`, which is another one if the server's user cannot reach it."""
+    """Return the directory with the database for `data_dir`: another directory if the server's user cannot reach `data_dir`."""
     return data_location(data_dir, server_user(data_dir))
 
 
 def attach(data_dir: Path) -> str | None:
-    """Return the connection string of the database that another process runs in `data_dir`, or None if no process does.
+    """Return the connection string for the database that another process runs in `data_dir`, or None if no process does.
 
     Wait for a server that is just starting. Raises: EmbeddedError.
     """
@@ -200,10 +200,10 @@ def _log_file(data: Path) -> Path:
 
 
 def _socket_dir(data: Path, user: ServerUser | None, clean_up: contextlib.ExitStack) -> Path:
-    # libpq treats a comma as the end of the name.
+    # libpq treats a comma as the name's end.
     if len(os.fsencode(data)) + len(f"/.s.PGSQL.{PORT}") <= _LONGEST_SOCKET_PATH and "," not in str(data):
         return data
-    # A private directory: in a shared one, any local user could pose as the server.
+    # A private directory: in a shared directory, any local user could pose as the server.
     directory = Path(tempfile.mkdtemp(prefix="gatehouse-"))
     clean_up.callback(shutil.rmtree, directory, ignore_errors=True)
     if user is not None:
@@ -242,7 +242,7 @@ def _options(data: Path, socket_dir: Path, *, durable: bool) -> Iterator[str]:
         "unix_socket_directories": f'"{quoted}"',  # a list; the quotes protect a name with blanks
         "unix_socket_permissions": "0700",
         "max_connections": str(MAX_CONNECTIONS),
-        # A sign-in opens about 120 tables and indexes. PostgreSQL 18 locks this many without its shared table of locks.
+        # A sign-in opens about 120 tables and indexes. PostgreSQL 18 locks this many without its shared lock table.
         "max_locks_per_transaction": "256",
         "timezone": "UTC",
         "log_timezone": "UTC",
@@ -285,10 +285,10 @@ def _launch(command: list[str], user: ServerUser | None, log: Path) -> subproces
 def _end_with_parent() -> Callable[[], None] | None:
     """Return a function for the child to run before it becomes the server.
 
-    Python runs it after the change of the user, which would undo its effect.
+    Python runs the function after the user has changed, which would undo its effect.
 
-    With SCHED_BATCH, a session of the server that has work does not interrupt a process that runs, but comes after it. Otherwise
-    a busy worker is interrupted three times for each sign-in, and finds the caches of the processor filled by others.
+    With SCHED_BATCH, a server session that has work does not interrupt a process that runs, but comes after it. Otherwise a busy worker is
+    interrupted three times per sign-in, and then finds the processor's caches filled with foreign data.
     """
     if not _LINUX:
         return None  # here the next start ends a server that was left behind
@@ -306,8 +306,8 @@ def _end_with_parent() -> Callable[[], None] | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # PostgreSQL's fast shutdown, then the immediate one, which needs recovery at the next start,
-    # then a kill.
+    # PostgreSQL's fast shutdown, then the immediate shutdown, which needs recovery at the next
+    # start, then a kill.
     for number, seconds in ((signal.SIGINT, 30.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)):
         process.send_signal(number)
         try:
@@ -337,7 +337,7 @@ class _Server:
 
 
 def _wait_for_predecessor(data: Path) -> None:
-    """Wait until the server of a killed owner has ended. The lock is free at once, but the server needs some milliseconds."""
+    """Wait until a killed owner's server has ended. The lock is free at once, but the server needs some milliseconds."""
     server = _Server.in_directory(data)
     if server is None:
         return
@@ -348,9 +348,9 @@ def _wait_for_predecessor(data: Path) -> None:
         if time.monotonic() > deadline:
             raise EmbeddedError(f"Another PostgreSQL (pid {server.pid}) runs in {data} and does not end: stop it first.")
         time.sleep(0.005)
-    # After a crash of the machine or container, the pid in the file can belong to another process
-    # of the same user, and PostgreSQL would not start. It ignores its parent's pid, so that is
-    # written instead. The rest of the file stays, because PostgreSQL uses it to look for survivors
+    # After the machine or container crashed, the pid in the file can belong to another process by
+    # the same user, and PostgreSQL would not start. PostgreSQL ignores its parent's pid, so that is
+    # written instead. The rest stays in the file, because PostgreSQL uses it to look for survivors
     # in shared memory.
     pid_file = data / "postmaster.pid"
     with contextlib.suppress(FileNotFoundError):
@@ -372,7 +372,7 @@ def _runs_in(pid: int, data: Path) -> bool:
 
 
 def _reason(data: Path) -> str:
-    """Return the line of the log that explains the failure."""
+    """Return the log line that explains the failure."""
     lines = [line.strip() for line in _log_file(data).read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "FATAL:" in line or "error:" in line]
     return (errors or lines or ["it gave no reason."])[-1].rpartition("FATAL:")[2].strip()

@@ -1,8 +1,7 @@
-"""The user that runs the embedded server, the location of its data, and the lock on its data directory.
+"""The user that runs the embedded server, where its data is, and the lock on its data directory.
 
-An ordinary user runs the server in the requested directory. PostgreSQL refuses to run as root, so
-for root it runs as `nobody`. That user may be unable to reach a project under /root; then data and
-programs go to FALLBACK_DIRECTORY.
+An ordinary user runs the server in the requested directory. PostgreSQL refuses to run as root, so for root it runs as
+`nobody`. `nobody` may be unable to reach a project under /root; then data and programs go to FALLBACK_DIRECTORY.
 """
 
 import fcntl
@@ -44,7 +43,7 @@ class ServerUser:
 
 
 def server_user(data_dir: Path) -> ServerUser | None:
-    """Return the owner of existing data or `nobody` for root, and None for other users, who run the server themselves."""
+    """For root, return the owner of existing data or `nobody`. For all other users, who run the server themselves, return None."""
     if os.geteuid() != 0:
         return None
     try:
@@ -57,9 +56,9 @@ def server_user(data_dir: Path) -> ServerUser | None:
 
 
 def data_location(data_dir: Path, user: ServerUser | None) -> Path:
-    """Return the directory of the database.
+    """Return the database's directory.
 
-    That is `data_dir`, or a directory under FALLBACK_DIRECTORY that the file `<data_dir>.location` names.
+    The directory is `data_dir`, or a directory under FALLBACK_DIRECTORY that the file `<data_dir>.location` names.
     """
     data = data_dir.resolve()
     location = data.with_name(data.name + ".location")
@@ -69,13 +68,13 @@ def data_location(data_dir: Path, user: ServerUser | None) -> Path:
 
 
 def choose_data_location(data_dir: Path, user: ServerUser | None) -> Path:
-    """Return the directory of the database, and choose it first if the database is new."""
+    """Return the database's directory, and choose it first if the database is new."""
     data = data_location(data_dir, user)
     data.parent.mkdir(parents=True, exist_ok=True)
     if user is not None and not user.can_reach(data):
         # The random name is stored beside the service's other files, such as the encryption keys.
-        # If the operator deletes them all, the next start creates a new database. The old one would
-        # be useless without its keys.
+        # If the operator deletes them all, the next start creates a new database. The old database
+        # would be useless without its keys.
         location = data.with_name(data.name + ".location")
         location.write_text(f"{_public_directory('data') / secrets.token_hex(8)}\n")
         data = data_location(data_dir, user)
@@ -83,14 +82,14 @@ def choose_data_location(data_dir: Path, user: ServerUser | None) -> Path:
 
 
 def runnable_programs(programs: Path, user: ServerUser | None) -> Path:
-    """Return the programs, or a copy of them that `user` can run.
+    """Return the programs, or a copy that `user` can run.
 
-    The permissions of the present user's own directories are never changed for this.
+    The permissions on the present user's own directories are never changed for this.
     """
     if user is None or user.can_run(programs / "postgres"):
         return programs
     install, package = programs.parent, programs.parent.parent
-    libraries = package.with_name(package.name + ".libs")  # the programs of a wheel look for them here
+    libraries = package.with_name(package.name + ".libs")  # programs from a wheel look for them here
     if not libraries.is_dir():
         raise EmbeddedError(f"The user {user.name} cannot run the programs in {programs}: set PG_BINDIR to other ones.")
     stamp = (programs / "postgres").stat()
@@ -103,7 +102,7 @@ def runnable_programs(programs: Path, user: ServerUser | None) -> Path:
             shutil.copytree(install, staging / package.name / install.name, ignore=unused, symlinks=True)
             shutil.copytree(libraries, staging / libraries.name, symlinks=True)
             for path in (staging, *staging.rglob("*")):
-                if not path.is_symlink():  # with a umask of 077 only root could read the files
+                if not path.is_symlink():  # with umask 077 only root could read the files
                     path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
             staging.rename(target)  # all or nothing, in case two starts do this at once
         except OSError:
@@ -117,11 +116,11 @@ def _public_directory(name: str) -> Path:
     directory = FALLBACK_DIRECTORY / name
     directory.mkdir(parents=True, exist_ok=True)
     for created in (FALLBACK_DIRECTORY, directory):
-        created.chmod(0o755)  # with a umask of 077 the server could not read them
+        created.chmod(0o755)  # with umask 077 the server could not read them
     return directory
 
 
-# The lock of the owner
+# The owner's lock
 
 
 def lock(data: Path) -> int:
@@ -152,7 +151,7 @@ def _take(descriptor: int, data: Path) -> None:
 
 
 def has_owner(data: Path) -> bool:
-    """Return whether a process, perhaps this one, owns the directory now."""
+    """Return whether a process, perhaps this process, owns the directory now."""
     try:
         descriptor = os.open(_lock_file(data), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

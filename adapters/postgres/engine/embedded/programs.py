@@ -21,9 +21,9 @@ class EmbeddedError(Exception):
 
 
 def find_programs() -> Path:
-    """Return the directory of `postgres` and `initdb`.
+    """Return the directory that has `postgres` and `initdb`.
 
-    The first match counts: PG_BINDIR, the Python package, Debian's newest version, the directory of `pg_ctl` on PATH.
+    The first match counts: PG_BINDIR, the Python package, Debian's newest version, the directory with `pg_ctl` on PATH.
     """
     if chosen := os.environ.get("PG_BINDIR"):
         if not _is_complete(Path(chosen)):
@@ -39,7 +39,7 @@ def find_programs() -> Path:
 
 
 def version_of(programs: Path) -> int:
-    """Return the major version. Raises: EmbeddedError if the programs do not run, or are too old for the SQL of this service."""
+    """Return the major version. Raises: EmbeddedError if the programs do not run, or are too old for this service's SQL."""
     # "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"
     result = subprocess.run([programs / "postgres", "--version"], env=ENVIRONMENT, capture_output=True, text=True, check=False)  # noqa: S603
     number = re.search(r"\) (\d+)", result.stdout)
