@@ -1,4 +1,4 @@
-"""The repository of accounts."""
+"""The account repository."""
 
 from datetime import datetime
 from typing import ClassVar, Final
@@ -24,12 +24,12 @@ from ports.signals import Signal
 
 
 def to_profile(row: Row) -> Profile:
-    """Return the profile in the columns of PROFILE."""
+    """Return the profile in the PROFILE columns."""
     return Profile(*row[:4], **(row[4] or {}))
 
 
 def profile_parameters(profile: Profile) -> dict[str, object]:
-    """Return the parameters with the names of these columns."""
+    """Return the parameters named like these columns."""
     basics = {name: getattr(profile, name) for name in ("name", "picture", "locale", "zoneinfo")}
     return {**basics, "profile_details": Jsonb(details) if (details := profile.details) else None}
 
@@ -37,13 +37,13 @@ def profile_parameters(profile: Profile) -> dict[str, object]:
 PROFILE: Final = Columns("u.name, u.picture, u.locale, u.zoneinfo, u.profile_details", 5, to_profile, profile_parameters)
 ACCOUNT: Final = Record(Account, "u", email=Email, origin=AccountOrigin, profile=PROFILE)
 to_account_if_any: Final = ACCOUNT.if_any("id")
-PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # there is at most one
+PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # at most one
 OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
-# Of an account `u`
-ACCOUNT_IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"  # of a row `u` of `users`
+# For an account `u`
+ACCOUNT_IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"  # for a row `u` in `users`
 HAS_SECOND_FACTOR: Final = "(u.mfa_enabled_at is not null or u.passkey_second_at is not null)"
 HAS_PASSKEY: Final = "u.passkey_count > 0"
-# A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
+# A service account `a` in the field order of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
 SERVICE_ACCOUNT_SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"
 SELECT: Final = f"select {ACCOUNT.columns} from users u "
 LOCK: Final = SELECT + "where id = %(user_id)s for no key update"
@@ -127,13 +127,13 @@ class Accounts(AccountClosures):
         self._signals.send(Signal.FIGURES_CHANGED)
 
     async def add_if_free(self, account: Account) -> bool:
-        # Waits for the outcome of another transaction that is inserting the same address.
+        # Waits for the outcome if a concurrent transaction is inserting the same address.
         is_added = await self._run(INSERT + "on conflict (email) do nothing", **ACCOUNT.values(account)) == 1
         if is_added:
             self._signals.send(Signal.FIGURES_CHANGED)
         return is_added
 
-    # "for no key update" makes writers of the account wait, but still lets other transactions
+    # "for no key update" makes writers to the account wait, but still lets concurrent transactions
     # insert rows that refer to it, such as sessions and logins.
     def lock(self, user_id: UUID) -> Answer[Account | None]:
         return self._one(ACCOUNT.read, LOCK, user_id=user_id)
@@ -195,7 +195,7 @@ class Accounts(AccountClosures):
         self._signals.send(Signal.FIGURES_CHANGED)
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
-        # An uploaded image goes when the picture is another one.
+        # An uploaded image goes when the picture changes.
         sql = """
             with replaced as (
                 delete from images i where i.user_id = %(user_id)s and strpos(coalesce(%(picture)s, ''), i.key) = 0)
@@ -205,7 +205,7 @@ class Accounts(AccountClosures):
         await self._run(sql, user_id=user_id, now=now, **profile_parameters(profile))
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
-        # Lock order: service_users, then end_users. The foreign keys copy the address to both
+        # Lock order: service_users, then end_users. The foreign keys copy the address to these
         # tables in no fixed order, and deleting a service locks them in this order.
         sql = f"""
             with held as materialized (

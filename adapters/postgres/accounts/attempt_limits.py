@@ -1,4 +1,4 @@
-"""The counters of failed attempts, which all processes share. Each attempt is counted in one atomic statement."""
+"""Counters for failed attempts, which all processes share. An attempt is counted in a single atomic statement."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -13,9 +13,9 @@ from core.kernel.values import Email
 
 
 def count_attempt_sql(subject: LiteralString, source: LiteralString = "") -> LiteralString:
-    """Return the statement that counts an attempt at `subject` for each row of `source`. All arguments are SQL.
+    """Return the statement that counts an attempt at `subject` for every row in `source`. All arguments are SQL.
 
-    It returns the time until which the attempt must wait, or null if the attempt was counted.
+    The statement returns the time until which the attempt must wait, or null if the attempt was counted.
     """
     return f"""
     insert into guesses as g (secret, subject, failures, refused, started_at, blocked_until, expires_at)
@@ -41,10 +41,10 @@ DEVICE_SUBJECT: Final = "sha256(uuid_send(d.id))"
 
 
 def subject_sql(user_id: LiteralString, email: LiteralString) -> LiteralString:
-    """Return the subject of attempts from a client. Arguments are SQL.
+    """Return the subject for attempts from a client. Arguments are SQL.
 
-    It is the device, if the account knows the client: the attempts of strangers do not count there
-    (security A-3). Otherwise it is the address.
+    The subject is the device, if the account knows the client: attempts by strangers do not count there (security A-3).
+    For unknown clients, the subject is the address.
     """
     return f"""
     coalesce(
@@ -63,7 +63,7 @@ COUNT_PASSWORD_ATTEMPT: Final = f"""
 
 
 def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
-    """Return the parameters of the statement of `count_attempt_sql`."""
+    """Return the parameters for the statement from `count_attempt_sql`."""
     return {
         "secret": secret,
         "limit": attempt_limit.limit,
@@ -82,8 +82,8 @@ def to_login_attempt(row: Row) -> LoginAttempt:
 class AttemptLimits(Repository):
     """Implements `ports.storage.accounts.security.AttemptLimits`.
 
-    The attempt that reaches the limit is still allowed, and makes the next one wait. Each later
-    attempt is allowed after its wait, and doubles the wait. A quiet period resets the counter.
+    The attempt that reaches the limit is still allowed, and makes the next attempt wait. A later attempt is allowed
+    after its wait, and doubles the wait. A quiet period resets the counter.
     """
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:

@@ -1,8 +1,8 @@
-"""The closure of accounts.
+"""Closing accounts.
 
-The platform, the directory and a deletion close an account independently. `deactivated_at` is set while
-any of them does. `directory_deactivated_at` has the directory's time while the account is also closed by
-the platform or a deletion. Otherwise `deactivated_at` is that time.
+The platform, the directory and a deletion close an account independently. `deactivated_at` is set while the account is
+closed. `directory_deactivated_at` has the directory's time while the account is also closed by the platform or a
+deletion. Otherwise `deactivated_at` has the directory's time.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ WITHOUT_DIRECTORY: Final = "deactivated_at = least(platform_deactivated_at, clos
 
 
 class AccountClosures(Repository):
-    """A part of `ports.storage.accounts.accounts.Accounts`."""
+    """A part of the port `ports.storage.accounts.accounts.Accounts`."""
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
         await self._set_closure(

@@ -1,4 +1,4 @@
-"""The repository of devices, which also summarizes a user's earlier logins."""
+"""The device repository, which also summarizes a user's earlier logins."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -38,16 +38,16 @@ UPDATE: Final = f"""
     update devices set {DEVICE.assignments(without=("id", "user_id", "client_hash", "created_at", "revoked_at"))}
     where id = %(id)s and user_id = %(user_id)s and revoked_at is null"""
 to_device_if_any: Final = DEVICE.if_any("id")
-# Of an organization `o`. Its sign-in policy, if it has one, can shorten the period.
+# For an organization `o`. If it has a sign-in policy, the policy can shorten the period.
 OWN_PERIOD: Final = """
     least(o.device_trust_days, case when o.sign_in_policy_version is not null then policy_device_trust_days(o.id) end)"""
 
 
 def _trust_period(user_id: LiteralString, *, at_organization: bool = True) -> LiteralString:
-    """Return the query for the trust periods in days of a user, in SQL, and for whether the user is a confirmed member.
+    """Return the query for a user's trust periods in days, in SQL, and for whether the user is a confirmed member.
 
-    The period is the shortest one of the organizations of the user's confirmed memberships. The one at the service includes its
-    organization, if `at_organization`. An unconfirmed membership gives its organization no power over the account (security R-5).
+    The period is the shortest period among the organizations that the user is a confirmed member of. The period at the service includes the
+    service's organization, if `at_organization`. An unconfirmed membership gives its organization no power over the account (security R-5).
     """
     of_service = f"union all select {OWN_PERIOD}, false from organizations o where o.id = %(org_id)s"
     return f"""
@@ -65,11 +65,11 @@ LISTED: Final = (
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
 _WRONG: Final = ", ".join(f"'{reason}'" for reason in WRONG_PROOFS)
-# A successful sign-in `e` that makes later ones usual.
+# A successful sign-in `e` that makes later sign-ins usual.
 _USUAL: Final = f"e.success and e.risk_score <= {HIGH} and e.connection_id is not distinct from %(connection_id)s"
-# Each part stops counting at its limit. Only the search for a known location covers all times, and
-# it has an index. Sign-ins at a connection have a history of their own: its organization could make risky sign-ins look usual.
-# Revoked devices have no `mfa_at`: the condition about them lets the index of the others be used.
+# Every part stops counting at its limit. Only the search for a known location covers all times, and it has an index. Sign-ins at a
+# connection have a separate history: its organization could make risky sign-ins look usual. Revoked devices have no `mfa_at`: the condition
+# about them lets PostgreSQL use the index on devices that are not revoked.
 HISTORY: Final = f"""
     (select count(*) from (
         select 1 from login_events e
@@ -86,16 +86,15 @@ HISTORY: Final = f"""
         select 1 from login_events e
         where e.user_id = %(user_id)s and {_USUAL} and e.created_at > %(since)s
           and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC'))"""
-# Without a place, as in an installation without a database of places, no login was there.
+# Without a place, as in an installation without a place database, no login was there.
 AT_PLACE: Final = f"""
     exists (
         select 1 from login_events e
         where e.user_id = %(user_id)s and {_USUAL} and e.country = %(country)s
           and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
 # A device with a client id never matches by its User-Agent header alone, because any client can
-# send that.
-# Each table and each join of this statement costs a sign-in time, also without rows.
-# The keys: whether the sign-in is at an organization, and whether its place is known.
+# send that. Every table and every join in this statement costs sign-ins time, also without rows.
+# Keys: (signs in to an organization, location known).
 MATCH: Final[Mapping[tuple[bool, bool], LiteralString]] = {
     (at_organization, has_place): f"""
     select {DEVICE.columns}, period.days, period.days_there, period.is_member,

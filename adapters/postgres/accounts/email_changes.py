@@ -1,4 +1,4 @@
-"""The repository of changes of the email address."""
+"""The repository for email address changes."""
 
 from datetime import datetime
 from typing import Final, LiteralString

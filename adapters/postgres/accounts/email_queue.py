@@ -1,4 +1,4 @@
-"""The repository of the email queue."""
+"""The email queue's repository."""
 
 from collections.abc import Collection
 from dataclasses import asdict, replace
@@ -33,7 +33,7 @@ log = structlog.get_logger("storage")
 
 NUMBERED: Final = "from mails m where m.org_id = %(org_id)s and m.directory_number is not null"
 NEXT_NUMBER: Final = f"coalesce((select m.directory_number {NUMBERED} order by m.directory_number desc limit 1), 0) + 1"
-# One day after the email that is `per_day` numbers earlier, unless that time has passed.
+# One day after the email that is `per_day` positions earlier, unless that time has passed.
 NEXT_DUE: Final = f"""
     greatest(%(due_at)s, (
         select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
@@ -51,7 +51,7 @@ def secret_context(mail_id: UUID) -> SecretContext:
 
 
 def to_json(notice: SecretNotice) -> dict[str, object]:
-    """Return the stored form of a notice."""
+    """Return a notice in its stored form."""
     return asdict(notice) | {"expires_at": notice.expires_at.isoformat()}
 
 
@@ -124,8 +124,8 @@ class EmailQueue(SealingRepository):
         await self._write(sql, kind=kind, address=address, org_id=org_id, now=now)
 
     async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
-        # A crash of the database can take back the last claims and outcomes. Then the same messages are
-        # sent again, as after a crash of the mailer.
+        # A database crash can take back the last claims and outcomes. Then the same messages are sent again, as after a
+        # mailer crash.
         #
         # Keep the CTE `due`: without it the planner may update more rows than the limit.
         return await self._all(
@@ -181,11 +181,11 @@ class EmailQueue(SealingRepository):
         return await self._one(lambda row: row[0], sql, address=address, kind=kind, org_id=org_id, skipped=n - 1)
 
     async def lock_recipient(self, address: Email) -> None:
-        # Two addresses with the same hash only wait for each other.
+        # Two addresses with the same hash only cause a needless wait.
         await self._run(f"select pg_advisory_xact_lock({RECIPIENTS}, hashtext(%(address)s))", address=address)
 
     async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
-        # The goodbye is the last row with the address of a deleted account.
+        # The goodbye is the last row with a deleted account's address.
         sql = f"""
             with {ASYNC_COMMIT}
             update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null, next_path = null, browser_hash = null,

@@ -1,4 +1,4 @@
-"""The repositories of second factors and of their log. Secrets are stored sealed."""
+"""The repositories for second factors and their log. Secrets are stored sealed."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,7 +34,7 @@ TAKE_STEP: Final = """
     where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
 USE_CODE: Final = """
     update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
-# The times are one microsecond apart, so that the log keeps the order of the events.
+# The times are a microsecond apart, so that the log keeps the event order.
 LOG: Final = """
     insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, reason, address, agent, created_at)
     select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s, %(agent)s,
@@ -42,19 +42,19 @@ LOG: Final = """
     from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)"""
 ENROLLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, u.backup_codes_salt"
 ENROLLMENT_COLUMN_COUNT: Final = 5
-# Of an account `u`, in the order of the fields of `MfaStatus`
+# For an account `u`, in the field order of `MfaStatus`
 STATUS: Final = """
     u.mfa_enabled_at, u.passkey_second_at, u.passkey_count + u.security_key_count > 0,
     (select count(*) from backup_codes c where c.user_id = u.id and c.used_at is null)"""
 
 
 def redeem_sql(taken: LiteralString) -> LiteralString:
-    """Return the statement that locks an account, consumes its first factor and uses up its second one.
+    """Return the statement that locks an account, consumes its first factor and uses up its second factor.
 
-    `taken` is a CTE of this name, which has a row if the second factor was used up. It depends on `redeemed`.
+    `taken` is a CTE with this name, which has a row if the second factor was used up. `taken` depends on `redeemed`.
     """
-    # Each CTE depends on the one before. While this statement waits for the account's lock, other transactions
-    # may commit. PostgreSQL then evaluates updated and deleted rows again. It does not see new rows, but this
+    # A CTE depends on the CTE before it. While this statement waits for the account's lock, concurrent transactions may
+    # commit. PostgreSQL then evaluates updated and deleted rows again. PostgreSQL does not see new rows, but this
     # sign-in cannot refer to any.
     return f"""
         with locked as (select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update),
@@ -74,7 +74,7 @@ def redeem_sql(taken: LiteralString) -> LiteralString:
 
 
 def redeem_parameters(first: FirstFactor) -> dict[str, object]:
-    """Return the parameters of `redeem_sql` without those of `taken` and LOG."""
+    """Return the parameters for `redeem_sql`, without the parameters for `taken` and LOG."""
     return {
         "flow_id": first.flow_id,
         "browser_hash": first.browser_hash,
@@ -99,7 +99,7 @@ def former_secret_context(row: UUID) -> SecretContext:
 
 
 def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
-    """Return the enrollment from a row of the columns ENROLLMENT.
+    """Return the enrollment from a row with the ENROLLMENT columns.
 
     Raises: SealBroken.
     """
@@ -109,7 +109,7 @@ def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
 def log_parameters(
     user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, reason: str | None = None
 ) -> dict[str, object]:
-    """Return the parameters of LOG."""
+    """Return the parameters for LOG."""
     person = caller if isinstance(caller, Person) else None
     return {
         "user_id": user_id,
@@ -202,7 +202,7 @@ class Mfa(MfaLog, SealingRepository):
         )
 
     async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
-        # An account has one second factor at a time, so at most one row was in use then.
+        # An account has only one second factor at a time, so at most one row was in use then.
         sql = """
             with gone as (delete from former_mfa where user_id = %(user_id)s and removed_at >= %(since)s returning *)
             select id, secret, setup_at, enabled_at, last_step from gone where enabled_at < %(since)s"""

@@ -1,4 +1,4 @@
-"""The repository of one-time tokens."""
+"""The one-time token repository."""
 
 from datetime import datetime
 from uuid import UUID
@@ -80,7 +80,7 @@ class OneTimeTokens(Repository):
         return await self._one(lambda row: Email(row[0]), sql, token_hash=token_hash, purpose=purpose, now=now)
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
-        # A used one of the present address stays: its link says that the address is verified.
+        # A used token for the present address stays: its link says that the address is verified.
         sql = """
             delete from one_time_tokens t using users u
             where t.user_id = %(user_id)s and t.purpose = %(purpose)s and u.id = t.user_id

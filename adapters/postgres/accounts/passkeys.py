@@ -1,4 +1,4 @@
-"""The repository of passkeys."""
+"""The passkey repository."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,9 +28,9 @@ from ports.signals import Signal
 
 PASSKEY: Final = Record(Passkey, "k", kind=PasskeyKind, transports=tuple)
 KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), handle="u.passkey_handle")
-# Almost all passkeys have it, so one is found at once.
+# Almost all passkeys have this RP ID, so the query finds a passkey at once.
 STORED_RP_ID: Final = "select i.rp_id from issuer i where exists (select from passkeys k where k.rp_id = i.rp_id)"
-# Of an account `u`. Without keys, no other table is read.
+# For an account `u`. Without keys, no other table is read.
 KEY_HOSTS: Final = Columns(
     f"""
     case when u.passkey_count > 0 then array(select k.rp_id from passkeys k where k.user_id = u.id and k.kind = 'passkey') end,
@@ -43,7 +43,7 @@ NAMES: Final = PASSKEY.columns.replace("k.", "")
 
 
 def _count(sign: LiteralString, rows: LiteralString) -> LiteralString:
-    """Return the statement that adds these rows to the numbers of the account, or subtracts them."""
+    """Return the statement that adds these rows to the account's counts, or subtracts them."""
     return f"""
         update users set passkey_count = passkey_count {sign} (select count(*) from {rows} where kind = 'passkey'),
                          security_key_count = security_key_count {sign} (select count(*) from {rows} where kind = 'security_key')
@@ -52,7 +52,8 @@ def _count(sign: LiteralString, rows: LiteralString) -> LiteralString:
 
 ADD: Final = f"with k as ({PASSKEY.insert('passkeys')} returning kind) {_count('+', 'k')}"
 COUNT_DOWN: Final = _count("-", "gone")
-# Of a passkey `k` that signs in now. While the statement waits for a lock, another sign-in may count up. PostgreSQL then checks this again.
+# For a passkey `k` that signs in now. While the statement waits for a lock, another sign-in may count up. PostgreSQL then checks this
+# condition again.
 USE: Final = """
     update passkeys k set sign_count = greatest(k.sign_count, %(sign_count)s), backed_up = %(backed_up)s,
                           user_verified = k.user_verified or %(user_verified)s, last_used_at = %(now)s"""

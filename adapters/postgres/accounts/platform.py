@@ -1,4 +1,4 @@
-"""Metrics of the whole platform."""
+"""Metrics about the whole platform."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -9,7 +9,7 @@ from core.accounts.model.email_queue import EmailBacklog
 from core.accounts.model.platform import PlatformFigures
 from core.maintenance.model.health import QueueState
 
-# Work of inactive webhooks and organizations is not due. A target that hangs can have a very long backlog, so the counts stop at a limit.
+# Work for inactive webhooks and organizations is not due. A target that hangs can have a very long backlog, so the counts stop at a limit.
 DUE_DELIVERIES: Final = """
     select d.due_at from (
         select webhook_id, due_at from webhook_deliveries where status = 'due'
@@ -51,8 +51,8 @@ class Platform(Repository):
     async def queues(self, now: datetime) -> list[QueueState]:
         return await self._all(
             lambda row: QueueState(row[0], row[1], max(row[2] or timedelta(), timedelta())),
-            # An entry for a SIEM waits since the entry of the log, also while a failing SIEM gets a pause, during which
-            # it is no due job.
+            # A SIEM entry waits since its log entry, also while a failing SIEM gets a pause, during which it is no due
+            # job.
             f"""
             select 'webhook_deliveries', count(*), %(now)s - min(due_at) from ({DUE_DELIVERIES}) d
             union all
@@ -72,8 +72,8 @@ class Platform(Repository):
         )
 
     async def email_backlog(self, now: datetime) -> EmailBacklog:
-        # Emails that were tried wait for a later attempt, so their due time says nothing. The emails of
-        # directories are due later than they were created, by design.
+        # Emails that were tried wait for a later attempt, so their due time says nothing. Emails that directories cause
+        # are due later than they were created, by design.
         sql = """
             select count(*), %(now)s - min(case when claims > 0 and directory_number is null then created_at else due_at end)
             from (select due_at, claims, created_at, directory_number from mails

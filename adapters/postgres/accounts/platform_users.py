@@ -1,4 +1,4 @@
-"""The repository of users and their second factors, as platform owners see them."""
+"""The repository for users and their second factors, as platform owners see them."""
 
 from datetime import datetime
 from typing import Any, Final, LiteralString
@@ -40,7 +40,7 @@ FOUND_USER: Final = Record(
 
 def _search(which: LiteralString) -> LiteralString:
     # A search for a part of an address reads the accounts, the newest first, until the page is
-    # full. It uses an index that includes the address. Keep the page in a CTE and look up each of
+    # full. The search uses an index that includes the address. Keep the page in a CTE and look up
     # its rows in a lateral join with `limit 1`: with a plain join the planner may read all accounts
     # for a few rows.
     return f"""
@@ -60,7 +60,7 @@ def _search(which: LiteralString) -> LiteralString:
         order by p.created_at desc, p.id desc"""
 
 
-# Addresses are stored in lower case. `strpos` needs no escaping of wildcards, unlike `like`.
+# Addresses are stored in lower case. `strpos` needs no escaped wildcards, unlike `like`.
 AFTER: Final = "(created_at, id) < (select created_at, id from users where id = %(after)s)"
 NEWEST: Final = _search("")
 NEXT: Final = _search(f"where {AFTER}")
@@ -81,8 +81,7 @@ MFA_FIGURES: Final = f"""
            (select count(*) from mfa_events where event_type = '{MfaEvent.VERIFY_FAILED}' and created_at >= %(since)s)
     from users u where u.deactivated_at is null and u.anonymized_at is null"""
 
-# Each type has the limit of the whole result as its own limit, so the newest alerts of all types are
-# included.
+# Every type has the whole result's limit as its own limit, so the newest alerts with any type are included.
 ALERTS: Final = f"""
     with found as (
         (select user_id, %(repeated_failures)s as type, max(created_at) as detected_at, count(*) as count, min(created_at) as since,

@@ -1,4 +1,4 @@
-"""The repository of emails about ways into an account."""
+"""The repository for emails about ways into an account."""
 
 from datetime import datetime
 from typing import Final
