@@ -1,4 +1,4 @@
-"""The facts that decide what a user may do at the applications of an organization."""
+"""The facts that decide what a user may do at an organization's applications."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ ORG: Final = "%(org_id)s"
 USER: Final = "%(user_id)s"
 IS_END_USER: Final = f"exists (select 1 from end_users e where e.org_id = {ORG} and e.user_id = {USER})"
 IS_OWN: Final = is_of_organization(ORG, USER)
-# An organization sees the state of an account only of confirmed members and end users.
+# An organization sees an account's state only for confirmed members and end users.
 FIND: Final = f"""
     select u.id, u.email, {has_membership(ORG, USER)}, {IS_END_USER}, u.deactivated_at is not null and {IS_OWN},
         {is_blocked(ORG, USER)}, {is_blocked_by_admin(ORG, USER)}
@@ -43,7 +43,7 @@ ROLES: Final = f"""
          from ({role_sources(ORG, USER, "v.id")}) s join service_roles r on r.id = s.role_id and r.service_id = v.id
          left join groups o on o.id = s.group_id
          group by r.id) x)"""
-# The outer join returns one row with the total if the page is empty.
+# The outer join returns a single row with the total if the page is empty.
 APPLICATIONS: Final = f"""
     select counted.total, v.slug, v.name, v.access_policy, {is_assigned_alone("v", USER)}, {is_subscribed("v", USER)}, {GROUPS}, {ROLES}
     from (select count(*) as total from services where org_id = {ORG} and client_uri is null) counted

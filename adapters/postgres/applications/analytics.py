@@ -11,12 +11,12 @@ from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.connections import PLATFORM_CONNECTIONS
 
-# The totals of existing services. Because of the join by service, an index returns only the days of
+# The totals for existing services. Because it joins by service, an index returns only the days in
 # the range.
 TOTALS: Final = """
     services v join login_totals t on t.org_id = v.org_id and t.service_id = v.id
     where v.org_id = %(org_id)s and t.day between %(first)s and %(last)s"""
-# The totals of an organization: those of its services, and its members' sign-ins to the platform.
+# An organization's totals: its services' totals, and its members' sign-ins to the platform.
 ALL_TOTALS: Final = f"""
     (select t.day, t.provider, t.total from {TOTALS}
      union all
@@ -24,16 +24,15 @@ ALL_TOTALS: Final = f"""
      where t.org_id = %(org_id)s and t.day between %(first)s and %(last)s) t
     where true"""
 OF_SERVICE: Final = "and v.id = %(service_id)s"
-# Deleting users can reduce a total to zero. Such a total is left out.
+# Deleting users can reduce a total to zero. A total that is zero is left out.
 COUNT: Final = "sum(t.total)::bigint"
 ANY: Final = f"having {COUNT} > 0"
-# Takes the latest logins of each existing service, and then the latest of these. The latest logins
-# of the organization would not be enough: all of them could belong to a deleted service, until the
-# housekeeper has removed them. Do not add the organization to the inner query: then only the index
-# by service returns the rows in order. There can be many external clients, and the logs keep their logins, so
-# these are read by organization.
+# Takes the latest logins per existing service, and then the latest among them. The organization's latest logins would
+# not be enough: all could belong to a deleted service, until the housekeeper has removed them. Do not add the
+# organization to the inner query: then only the index by service returns the rows in order. There can be many external
+# clients, and the logs keep their logins, so such logins are read by organization.
 #
-# The audit log has the sign-ins of members to the platform. Each part is in the order of its index.
+# The audit log has the members' sign-ins to the platform. Every part is in the order of its index.
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc limit %(limit)s"
 RECENT: Final = Record(RecentLogin, "l")
 LATEST: Final = f"""
@@ -94,9 +93,9 @@ class Analytics(Repository):
         )
 
     async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
-        # Active users are counted by reading all users of the service, about 0.25 seconds for
+        # Active users are counted by reading all the service's users, about 0.25 seconds for
         # 300,000. An index on the last login would make this fast, but every login would then
-        # update each index of the table, and logins are far more frequent than this query.
+        # update every index on the table, and logins are far more frequent than this query.
         sql = """
             select v.user_count,
                    (select count(*) from service_users u where u.service_id = v.id and u.created_at >= %(since)s),

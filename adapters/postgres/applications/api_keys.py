@@ -1,4 +1,4 @@
-"""API keys of services."""
+"""Service API keys."""
 
 from datetime import datetime
 from typing import Final
@@ -37,7 +37,7 @@ class ApiKeys(Repository):
         return await self._exists(sql, service_id=service_id, key_id=key_id, now=now)
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
-        # The outer join returns one row with the total if the page is empty.
+        # The outer join returns a single row with the total if the page is empty.
         sql = f"""
             select counted.total, {API_KEY.columns}
             from (select count(*) as total from api_keys k where {OF_THE_SERVICE}) counted

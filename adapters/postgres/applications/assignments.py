@@ -1,4 +1,4 @@
-"""Assignments of users to services."""
+"""The users' assignments to services."""
 
 from collections.abc import Collection
 from datetime import datetime

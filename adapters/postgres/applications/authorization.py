@@ -1,4 +1,4 @@
-"""The permissions and roles of applications, and the number of users and groups that have them."""
+"""Application permissions and roles, and how many users and groups have them."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -19,7 +19,7 @@ from core.applications.model.authorization import (
 )
 from core.kernel.values import Email
 
-# One statement, so that the version fits the document.
+# A single statement, so that the version fits the document.
 FIND: Final = """
     select v.authorization_version,
         (select jsonb_agg(jsonb_build_array(p.name, p.description))

@@ -1,4 +1,4 @@
-"""The claims documents of applications."""
+"""The applications' claims documents."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

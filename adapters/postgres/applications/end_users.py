@@ -1,4 +1,4 @@
-"""End users of organizations: the users of their services."""
+"""The organizations' end users: the users of their services."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -13,12 +13,12 @@ from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
 from core.kernel.values import Email, Page, PageResult
 
-# The slug of a service `v`, or the name of an external client in logs: its own slug leads nowhere
+# The slug of a service `v`, or an external client's name in logs: its own slug leads nowhere
 SLUG: Final = f"case when {REGISTERED} then v.slug else {LOGGED_NAME} end"
 # The requested service, if it belongs to the organization
 OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_id)s and id = %(service_id)s)"
 OF_ORGANIZATION: Final = "org_id = %(org_id)s"
-# Their accounts may still be active.
+# The users' accounts may still be active.
 BLOCKED: Final = "select user_id from directory_blocks where org_id = %(org_id)s"
 # The counter, minus the deactivated and blocked users, who are few
 TOTAL: Final = f"""
@@ -29,16 +29,16 @@ TOTAL_OF_SERVICE: Final = f"""
     coalesce((select user_count from services where org_id = %(org_id)s and id = %(service_id)s), 0)
     - (select count(*) from service_users where {OF_SERVICE} and deactivated)
     - (select count(*) from ({BLOCKED}) d join service_users e on e.{OF_SERVICE} and e.user_id = d.user_id and not e.deactivated)"""
-# Emails are stored in lower case. strpos needs no escaping of wildcards.
+# Emails are stored in lower case. strpos needs no escaped wildcards.
 MATCHING: Final = "and (strpos(email, %(search)s) > 0 or user_id::text = %(search)s)"
 
 
 def _page(table: LiteralString, which: LiteralString, total: LiteralString | None) -> LiteralString:
     # A search reads all users of the organization or service from an index that includes the email:
-    # once to count, and once in the order of the page, as far as needed. Build the page before any
-    # join, and look up each of its rows with a lateral join and a limit: with a plain join the
-    # planner may read all accounts of the database for a few rows, depending on the size of other
-    # organizations. Each row has the total, and an empty page returns one row with it.
+    # first to count, and then in the page's order, as far as needed. Build the page before any
+    # join, and look up its rows with a lateral join and a limit: with a plain join the planner may
+    # read all the database's accounts for a few rows, depending on how large other organizations
+    # are. Every row has the total, and an empty page returns a row with it.
     matching = "" if total is not None else MATCHING
     listed = f"{which} and not deactivated and not exists ({BLOCKED} and user_id = {table}.user_id) {matching}"
     return f"""
@@ -63,8 +63,8 @@ ADDRESS_OF_BLOCKED: Final = "coalesce((select email from end_users e where e.org
 
 
 def _blocked_users(*, matching: bool, of_service: bool) -> LiteralString:
-    # Also users who have left the applications: the organization sees only their address at the time of the block.
-    # As in `_page`, the page comes before any join.
+    # Also users who have left the applications: the organization sees only their address at the time of the block. As
+    # in `_page`, the page comes before any join.
     search = f"and (strpos({ADDRESS_OF_BLOCKED}, %(search)s) > 0 or b.user_id::text = %(search)s)" if matching else ""
     service = f"and exists (select 1 from service_users s where s.{OF_SERVICE} and s.user_id = b.user_id)" if of_service else ""
     listed = f"from end_user_blocks b where b.org_id = %(org_id)s {search} {service}"
@@ -96,24 +96,24 @@ SERVICES_WITH_REFUSED_USERS: Final = f"""
     order by o.slug, v.slug limit %(limit)s"""
 
 
-# Lock order: the service, service_users, end_users, the counter of the service, the counter of the
-# organization. Each CTE reads the previous one, which enforces this order. Deleting the service
-# waits for the end of the transaction.
+# Lock order: the service, service_users, end_users, the service's counter, the organization's
+# counter. Every CTE reads the previous CTE, which enforces this order. Deleting the service waits
+# until the transaction ends.
 #
-# Keep both locks on the service. PostgreSQL can lose the lock on the row while another transaction
-# updates it (docs/adr/0006). The advisory lock does not show that the service was deleted after the
-# statement started.
+# Keep the row lock and the advisory lock on the service. PostgreSQL can lose the row lock while a
+# concurrent transaction updates the row (docs/adr/0006). The advisory lock does not show that the
+# service was deleted after the statement started.
 #
 # Keep "try" and "skip locked". Otherwise all sign-ins to a service would wait for its deletion, and
-# occupy the connections of other requests. So a locked service counts as deleted, even if the
-# deletion fails later. A service also counts as deleted for users that `admits` refuses.
+# occupy connections that unrelated requests need. So a locked service counts as deleted, even if
+# the deletion fails later. A service also counts as deleted for users that `admits` refuses.
 #
 # A row that was just inserted has xmax = 0. The update "where false" never changes its row, but
 # locks it, so that a transaction that removes it has to wait.
 #
-# `by_membership` is true in a new row for a member who is assigned, or who signs in with SAML. It
-# becomes false when the user signs in by any other means. Then they stay a user of the service after
-# the membership ends. It never becomes true again.
+# `by_membership` is true in a new row for a member who is assigned, or who signs in with SAML. `by_membership` becomes
+# false when the user signs in by any other means. Then they stay a user of the service after the membership ends.
+# `by_membership` never becomes true again.
 def enroll_sql(
     which: LiteralString,
     *,
@@ -168,7 +168,7 @@ ASSIGN: Final = enroll_sql("org_id = %(org_id)s and id = %(service_id)s", users=
 
 
 def enrollment_parameters(now: datetime) -> dict[str, object]:
-    """Return the parameters of `enroll_sql` for a user who is signing in."""
+    """Return the `enroll_sql` parameters for a user who is signing in."""
     return {"now": now, "login_at": now, "origin": EnrollmentOrigin.SELF}
 
 

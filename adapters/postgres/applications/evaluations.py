@@ -1,4 +1,4 @@
-"""The facts that decide whether a subject has a permission of an application."""
+"""The facts that decide whether a subject has a permission at an application."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,23 +14,23 @@ from core.applications.model.api_keys import ApiKeyRecord
 from core.applications.model.evaluation import Question, SubjectFacts, SubjectState
 from core.kernel.callers import ServiceContext
 
-# The user with a userName of the organization's directory, as SCIM has it: the stored one, or else the address. An
-# address counts only if its user has proved it, or a user could take the place of another one.
+# The user with a userName in the organization's directory, as SCIM has it: the stored userName, or else the address. An
+# address counts only if its user has proved it, or a user could take another user's place.
 BY_USER_NAME: Final = """
     select s.user_id from scim_users s where s.org_id = v.org_id and lower(s.user_name) = lower(q.user_name)
     union all
     select a.id from users a join scim_users s on s.org_id = v.org_id and s.user_id = a.id
     where a.email = lower(q.user_name) and s.user_name is null and a.email_verified_at is not null"""
-# The first role of the user at the service `v` with the permission. Own roles come before those of groups.
-# Without such a role, `has_role` says whether the user has another one.
+# The user's first role at the service `v` with the permission. Own roles come before group roles. Without such a role,
+# `has_role` says whether the user has any role.
 ROLES: Final = f"""
     select true as has_role, case when q.permission = any(r.permissions) then r.slug end as slug,
         case when q.permission = any(r.permissions) then o.name end as group_name
     from ({role_sources("v.org_id", "u.id", "v.id")}) s join service_roles r on r.id = s.role_id and r.service_id = v.id
     left join groups o on o.id = s.group_id
     order by q.permission = any(r.permissions) desc, s.group_id is not null, r.slug, o.name_key limit 1"""
-# The application knows users who came to it, and those with a role there (security K-3). A role by a group counts here even while
-# the directory blocks the user, who is inactive then, and not unknown.
+# The application knows users who came to it, and users with a role there (security K-3). A role by a group counts here even while the
+# directory blocks the user, who is inactive then, and not unknown.
 IS_KNOWN: Final = f"""
     (g.has_role is not null or exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id)
      or {is_blocked("v.org_id", "u.id")} and exists (
@@ -41,13 +41,13 @@ STATE: Final = f"""
          when u.deactivated_at is null and u.anonymized_at is null and {is_of_organization("v.org_id", "u.id")}
               and {may_use("v", "u.id")} then 'active'
          else 'inactive' end"""
-# In the order of `to_facts`. Keep the subqueries: with joins, the planner may read all roles of a large service.
+# In the order that `to_facts` reads. Keep the subqueries: with joins, the planner may read all a large service's roles.
 FACTS: Final = f"""
     q.number, {STATE},
     exists (select 1 from service_permissions p where p.org_id = v.org_id and p.service_id = v.id and p.name = q.permission),
     g.slug, g.group_name"""
-# The planner knows the length of an array parameter, so it would plan a statement with arrays each time. That takes
-# longer than to execute it. Most requests have one question, and its statement has no arrays.
+# The planner knows how long an array parameter is, so it would plan a statement with arrays every time. Planning such a
+# statement takes longer than executing it. Most requests have a single question, and its statement has no arrays.
 ONE_QUESTION: Final = """
     cross join (select %(user_id)s::uuid as user_id, %(user_name)s::text as user_name, %(permission)s::text as permission, 1 as number) q"""
 SEVERAL_QUESTIONS: Final = """
@@ -64,12 +64,12 @@ def to_facts(row: Row) -> SubjectFacts:
 
 
 def facts_of(rows: Sequence[Row], start: int = 0) -> list[SubjectFacts]:
-    """Return the facts in these rows. Their columns begin at `start`. Without questions, there is one row without a number."""
+    """Return the facts in these rows. The rows' columns begin at `start`. Without questions, there is a single row without a number."""
     return [to_facts(row[start:]) for row in rows if row[start] is not None]
 
 
 def questions_sql(questions: Sequence[Question]) -> LiteralString:
-    """Return the joins of a service `v` with the questions, their subjects and the roles of these."""
+    """Return the joins from a service `v` to the questions, their subjects and the subjects' roles."""
     has_names = any(question.user_name is not None for question in questions)
     return f"""
         {ONE_QUESTION if len(questions) == 1 else SEVERAL_QUESTIONS}

@@ -1,7 +1,7 @@
-"""Counting of the figures for charts (decision 450).
+"""Counting the figures for charts (decision 450).
 
-An hour is counted again until it is final, so a repeated run changes nothing. The rows of an hour are read by
-the index of their time. A day is the sum of its hours.
+An hour is counted again until it is final, so a repeated run changes nothing. An hour's rows are read by the time
+index. A day is the sum over its hours.
 """
 
 from datetime import datetime
@@ -11,14 +11,14 @@ from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.figures import DAY, HOUR, PLATFORM_ID, SUCCESS, start_of_day, start_of_hour, start_of_week
 
-# Counting reads all users, or all sign-ins of an hour. 10 million users, or a million sign-ins, take some minutes.
+# Counting reads all users, or all sign-ins in an hour. 10 million users, or a million sign-ins, take some minutes.
 LONGEST: Final = 600.0  # seconds for a statement
 # The id that stands for the platform.
 PLATFORM: Final = f"'{PLATFORM_ID}'::uuid"
 OF_HOUR: Final = "l.created_at >= %(hour)s and l.created_at < %(end)s"
-# Who sees which attempts is the rule of `authentication/sign_in_log.py` (decision 220). Successful sign-ins count
-# as in the totals of `authentication/logins.py` and `eventing/event_log.py`: sign-ins of members to the platform
-# are in the audit logs of their organizations, also those on the way to an application.
+# `authentication/sign_in_log.py` has the rule about who sees which attempts (decision 220). Successful sign-ins count
+# as in the totals that `authentication/logins.py` and `eventing/event_log.py` keep: members' sign-ins to the platform
+# are in their organizations' audit logs, also sign-ins on the way to an application.
 COUNT_SIGN_INS: Final = f"""
     insert into sign_in_figures (org_id, span, start, service_id, method, result, total)
     with attempts as materialized (
@@ -47,13 +47,13 @@ SUM_SIGN_INS: Final = f"""
     select org_id, 'day', %(day)s, service_id, method, result, sum(total) from sign_in_figures
     where span = 'hour' and start >= %(day)s and start < %(day_end)s and (result <> '{SUCCESS}' or org_id = {PLATFORM})
     group by org_id, service_id, method, result"""
-# Each user counts in the hour of their first sign-in of the day, and of the week. So the sum over the hours of a day
-# has each user once, and no table has ids of users. The earlier sign-ins are read by the index of the user, at most
-# those of a week. New are users who joined on this day: as a member, or at their first sign-in to an application. Those
-# of the platform joined with their account.
+# A user counts in the hour with their first sign-in that day, and in the hour with their first sign-in that week. So
+# the sum over a day's hours has every user once, and no table has user ids. The earlier sign-ins are read by the user
+# index, for at most a week. New are users who joined on this day: as a member, or at their first sign-in to an
+# application. On the platform, users joined with their account.
 #
-# Keep the scalar subqueries: with a join or `not exists`, the planner may read all members, or all users of services.
-# Keep `materialized`: otherwise a search runs once for each use of its result.
+# Keep the scalar subqueries: with a join or `not exists`, the planner may read all members, or all service users. Keep
+# `materialized`: otherwise a search runs every time its result is used.
 COUNT_USERS: Final = f"""
     insert into user_figures (org_id, span, start, active, first_of_day, first_of_week, new_users)
     with logins as materialized (
@@ -117,7 +117,7 @@ COUNT_POPULATIONS: Final = f"""
     on conflict (org_id, day) do update set
         counted_at = excluded.counted_at, users = excluded.users, second_factor = excluded.second_factor,
         passkeys = excluded.passkeys, organizations = excluded.organizations"""
-# Traffic since the hour and the day of a time
+# Traffic since the hour and the day that contain a time
 RECENT_TRAFFIC: Final = "(span = 'hour' and start >= %(hour)s or span = 'day' and start >= %(day)s)"
 
 
@@ -141,7 +141,8 @@ class FigureCounting(Repository):
     """Implements `ports.storage.applications.figures.FigureCounting`."""
 
     async def next_hour(self, since: datetime, now: datetime) -> datetime:
-        # Without sign-ins there is nothing to count, so the hours before the next one are skipped.
+        # Without sign-ins there is nothing to count, so the hours before the next sign-in are
+        # skipped.
         sql = """
             select date_trunc('hour', least(%(now)s::timestamptz, (
                 select l.created_at from login_events l

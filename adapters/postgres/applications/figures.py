@@ -24,7 +24,7 @@ from core.applications.model.figures import (
 COUNTED: Final = """
     select start, service_id, method, result, total from sign_in_figures
     where org_id = %(org_id)s and span = %(span)s and start >= %(since)s"""
-# The days of an organization: its failures, and the totals of its successes.
+# An organization's days: its failures, and its success totals.
 COUNTED_DAYS: Final = f"""
     {COUNTED} and result <> '{SUCCESS}'
     union all
@@ -35,10 +35,10 @@ COUNTED_DAYS: Final = f"""
 
 
 def count_traffic_sql(recorded: LiteralString, kind: LiteralString) -> LiteralString:
-    """Return the end of a statement that adds the rows of `recorded` to the traffic.
+    """Return the end of a statement that adds the `recorded` rows to the traffic.
 
-    `recorded` is a CTE with org_id, at, outcome and milliseconds. Lock order: the rows of `recorded`, then the
-    figures by their key.
+    `recorded` is a CTE with org_id, at, outcome and milliseconds. Lock order: the `recorded` rows, then the figures by
+    their key.
     """
     return f"""
         insert into traffic_figures as t (org_id, kind, span, start, outcome, total, milliseconds, slowest)
@@ -71,7 +71,7 @@ class Figures(Repository):
         return {name: period.spread(of_name) for name, of_name in counts.items()}
 
     async def by_application(self, org_id: UUID, period: FigurePeriod, most: int) -> list[ApplicationSignIns]:
-        # Rank 0 has all other applications.
+        # Rank 0 has all remaining applications.
         sql = f"""
             with counted as materialized (
                 select c.service_id, c.start, sum(c.total)::bigint as total from ({_counted(org_id, period)}) c

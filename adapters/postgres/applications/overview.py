@@ -1,4 +1,4 @@
-"""The figures on the overview of an organization, in one statement."""
+"""The figures on an organization's overview, in a single statement."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -27,13 +27,11 @@ def _connections(condition: LiteralString) -> LiteralString:
          where c.org_id = o.id and c.state = 'active' and {condition})"""
 
 
-# `to_figures` reads the columns in this order: members, services, whether they were used, then the tasks as in COUNTED_TASKS.
-# Invitations that expired count as ended, although the sweeper has not marked them yet.
-# A query for each way to be an admin, so that each uses its index.
-# Keep the scalar subquery of the SAML configuration: a join may read the configurations of all
-# organizations.
-# The range of one value and the leading webhook_id in ORDER BY keep the index of the webhook: an
-# index on age alone would read everything that busier webhooks have received since.
+# `to_figures` reads the columns in this order: members, services, whether they were used, then the tasks as in COUNTED_TASKS. Invitations
+# that expired count as ended, although the sweeper has not marked them yet. Every way to be an admin has a query, so that the query uses
+# its index. Keep the scalar subquery for the SAML configuration: a join may read all organizations' configurations. The single-value range
+# and the leading webhook_id in ORDER BY keep the webhook's index: an index on age alone would read everything that busier webhooks have
+# received since.
 FIGURES: Final = f"""
     select o.member_count,
            (select count(*) from services v where v.org_id = o.id and {REGISTERED}),

@@ -20,9 +20,8 @@ OWN_APPLICATION: Final = Record(
     starts_with_saml=f"f.service_id is not null and {may_sign_on('v', '%(user_id)s')}",
 )
 # The user has used these services, or is assigned to them, alone or by a group, or is a confirmed member of their
-# organizations. An unconfirmed membership must not show entries of a foreign organization on the
-# user's page. The rule must not be evaluated for all services of the platform, of which most admit
-# anyone.
+# organizations. An unconfirmed membership must not show a foreign organization's entries on the user's page. The rule
+# must not be evaluated for all services on the platform: most services admit anyone.
 OWN_APPLICATIONS: Final = f"""
     with c as materialized (
         select service_id from service_users where user_id = %(user_id)s

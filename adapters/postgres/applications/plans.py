@@ -1,4 +1,4 @@
-"""Plans of services."""
+"""Service plans."""
 
 from datetime import datetime
 from typing import Final

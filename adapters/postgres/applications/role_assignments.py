@@ -1,4 +1,4 @@
-"""The users and groups that have roles of applications."""
+"""The users and groups that have application roles."""
 
 from datetime import datetime
 from typing import Final

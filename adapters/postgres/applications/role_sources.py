@@ -1,4 +1,4 @@
-"""The SQL of the roles that users have at applications: their own roles, and those of their groups."""
+"""The SQL for the roles that users have at applications: their own roles, and their groups' roles."""
 
 from typing import LiteralString
 
@@ -6,10 +6,10 @@ from adapters.postgres.applications.service_access import is_of_organization
 
 
 def role_sources(org_id: LiteralString, user_id: LiteralString, service_id: LiteralString | None = None) -> LiteralString:
-    """Return a query for the roles of this user at this service, or at all services of the organization.
+    """Return a query for this user's roles at this service, or at all services in the organization.
 
-    The columns are role_id, group_id and assigned_at. A role has one row for each group that gives it, and one without a group
-    if the user has it alone. A function of the database has the query for one service, because `application_facts` needs it, too.
+    The columns are role_id, group_id and assigned_at. A role has a row per group that gives it, and a row without a group if the user has
+    it alone. A database function has the query for a single service, because `application_facts` needs it, too.
     """
     if service_id is not None:
         return f"select * from service_roles_of({org_id}, {user_id}, {service_id})"

@@ -1,29 +1,29 @@
-"""The SQL of the rule in `core.authentication.service_access`, for statements that must check it atomically.
+"""The SQL for the rule in `core.authentication.service_access`, for statements that must check it atomically.
 
-The conditions refer to a row of `services` or `api_resources` by its alias, and to the parameter `now`.
+The conditions refer to a row in `services` or `api_resources` by its alias, and to the parameter `now`.
 """
 
 from typing import Final, LiteralString
 
 from adapters.postgres.applications.subscription_state import STATUS
 
-# The origins of `EnrollmentOrigin`, weakest first, and those that are assignments
+# The origins in `EnrollmentOrigin`, weakest first, and the origins that are assignments
 ORIGINS: Final = "array['self', 'subscription', 'directory', 'admin', 'api_key']"
 ASSIGNED: Final = "('directory', 'admin', 'api_key')"
 
 
 def is_blocked(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return an SQL condition that is true if the directory of this organization blocks this user."""
+    """Return an SQL condition that is true if this organization's directory blocks this user."""
     return f"exists (select 1 from directory_blocks d where d.org_id = {org_id} and d.user_id = {user_id})"
 
 
 def is_blocked_by_admin(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return an SQL condition that is true if an admin of this organization blocks this user at its services."""
+    """Return an SQL condition that is true if an admin blocks this user at this organization's services."""
     return f"exists (select 1 from end_user_blocks d where d.org_id = {org_id} and d.user_id = {user_id})"
 
 
 def has_membership(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return an SQL condition that is true if this user has a membership of this organization, confirmed or not."""
+    """Return an SQL condition that is true if this user has a membership in this organization, confirmed or not."""
     return f"exists (select 1 from memberships m where m.org_id = {org_id} and m.user_id = {user_id})"
 
 
@@ -44,7 +44,7 @@ def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
 
 
 def may_use_resource(resource: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return an SQL condition that is true if this user may use this row of `api_resources`. It needs no parameter."""
+    """Return an SQL condition that is true if this user may use this row in `api_resources`. The condition needs no parameter."""
     assert user_id[:2] not in ("a.", "d.", "m."), "a subquery has a table with this alias"
     return _admits(
         resource,
@@ -65,10 +65,9 @@ def _admits(table: LiteralString, user_id: LiteralString, is_assigned: LiteralSt
 def may_sign_on(service: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this service with SAML.
 
-    Any page can start a sign-on without a click of the user, and an organization can make any
-    account an unconfirmed member. So only confirmed members count as members here. Under the policy
-    `anyone`, SAML admits no strangers: only members, assigned users and, if the service allows it,
-    users who enrolled themselves.
+    Any page can start a sign-on without a click by the user, and an organization can make any account an unconfirmed
+    member. So only confirmed members count as members here. Under the policy `anyone`, SAML admits no strangers: only
+    members, assigned users and, if the service allows it, users who enrolled themselves.
     """
     is_member = _is_confirmed_member(f"{service}.org_id", user_id)
     return f"""({may_use(service, user_id)} and case {service}.access_policy

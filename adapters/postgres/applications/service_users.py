@@ -1,4 +1,4 @@
-"""Users of a service as its API keys see them, and their removal from services."""
+"""A service's users as its API keys see them, and removing them from services."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
@@ -10,8 +10,8 @@ from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.users import ServiceUser
 from core.kernel.values import Email, PageResult
 
-# Takes the roles of applications from users who are `gone` from the end users, and are no confirmed members.
-# Only the organization's own users have such roles.
+# Takes application roles from users who are `gone` from the end users, and are no confirmed members. Only the
+# organization's own users have such roles.
 TAKE_ROLES: Final = """
     delete from service_role_users h using gone
     where h.org_id = gone.org_id and h.user_id = gone.user_id and not exists (
@@ -27,7 +27,7 @@ class ServiceUsers(Repository):
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
         # The page is built before the join, so that only its own users are looked up. The outer
-        # join returns one row with the total if the page is empty.
+        # join returns a single row with the total if the page is empty.
         sql = """
             select v.user_count, u.id, u.email, u.created_at
             from services v left join (
@@ -52,7 +52,7 @@ class ServiceUsers(Repository):
         return dict(rows)
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        # All CTEs see the tables as they were before the statement. So a row of service_users
+        # All CTEs see the tables as they were before the statement. So a row in service_users
         # remains only if its service is not in `parted`.
         uses_no_other = """
             and not exists (
@@ -78,15 +78,15 @@ class ServiceUsers(Repository):
         await self._run(REMOVE_FORMER_MEMBERS, **users)
 
     async def remove_everywhere(self, user_id: UUID) -> None:
-        # No rows remain, even if the housekeeper removes rows of deleted organizations at the same
+        # No rows remain, even if the housekeeper removes a deleted organization's rows at the same
         # time.
         await self._run(_removal("", "", ""), user_id=user_id)
 
 
 def remove_without_subscription(which: LiteralString) -> LiteralString:
-    """Return a statement that removes the users %(user_ids)s from those services `r` of an organization where they have no subscription.
+    """Return a statement that removes the users %(user_ids)s from services `r` in an organization where they have no subscription.
 
-    They never signed in to these services, or only with SAML. So they have no identities there.
+    These users never signed in to the services, or only with SAML. So they have no identities at these services.
     """
     # Lock order: as in `_removal`.
     return f"""
@@ -120,8 +120,8 @@ REMOVE_FORMER_MEMBERS: Final = remove_without_subscription("by_membership")
 
 
 def _removal(of_organization: LiteralString, of_service: LiteralString, no_longer: LiteralString) -> LiteralString:
-    # Lock order: service_users, end_users, then counters as in `EndUsers.enroll`: services
-    # first, then organizations. Each counter is updated after all rows that it counts were deleted.
+    # Lock order: service_users, end_users, then counters as in `EndUsers.enroll`: services first,
+    # then organizations. A counter is updated after all rows that it counts were deleted.
     # `no_longer` selects the end users `e` to delete.
     return f"""
         with parted as (

@@ -1,4 +1,4 @@
-"""Services, which are the applications of organizations."""
+"""Services, which are the organizations' applications."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,9 +25,9 @@ from core.kernel.proofs import Strength
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 
-# Of a service `v`, which may be missing: the strength that it requires of each sign-in
+# For a service `v`, which may be missing: the strength that it requires from every sign-in
 REQUIRED_STRENGTH: Final = "case v.required_acr when 'phr' then 3 when 'mfa' then 2 else 1 end"
-# Of `services v` and `organizations vo`
+# For `services v` and `organizations vo`
 CONTEXT: Final = Record(
     ServiceContext,
     "v",
@@ -56,16 +56,16 @@ CONNECTION_SCOPES: Final = Column(
 )
 SERVICE: Final = Record(Service, "v", **COLUMNS, connection_scopes=CONNECTION_SCOPES)
 STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
-# The name of a service `v` in logs and figures: the host of an external client, which chooses its own name. A client that registered
-# itself has no host.
+# The name of a service `v` in logs and figures: for an external client its host, because such a client chooses its own name. A client that
+# registered itself has no host.
 LOGGED_NAME: Final = f"""
     case when {REGISTERED} then v.name
     else coalesce(lower(substring(v.client_uri from '^https://([^/]+)')), '{SELF_REGISTERED}') end"""
-# They never change, or other statements count them.
+# These columns never change, or separate statements count them.
 FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count", "registered_with")
 INSERT: Final = STORED.insert("services")
 UPDATE: Final = f"update services set {STORED.assignments(without=FIXED)} where org_id = %(org_id)s and id = %(id)s"
-# Follows a query `saved` with one of the two.
+# Follows a query `saved` with INSERT or UPDATE.
 PUT_SCOPES: Final = """
     insert into service_connections (service_id, connection_id, org_id, scopes)
     select saved.id, c.id, saved.org_id, case when s.key is not null then array(select jsonb_array_elements_text(s.value)) end
@@ -78,14 +78,14 @@ CLIENT: Final = f"select {SERVICE.columns}, {CONTEXT.columns} from organizations
 PROVEN_CLIENT: Final = """
     from client where client_secret_hash = any(%(secret_hashes)s)
     or (former_secret_hash = any(%(secret_hashes)s) and former_secret_expires_at > %(now)s)"""
-# Selects users `r` of a service who use no other service of its organization. Keep the limit: it
-# makes the planner look up each user by index. With a plain join it may read all users of the
+# Selects users `r` at a service who use no other service in its organization. Keep the limit: it
+# makes the planner look up users by index. With a plain join it may read all users in the
 # organization.
 NO_OTHER: Final = """
     (select o.user_id from service_users o
      where o.org_id = %(org_id)s and o.user_id = r.user_id and o.service_id <> %(service_id)s limit 1) is null"""
 
-BEFORE_ALL: Final = UUID(int=0)  # not the id of any user, and less than all of them
+BEFORE_ALL: Final = UUID(int=0)  # not a user's id, and less than all user ids
 
 
 def to_client(row: Row) -> tuple[Service, ServiceContext]:
@@ -173,7 +173,8 @@ class Services(Repository):
         of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
         found = "strpos(lower(v.name), %(search)s) > 0 or strpos(v.slug, %(search)s) > 0 or v.client_id::text = %(search)s"
         matching = f"and ({found})" if search else ""
-        # Only this organization's services are read and sorted. Its tier limits their number.
+        # Only this organization's services are read and sorted. The organization's tier limits the
+        # number of services.
         position: LiteralString = "v.created_at" if order is ServiceOrder.CREATED else "lower(v.name)"
         start: LiteralString = "%(created_at)s" if order is ServiceOrder.CREATED else "lower(%(name)s)"
         later = f"and ({position}, v.id) > ({start}, %(id)s)" if after is not None else ""
@@ -227,8 +228,8 @@ class Services(Repository):
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime | None) -> None:
         # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll`). During the
-        # deletion, sign-ins to another service with the same hash find no service either. This is
-        # very rare.
+        # deletion, sign-ins to another service with the same hash find no service either. Two
+        # services with the same hash are very rare.
         await self._write(f"select pg_advisory_xact_lock({SERVICES}, hashtext(%(service_id)s::text))", service_id=service_id)
         sql = """
             with gone as (delete from services where org_id = %(org_id)s and id = %(service_id)s returning id)
@@ -236,7 +237,7 @@ class Services(Repository):
         await self._run(sql, org_id=org_id, service_id=service_id, now=now)
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
-        # Lock order: service_users, then end_users. A change of an account's email address uses the
+        # Lock order: service_users, then end_users. A change to an account's email address uses the
         # same order.
         sql = f"""
             with r as materialized (
