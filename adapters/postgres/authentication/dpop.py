@@ -1,4 +1,4 @@
-"""Storage of DPoP: the proofs that were used, and the keys of nonces."""
+"""Storage for DPoP: used proofs, and nonce keys."""
 
 from datetime import datetime
 from typing import Final
@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Repository, Row
 from core.authentication.model.dpop import NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period, tables_to_empty
 
-# A crash of the database empties both tables. Then the key is missing too, so a proof from before the
-# crash cannot be used a second time.
+# A database crash empties these tables. Then the key is missing too, so a proof from before the crash cannot be used a
+# second time.
 USE: Final = f"""
     with {ASYNC_COMMIT},
     known as (select 1 from dpop_nonce_keys where period = %(period)s and secret = %(secret)s),
@@ -18,7 +18,7 @@ USE: Final = f"""
 
 
 def _check_use(row: Row) -> None:
-    """Check the result of USE. Raises: NonceKeyLost, ProofReplayed."""
+    """Check what USE returned. Raises: NonceKeyLost, ProofReplayed."""
     is_key_known, is_new = row
     if not is_key_known:
         raise NonceKeyLost

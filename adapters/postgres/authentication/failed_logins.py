@@ -1,4 +1,4 @@
-"""Storage of failed logins, with the limits of their number, and their events."""
+"""Storage for failed logins, with limits on how many are stored, and their events."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ from ports.signals import Signal
 COLUMNS: Final = """
     id, user_id, org_id, service_id, external_client, provider, success, reason, seen_by, address, agent, city, country, created_at,
     request_id, blocked_seconds, attempts, connection_id, fault, received"""
-# The id of a counted row is made of the values that it counts, so that the second attempt finds it.
+# A counted row's id is made from the values that it counts, so that the second attempt finds it.
 COUNTED_ID: Final = """
     md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
 NETWORK_ID: Final = COUNTED_ID.format(
@@ -44,23 +44,24 @@ UNPROVED: Final = [
 ]
 FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from this_minute t join login_events l on not l.success and"
 
-# One statement for all attempts, which writes the same number of rows for each, so that its time reveals no account
-# (security B-2). The waiting application's organization knows its confirmed members and the users of the application.
-# Attempts at all other accounts, and without an account, are counted: one row for each network and minute, the same
-# for both.
+# The same statement serves all attempts, and writes equally many rows for all attempts, so that its time reveals no
+# account (security B-2). The waiting application's organization knows its confirmed members and the application's
+# users. Attempts at all remaining accounts, and without an account, are counted in the same way: a row per network and
+# minute.
 #
-# wanted: an attempt writes one row for the platform, which names the account if there is one. If an application
-# waits, it writes a second one for the organization, which counts the attempt unless the first row shows it to the
-# organization. Then it adds 0 to the row of the rest of the minute, which holds no address. An attempt of a platform owner
-# who proved their identity counts in that row, too.
+# wanted: an attempt writes a row for the platform, which names the account if there is an account. If an application
+# waits, the attempt writes a second row for the organization, which counts the attempt unless the first row shows it to
+# the organization. If the first row shows it, the attempt adds 0 to the row for the rest of the minute, which holds no
+# address. If a platform owner proved who they are, their attempt counts in that row, too.
 #
-# The directory of the organization that manages an account closes it. Then this is the reason.
+# The directory of the organization that manages an account closes it. The attempt's reason is then
+# that the account is closed.
 #
-# placed: the row of the attempt, or null if a limit is reached. Then the newest failure of the account at the same
-# application counts it, or else the row of the rest of the minute.
+# placed: the attempt's row, or null if a limit is reached. Then the account's newest failure at the same application
+# counts it, or else the row for the rest of the minute.
 #
-# logs: the organizations that see a new row, if one of their webhooks has the event. Other failures write no event.
-# The event has the facts of the row, which can be fewer than the caller has (`events.sign_in_failed`).
+# logs: the organizations that see a new row, if a webhook has the event. Failures without a new row write no event. The
+# event has the row's facts, which can be fewer than the caller has (`events.sign_in_failed`).
 #
 # Lock order: the account, and then the rows by id.
 RECORD_FAILURE: Final = f"""

@@ -1,4 +1,4 @@
-"""Storage of sign-ins in progress. The identities in them are encrypted."""
+"""Storage for sign-ins in progress. The identities in them are encrypted."""
 
 import json
 from dataclasses import asdict, replace
@@ -40,7 +40,7 @@ CLOSE: Final = f"""
     update sign_in_flows set closed_at = %(now)s, expires_at = %(now)s + %(ttl)s where {OPEN} and expires_at > %(now)s returning 1"""
 # Lock the row first. Then every concurrent attempt that is counted for the account is also counted
 # for the flow. The commit does not wait for the disk, so a crash can take back the last counts, as
-# it does with all other counters (docs/adr/0002).
+# for all counters (docs/adr/0002).
 COUNT_ATTEMPT: Final = f"""
     with {ASYNC_COMMIT},
     f as (
@@ -55,9 +55,9 @@ COUNT_ATTEMPT: Final = f"""
 
 
 def add_flow_sql(insert: LiteralString) -> LiteralString:
-    """Return the statement that adds a flow of a browser, and closes the oldest ones.
+    """Return the statement that adds a browser's flow, and closes the oldest flows.
 
-    It leaves out flows that another transaction is about to change, so that a new flow never waits.
+    The statement leaves out flows that another transaction is about to change, so that a new flow never waits.
     """
     return f"""
     with pushed_out as (
@@ -98,7 +98,7 @@ def _to_identity(stored: bytes) -> PendingIdentity:
 
 
 class StoredFlows(SealingRepository):
-    """The part of `ports.storage.authentication.flows.Flows` and `FlowSteps` that is not about challenges."""
+    """The methods in `ports.storage.authentication.flows.Flows` and `FlowSteps` that are not about challenges."""
 
     __slots__ = ()
 
@@ -108,7 +108,7 @@ class StoredFlows(SealingRepository):
         return self._vault.seal(json.dumps(asdict(flow.identity), default=str).encode(), identity_context(flow.id))
 
     def _to_flow(self, row: Row) -> Flow:
-        """Convert the columns of FLOW and the identity. Without it, if another release stored other fields, the proofs do not count.
+        """Convert the FLOW columns and the identity. If another release stored it differently, the proofs do not count.
 
         Raises: SealBroken.
         """
@@ -152,7 +152,7 @@ class StoredFlows(SealingRepository):
         if not flow.is_stored:
             await self.add(flow)
             return True
-        # An email of this flow must not stay: attempts at its code would start again, too.
+        # An email for this flow must not stay: attempts at its code would start again, too.
         sql = f"""
             update sign_in_flows set
                 user_id = %(user_id)s, proofs = %(proofs)s, proofs_expire_at = %(proofs_expire_at)s, identity = %(identity)s,

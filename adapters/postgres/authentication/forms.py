@@ -1,4 +1,4 @@
-"""Storage of forms that wait for a reauthentication, with sealed fields, and of the one-time keys of forms that were sent."""
+"""Storage for forms that wait for a reauthentication, with sealed fields, and for the form keys of sent forms."""
 
 import json
 from datetime import datetime
@@ -34,7 +34,7 @@ class KeptForms(SealingRepository):
         return await self._one(self._to_kept_form, sql, id=form_id, session_id=session_id, path=path, now=now)
 
     async def add(self, form: KeptForm, limit: int) -> bool:
-        # In a statement of its own: the next one then sees the forms of the requests that this one waited for.
+        # In a separate statement: the next statement then sees the forms from requests that this statement waited for.
         sql = "select id from sessions where id = %(session_id)s and ended_at is null for no key update"
         session = await self._one(lambda row: row[0], sql, session_id=form.session_id)
         if session is None:
@@ -65,7 +65,8 @@ class SentForms(Repository):
         return await self._exists("select 1 from sent_forms where form_hash = %(form_hash)s", form_hash=form_hash)
 
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
-        # It waits for a transaction with the same key, and then adds nothing, unless that one was rolled back.
+        # This statement waits for a transaction with the same key, and then adds nothing, unless that transaction was
+        # rolled back.
         sql = """
             insert into sent_forms (form_hash, expires_at) values (%(form_hash)s, %(expires_at)s)
             on conflict do nothing returning true"""

@@ -1,4 +1,4 @@
-"""Storage of linked identities. The tokens of the providers are encrypted."""
+"""Storage for linked identities. The providers' tokens are encrypted."""
 
 from datetime import datetime
 from typing import Final
@@ -14,7 +14,7 @@ from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
-# The identities of a user in one context. %(service_id)s is null for the account itself.
+# A user's identities in a single context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
 
 
@@ -76,7 +76,8 @@ class Identities(SealingRepository):
         return await self._one(self._to_token, sql, user_id=user_id, service_id=service_id, provider=provider)
 
     async def lock_subject(self, provider: ConnectionSlug, issuer: str, subject: str) -> None:
-        # A collision of the lock numbers is harmless: the two sign-ins wait for each other.
+        # If two lock numbers collide, no harm is done: a sign-in then waits for an unrelated
+        # sign-in.
         await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider} {issuer} {subject}")
 
     async def match(self, provider: ConnectionSlug, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
@@ -147,7 +148,7 @@ class Identities(SealingRepository):
         await self._run(sql, id=renewal.identity_id, until=renewal.until)
 
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
-        """Return the column values of these tokens, encrypted for this identity."""
+        """Return the column values for these tokens, encrypted for this identity."""
         row, access, refresh = str(identity_id), tokens.access_token, tokens.refresh_token
         return {
             "access_token": self._vault.seal(access.encode(), access_token_context(row)),

@@ -1,4 +1,4 @@
-"""Storage of impersonations."""
+"""Storage for impersonations."""
 
 from datetime import datetime
 from typing import ClassVar, Final

@@ -1,4 +1,4 @@
-"""Storage of login records, and of the daily login totals of services."""
+"""Storage for login records, and for the services' daily login totals."""
 
 from functools import cache
 from typing import Final, LiteralString
@@ -14,16 +14,16 @@ from core.authentication.model.sign_in_log import logged_names
 from core.kernel.proofs import first_method_of, in_session, used_connection
 from core.kernel.values import new_id
 
-# Each total is split over this many rows, so that concurrent logins to one service rarely wait for
-# each other's commit.
+# A total is split over this many rows, so that concurrent logins to a service rarely wait for a
+# commit.
 SHARDS: Final = 8
 
 COLUMNS: Final = """
     id, user_id, session_id, org_id, service_id, external_client, provider, success, address, agent, risk_score, risk_factors, city,
     country, created_at, seen_by, request_id, connection_id, received"""
 RISK: Final = "%(risk_score)s, %(risk_factors)s::text[], %(city)s, %(country)s"
-# Count the inserted row `login` in the total. Its day is in UTC, whatever the time zone of the
-# connection is.
+# Count the inserted row `login` in the total. The day is in UTC, whatever the connection's time
+# zone is.
 COUNT_LOGIN: Final = f"""
     insert into login_totals as t (org_id, service_id, day, provider, shard, total)
     select org_id, service_id, (created_at at time zone 'UTC')::date, provider, floor(random() * {SHARDS}), 1
@@ -33,10 +33,10 @@ COUNT_LOGIN: Final = f"""
 
 @cache
 def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
-    """Return the statement that adds a session and the record of its login.
+    """Return the statement that adds a session and its login record.
 
-    Only a session outside of browsers has a refresh token, and only a login at a service counts in totals. A session that is good in
-    one organization is in the log of that one alone.
+    Only a session outside browsers has a refresh token, and only a login at a service counts in totals. A session that is good in a single
+    organization is only in that organization's log.
     """
     tokens: LiteralString = "" if in_browser else f"tokens as ({START_ROTATION}),"
     return f"""
@@ -52,7 +52,7 @@ def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
 
 
 def _risk_values(device: Device | None) -> dict[str, object]:
-    """Return the parameters of RISK."""
+    """Return the parameters for RISK."""
     location = device.location if device else None
     return {
         "risk_score": device.risk.score if device else 0,
@@ -63,13 +63,13 @@ def _risk_values(device: Device | None) -> dict[str, object]:
 
 
 def _external_client(session: Session) -> str | None:
-    """Return the name of an external client in logs. The client may be removed before its sign-ins."""
+    """Return an external client's name in logs. The client may be removed before its sign-ins."""
     client_uri = session.service.client_uri if session.service else None
     return None if client_uri is None else known_name(client_uri)
 
 
 def _login_values(session: Session, device: Device | None, *, for_application: bool) -> dict[str, object]:
-    """Return the parameters of `begin_session_sql`, without the secrets."""
+    """Return the parameters for `begin_session_sql`, without the secrets."""
     seen_by = "platform" if for_application and session.service is None else "all"
     return {
         **session_parameters(session),
@@ -84,7 +84,7 @@ def _login_values(session: Session, device: Device | None, *, for_application: b
 
 
 def _connection_values(session: Session) -> dict[str, object]:
-    """Return the connection through which the user signed in, and the names of the claims that came, or None without one."""
+    """Return the connection through which the user signed in, and the names of the received claims, or None without a connection."""
     proof = used_connection(session.proofs, session.service.org_id if session.service else None)
     return {"connection_id": proof and proof.connection, "received": proof and (logged_names(proof.received) or None)}
 
@@ -129,9 +129,9 @@ class Logins(Repository):
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        # Subtract from the first shard. It may become negative, because only the sum of the shards
-        # matters. Lock order: the totals by their key, as in the housekeeper, which merges the
-        # shards. The housekeeper also deletes the totals of deleted services.
+        # Subtract from the first shard. The first shard may become negative, because only the sum
+        # over the shards matters. Lock order: the totals by their key, as in the housekeeper, which
+        # merges the shards. The housekeeper also deletes the totals for deleted services.
         of_service = "" if service_id is None else "and service_id = %(service_id)s"
         sql = f"""
             with removed as (

@@ -1,4 +1,4 @@
-"""Storage of the OAuth credentials of services at identity providers. The client secrets are encrypted."""
+"""Storage for the services' OAuth credentials at identity providers. The client secrets are encrypted."""
 
 from typing import Final
 from uuid import UUID
@@ -19,7 +19,7 @@ def secret_context(row: str) -> SecretContext:
 
 
 def name_of(service_id: UUID, provider: ConnectionSlug) -> str:
-    """Return the row name that the encryption of the secret is bound to."""
+    """Return the row name that the secret's encryption is bound to."""
     return f"{service_id}/{provider}"
 
 

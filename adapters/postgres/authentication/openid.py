@@ -1,4 +1,4 @@
-"""The grants of applications with OpenID Connect, and the facts for their claims."""
+"""The grants that OpenID Connect applications have, and the facts for their claims."""
 
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -27,12 +27,12 @@ from core.kernel.values import Email
 from core.programs.model.client_policy import USER_SCOPES
 from core.tenancy.model.attributes import AttributeMerge, effective_values
 
-STORED_WIDTH: Final = 8  # columns of `stored_grant`
-GRANT_WIDTH: Final = STORED_WIDTH + 1  # of the columns that `to_grant` reads
+STORED_WIDTH: Final = 8  # columns in `stored_grant`
+GRANT_WIDTH: Final = STORED_WIDTH + 1  # the columns that `to_grant` reads
 
 
 def stored_grant(alias: LiteralString) -> LiteralString:
-    """Return the stored columns of a grant. Sessions and authorization codes have them."""
+    """Return a grant's stored columns. Sessions and authorization codes have these columns."""
     return (
         f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource, {alias}.api_resource_id, {alias}.api_scope, "
         f"{alias}.asked_scope, {alias}.asked_acr"
@@ -40,16 +40,16 @@ def stored_grant(alias: LiteralString) -> LiteralString:
 
 
 def grant_columns(alias: LiteralString) -> LiteralString:
-    """Return the columns of a grant, in the order of `to_grant`. The row has a user, a service, its organization and a time."""
+    """Return a grant's columns, in the order of `to_grant`. The row has a user, a service, its organization and a time."""
     return f"{stored_grant(alias)}, {resource_facts(alias, f'{alias}.user_id')}"
 
 
-# The scopes of OpenID Connect that the policy of an API resource `ar` gives external clients no longer, as one text.
+# The OpenID Connect scopes that an API resource `ar` no longer gives external clients by its policy, as a single text.
 _DROPPED_SCOPES: Final = f"""
     (select string_agg(d.name, ' ') from unnest({to_array(USER_SCOPES)}) d (name)
      where d.name <> all(ar.external_scopes) and exists (select from services x where x.id = ac.service_id and x.client_uri is not null))"""
-# Whether external clients get the scope `u.name` of an API resource `ar`, which may be one that another scope implies.
-# For registered applications `ac`, the condition is true.
+# Whether external clients get the scope `u.name` at an API resource `ar`, also if another scope implies it. For
+# registered applications `ac`, the condition is true.
 IS_ADMITTED_SCOPE: Final = """
     (ar.external_scopes is null
      or not exists (select from services x where x.id = ac.service_id and x.client_uri is not null)
@@ -61,11 +61,12 @@ IS_ADMITTED_SCOPE: Final = """
 
 
 def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return SQL for an array: the token lifetime of the granted API resource, the dropped scopes of OpenID Connect, and its own scopes.
+    """Return SQL for an array: the granted API resource's token lifetime, dropped OpenID Connect scopes, and own scopes.
 
-    The own scopes are those that are granted, and that it still has. An external client keeps only those of the policy.
+    The own scopes are granted, and the API resource still has them. An external client keeps only scopes that the
+    policy gives.
 
-    It is null without an API resource, and if it is not usable now, as in `resource_is_usable`.
+    The array is null without an API resource, and if the API resource is not usable now, as in `resource_is_usable`.
     """
     scope: LiteralString = f"""
         select u.name from unnest(ar.scope_names) with ordinality u (name, position)
@@ -76,11 +77,10 @@ def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralStrin
             {_usable_resource(alias, user_id)}) end"""
 
 
-# Whether the external client `ac` may act for the user `{user_id}` by a grant that began at `{began_at}`. True for registered
-# applications. A grant from before the policy admitted the client again stays ended: the first sign-in of one user would else
-# bring the tokens of all back.
-# The user has agreed to how it authenticates now: otherwise one user who agrees to a client without keys would take the keys from
-# the tokens of all others. Its document is not gone, as in `external_clients.check_document`.
+# Whether the external client `ac` may act for the user `{user_id}` by a grant that began at `{began_at}`. True for registered applications.
+# A grant from before the policy admitted the client again stays ended: otherwise a single user's first sign-in would bring all users'
+# tokens back. The user has agreed to how the client authenticates now: otherwise a user who agrees to a client without keys would take the
+# keys from all users' tokens. The client's document is not gone, as in `external_clients.check_document`.
 IS_AGREED_CLIENT: Final = f"""
     not exists (
         select from services x where x.id = ac.service_id and x.client_uri is not null and (
@@ -92,10 +92,10 @@ IS_AGREED_CLIENT: Final = f"""
 
 
 def resource_is_usable(alias: LiteralString) -> LiteralString:
-    """Return an SQL condition that is true if the grant of this row has no API resource, or one that is usable now.
+    """Return an SQL condition that is true if this row's grant has no API resource, or an API resource that is usable now.
 
-    The application must be one of its clients, the user must have access to it, and the organization
-    must have the host of its identifier.
+    The application must be its client, the user must have access to it, and the organization must have its identifier's
+    host.
     """
     return f"({alias}.api_resource_id is null or exists (select 1 {_usable_resource(alias, f'{alias}.user_id')}))"
 
@@ -109,7 +109,7 @@ def _usable_resource(alias: LiteralString, user_id: LiteralString) -> LiteralStr
 
 
 def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
-    """Return the parameters with the names of the columns of `stored_grant`."""
+    """Return the parameters named like the columns in `stored_grant`."""
     if grant is None:
         grant = NO_GRANT
     return {
@@ -127,14 +127,14 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
 def to_scope(names: list[str] | None, facts: list[str] | None = None) -> tuple[Scope, ...]:
     """Return the scopes in the column `scope`, which is null without OpenID Connect.
 
-    `facts` are the facts of the API resource. The scopes that its policy has dropped are left out.
+    `facts` are about the API resource. Scopes that the API resource's policy has dropped are left out.
     """
     dropped = () if facts is None else facts[1].split()
     return tuple(Scope(name) for name in names or () if name not in dropped)
 
 
 def to_grant(row: Row) -> OpenIdGrant | None:
-    """Return the grant in the columns of `grant_columns`, or None if the application sent no authorization request."""
+    """Return the grant in the columns from `grant_columns`, or None if the application sent no authorization request."""
     scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, acr, facts = row[:GRANT_WIDTH]
     if scope is None and api_id is None and asked is None:
         return None
@@ -142,7 +142,7 @@ def to_grant(row: Row) -> OpenIdGrant | None:
     if api_id is not None:
         api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[2:]), int(facts[0]))
     claims = RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
-    known_acr = tuple(name for name in Acr if name in (acr or ()))  # a later release may have others
+    known_acr = tuple(name for name in Acr if name in (acr or ()))  # a later release may have further values
     return OpenIdGrant(to_scope(scope, facts), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
@@ -152,10 +152,12 @@ def asks_for_groups(alias: LiteralString) -> LiteralString:
 
 
 def further_sql(with_groups: LiteralString) -> LiteralString:
-    """Return SQL for the further facts that the application needs, as JSON, or null if it needs none. Then it reads nothing.
+    """Return SQL for the further facts that the application needs, as JSON, or null if it needs none.
 
-    These are the facts of its claims document, its roles and permissions, and the roles that groups of the organization give.
-    Groups are among them if the condition `with_groups` is true.
+    If the application needs no further facts, nothing is read.
+
+    The further facts are for the claims document, roles and permissions, and for the roles that the organization's groups give. Groups are
+    among them if the condition `with_groups` is true.
     """
     return f"""
         case when v.claims_version is not null or v.authorization_version > 0 or vo.maps_groups or {with_groups}
@@ -186,9 +188,9 @@ def _to_attributes(own: dict[str, Any] | None, of_groups: list[dict[str, Any]] |
 
 
 def user_facts(further: LiteralString) -> Record[UserFacts]:
-    """Return the record of the facts about the user `u` at a service: of its organization `vo`, membership `m` and entitlement `n`.
+    """Return the record with the facts about the user `u` at a service: from its organization `vo`, membership `m` and entitlement `n`.
 
-    `further` is ALL_FURTHER, or that of `further_sql`.
+    `further` is ALL_FURTHER, or the SQL from `further_sql`.
     """
     return Record(
         UserFacts,
@@ -208,7 +210,7 @@ def user_facts(further: LiteralString) -> Record[UserFacts]:
     )
 
 
-# Of a session `s`. Every record of `user_facts` has the same width and reader.
+# For a session `s`. Every record from `user_facts` has the same width and reader.
 USER_FACTS: Final = user_facts(further_sql(asks_for_groups("s")))
 ALL_USER_FACTS: Final = user_facts(ALL_FURTHER)
 
@@ -216,7 +218,10 @@ ALL_USER_FACTS: Final = user_facts(ALL_FURTHER)
 def user_facts_sql(
     user_id: LiteralString, service_id: LiteralString, record: Record[UserFacts] = USER_FACTS, condition: LiteralString = "true"
 ) -> LiteralString:
-    """Return a query for the facts about this user at this service, which may be null. It has no row unless the condition is true."""
+    """Return a query for the facts about this user at this service, which may be null.
+
+    The query has no row unless the condition is true.
+    """
     return f"""
         select {record.columns}
         from users u left join (services v join organizations vo on vo.id = v.org_id) on v.id = {service_id}

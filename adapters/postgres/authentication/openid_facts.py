@@ -1,4 +1,4 @@
-"""The facts for the claims of a user at a service."""
+"""The facts for a user's claims at a service."""
 
 from datetime import datetime
 from typing import Final
@@ -8,7 +8,7 @@ from adapters.postgres.authentication.openid import ALL_USER_FACTS, further_sql,
 from adapters.postgres.engine.statements import Answer, Repository
 from core.authentication.model.openid import UserFacts
 
-# Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
+# Facts for an ID token, if the session uses OpenID Connect and the application wants them there.
 FACTS: Final = user_facts(further_sql("%(with_groups)s"))
 FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", FACTS)
 ALL_FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", ALL_USER_FACTS)

@@ -1,4 +1,4 @@
-"""Storage of the sessions of an organization and its services."""
+"""Storage for the sessions in an organization and its services."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -11,16 +11,16 @@ from adapters.postgres.authentication.sessions import DENY, HAS_REQUIRED_FACTOR,
 from adapters.postgres.engine.statements import Repository
 from core.tenancy.model.members import LiveSessions
 
-# The sessions that selected the organization, and those of its services. Sessions of deleted
-# services are not live. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because these sessions
-# are only ended and counted.
+# The sessions that selected the organization, and its services' sessions. Deleted services have no
+# live sessions. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because these sessions are only
+# ended and counted.
 LIVES_IN_ORGANIZATION: Final = f"""
     s.org_id = %(org_id)s and {SESSION_NOT_ENDED}
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
 
 
 def consented(row: LiteralString) -> LiteralString:
-    """Return an SQL condition: the user agreed to this session, code or device code, and it is for this API resource, if there is one."""
+    """Return an SQL condition: the user agreed to this session, code or device code, and it is for this API resource, if any."""
     return f"""
         ({row}.api_resource_id = %(resource_id)s
          or %(resource_id)s::uuid is null and ({row}.scope is not null or {row}.api_resource_id is not null))"""

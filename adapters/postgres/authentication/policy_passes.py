@@ -1,4 +1,4 @@
-"""Sign-in policies with the facts about a user, and the passes of sessions."""
+"""Sign-in policies with the facts about a user, and the sessions' passes."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -20,10 +20,11 @@ from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 
 PLATFORM: Final = UUID(int=0)  # stands for the platform in the column `policy_passes.org_id`
-# The application, if it requires a connection. Then its id stands in that column for its uses in a session of the user: its rule replaces
-# the organization's, so a use of the application must not open the organization. A session of the application opens nothing else.
+# The application, if it requires a connection. Then the application's id stands in that column for uses at the application in a user's
+# session: the application's rule replaces the organization's, so such a use must not open the organization. The application's session opens
+# nothing else.
 REPLACING: Final = "case when q.rules ? 'required_connection' then v.id end"
-# Of a session `s` and an organization `a`. Without a policy, no other table is read.
+# For a session `s` and an organization `a`. Without a policy, no other table is read.
 STATE: Final = Columns(
     """
     a.sign_in_policy_version,
@@ -32,8 +33,8 @@ STATE: Final = Columns(
     3,
     lambda row: to_state(row),
 )
-# Whether the session `s`, in the organization `o` if any, has a live pass for the roles of its user, or needs none.
-# A new version of the policy asks for a new pass.
+# Whether the session `s`, in the organization `o` if any, has a live pass for its user's roles, or needs none. A new
+# policy version asks for a new pass.
 POLICY_MET: Final = """
     (o.sign_in_policy_version is null or s.impersonator_id is not null
      or has_policy_pass(s.id, o.id, s.user_id, o.sign_in_policy_version, %(now)s))"""
@@ -104,7 +105,8 @@ def _to_session(row: Row, *, has_second: bool) -> PolicySession | None:
         return None
     proofs = to_proofs(row[1 : 1 + PROOFS.width])
     mfa_missing, mfa_at, trust_hash, trust_expires_at, is_high, used_at, reminded_at = row[1 + PROOFS.width :]
-    # A session without the second factor of its account began on a trusted device. A later proof there says nothing about it.
+    # A session without its account's second factor began on a trusted device. A later proof on such a device says nothing about the second
+    # factor.
     began = proved_at(seen) if (seen := in_session(proofs)) else None
     is_trusted = has_second and not mfa_missing and trust_hash is not None and began is not None and mfa_at is not None
     is_trusted = is_trusted and mfa_at <= began < trust_expires_at
@@ -158,7 +160,7 @@ class PolicyPasses(Repository):
 
 
 def _load(org_id: UUID | None) -> LiteralString:
-    # Not one condition for both: an index on `org_id` does not serve "is not distinct from".
+    # The two cases need two conditions: an index on `org_id` does not serve "is not distinct from".
     return LOAD + (" and p.org_id is null" if org_id is None else " and p.org_id = %(org_id)s")
 
 

@@ -1,4 +1,4 @@
-"""Storage of reauthentications that are not complete yet."""
+"""Storage for reauthentications that are not complete yet."""
 
 from datetime import datetime
 from typing import Final

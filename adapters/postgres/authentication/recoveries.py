@@ -1,4 +1,4 @@
-"""Storage of the recoveries of accounts. The secret for an authenticator app is sealed."""
+"""Storage for account recoveries. The secret for an authenticator app is sealed."""
 
 from datetime import datetime
 from typing import Final

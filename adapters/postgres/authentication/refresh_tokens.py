@@ -1,4 +1,4 @@
-"""Storage of refresh tokens, and the sessions of tokens."""
+"""Storage for refresh tokens, and for the sessions that tokens belong to."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -44,22 +44,22 @@ from core.kernel.values import Email
 SERVICE_JOIN: Final = "left join services v on v.id = s.service_id"
 # Whether the application can prove who it is. External clients have keys and no secret.
 IS_CONFIDENTIAL: Final = "(v.client_secret_hash is not null or v.jwks is not null or v.jwks_uri is not null)"
-# Whether the presenter may use the token. A named presenter must be the application of the session.
-# A token that an authorization code gave to a confidential application needs the client secret. An external client with
-# keys signs in the device flow, too: only its keys prove its host.
+# Whether the presenter may use the token. A named presenter must be the session's application. A token that an
+# authorization code gave to a confidential application needs the client secret. An external client with keys signs in
+# the device flow, too: only its keys prove its host.
 PRESENTER_MAY_USE: Final = f"""
     ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
      and (s.grant_type is distinct from 'authorization_code' and v.client_uri is null or %(is_authenticated)s or not {IS_CONFIDENTIAL}))"""
-# The rule of `core.authentication.service_access`, in a statement that rotates a token.
+# The rule in `core.authentication.service_access`, in a statement that rotates a token.
 MAY_USE_SERVICE: Final = f"""
     exists (select 1 from service_users r
             where r.service_id = v.id and r.user_id = s.user_id and {may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
-# Whether the presenter of a refresh token has the key that the token is bound to, and any key if the
-# service demands one (RFC 9449 section 5).
+# Whether a refresh token's presenter has the key that the token is bound to, and any key if the service demands a key
+# (RFC 9449 section 5).
 PRESENTER_HAS_KEY: Final = """
     ((s.key_thumbprint is null or s.key_thumbprint = %(key_thumbprint)s::text)
      and (%(key_thumbprint)s::text is not null or v.dpop_bound_access_tokens is not true))"""
-# Whether the refresh token of the session stays the same. If a service has bound tokens only, its
+# Whether the session's refresh token stays the same. If a service has bound tokens only, its
 # refresh tokens are useless without their key or its credentials, so they are not rotated (FAPI 2.0
 # section 5.3.2.1). Sessions that are older than the setting may be bound to neither.
 IS_NOT_ROTATED: Final = f"""
@@ -69,7 +69,7 @@ IS_NOT_ROTATED: Final = f"""
 
 
 def subject(*, service: Description, entitlement: Description) -> Record[TokenSubject]:
-    """Return the record of the subject of tokens: of a row `e` of a rotation, and of the facts about its service."""
+    """Return the record for the tokens' subject: a rotation's row `e`, and the facts about its service."""
     return Record(
         TokenSubject,
         "e",
@@ -95,7 +95,7 @@ ROTATED: Final = Record(
     facts=user_facts(further_sql(asks_for_groups("e"))).as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
 )
-# Of a session without a service and without a grant
+# For a session without a service and without a grant
 ROTATED_PLAIN: Final = Record(RotatedSession, "e", subject=SUBJECT_PLAIN.as_field(), openid=None, facts=None, keeps_refresh_token=None)
 INTROSPECTED_WIDTH: Final = 8
 TO_FACTS: Final = USER_FACTS.if_any("email")
@@ -119,14 +119,14 @@ REFRESH_TOKEN_STATE: Final = Record(
 
 
 def _rotation(spent: LiteralString, of_spent: LiteralString, expires_at: LiteralString, of_session: LiteralString) -> LiteralString:
-    """Return the statement that rotates a refresh token, up to the `select` of its result `e`.
+    """Return the statement that rotates a refresh token, up to the `select` that reads its result `e`.
 
-    `spent` is the update of the token and `of_spent` its further columns. `expires_at` and `of_session` are those of the session.
+    `spent` updates the token, and `of_spent` names its further columns. `expires_at` and `of_session` belong to the session.
     """
-    # The row of the token decides which concurrent call wins. The row of the session is updated
-    # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
-    # again, so that an ended session gets no new token. The same statement reads all claims of
-    # the new tokens, because the old token is used up when it returns.
+    # The token's row decides which concurrent call wins. The session's row is updated too: after a
+    # wait for a concurrent end of the session, PostgreSQL checks the condition again, so that an
+    # ended session gets no new token. The same statement reads all claims for the new tokens,
+    # because the old token is used up when it returns.
     return f"""
         with spent as (
             {spent}
@@ -168,8 +168,8 @@ ROTATE: Final = (
         left join users u on u.id = e.user_id and e.scope is not null
         left join memberships m on m.org_id = v.org_id and m.user_id = u.id"""
 )
-# The same for a session without a service and without a grant: then the tables of services cannot have a row for it, and a
-# statement with all of them takes three times as long.
+# The same statement for a session without a service and without a grant: then the service tables cannot have a row for it, and a statement
+# with all these tables takes three times as long.
 ROTATE_PLAIN: Final = (
     _rotation(
         f"""
@@ -271,7 +271,7 @@ class RefreshTokens(Repository):
         return await self._one(REFRESH_TOKEN_STATE.read, sql, token_hash=token_hash, now=now, **_presenter_values(presenter))
 
     async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
-        # Here and in other statements that end sessions, the expiry is not checked: ending an
+        # Here and in further statements that end sessions, the expiry is not checked: ending an
         # expired session changes nothing for its user.
         sql = f"""
             with found as (
@@ -288,9 +288,10 @@ class RefreshTokens(Repository):
     async def select_organization(
         self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime
     ) -> datetime | None:
-        # Lock order: refresh token, then session, as in `rotate`. The second of two concurrent
-        # calls finds the token rotated. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing: the edge
-        # has just checked the caller's session, and every use of the new tokens checks it again.
+        # Lock order: refresh token, then session, as in `rotate`. If two calls are concurrent, the
+        # second call finds the token rotated. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing:
+        # the edge has just checked the caller's session, and the new tokens are checked at every
+        # use.
         sql = f"""
             with spent as (
                 update refresh_tokens t set rotated_at = %(now)s from sessions s

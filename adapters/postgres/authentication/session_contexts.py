@@ -21,12 +21,12 @@ from core.kernel.proofs import Strength
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
-# Every request reads two of them, and a call of the enumeration takes longer.
+# Every request reads two strengths, and calling the enumeration takes longer.
 STRENGTHS: Final = tuple(Strength).__getitem__
 # A session with a bound gives only what its organization gives anyway, so the account's second factor is not asked for.
 ASKS_SECOND: Final = f"{HAS_SECOND_FACTOR} and s.bounded_to is null"
-# A sign-in at an identity provider counts as one of the user only if the provider asked them, or if the account has no password.
-# The sign-in that approved a device code may have been another person's idea.
+# A sign-in at an identity provider counts as the user's own only if the provider asked them, or if the account has no password. The sign-in
+# that approved a device code may have been another person's idea.
 SIGN_IN: Final = Record(
     SignInFacts,
     "s",
@@ -59,7 +59,7 @@ MEMBERSHIP: Final = Record(
 
 
 def session_context(**further: Description) -> Record[SessionContext]:
-    """Return the record of a session `s` and its user `u`. The fields `further` differ by the kind of the session."""
+    """Return the record for a session `s` and its user `u`. The fields `further` differ by session kind."""
     own: dict[str, Description] = {
         "user_id": "u.id",
         "email": Email,
@@ -97,7 +97,7 @@ LOAD_SESSION_CONTEXT_IN: Final = f"""
     {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
 LOAD_WITH_PROFILE: Final = f"""
     select {SESSION_CONTEXT.columns}, {OWN_PROFILE.columns} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
-# The session must be of the service in the token's audience, and the service must exist.
+# The session must belong to the service in the token's audience, and the service must exist.
 APPLICATION_SESSION_TABLES: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
@@ -107,7 +107,7 @@ APPLICATION_SESSION_TABLES: Final = f"""
 APPLICATION_SESSION_JOINS: Final = APPLICATION_SESSION_TABLES + IS_LIVE_SESSION_OF_TOKEN
 LOAD_APPLICATION_SESSION: Final = f"select {APPLICATION_SESSION.columns} {APPLICATION_SESSION_JOINS}"
 LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"select {APPLICATION_SESSION.columns}, {OWN_PROFILE.columns} {APPLICATION_SESSION_JOINS}"
-# Only sessions of OpenID Connect.
+# Only OpenID Connect sessions.
 USERINFO: Final = f"{grant_columns('s')}, f.*"
 FACTS: Final = f"join lateral ({user_facts_sql('s.user_id', 's.service_id')}) f on s.scope is not null"
 LOAD_USERINFO: Final = f"""
@@ -116,7 +116,7 @@ LOAD_USERINFO_OF_SERVICE: Final = f"""
     select {APPLICATION_SESSION.columns}, v.pkce_without_secret, {USERINFO}
     {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"""
 BROWSER_SESSION: Final = Record(BrowserSession, "s", proofs=proof_columns("s"))
-# The hash of the cookie is the only key. No impersonation has a browser session.
+# The cookie's hash is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
     select {BROWSER_CONTEXT.columns}, {BROWSER_SESSION.columns} {SESSION_JOINS}
     where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}

@@ -1,4 +1,4 @@
-"""Storage of the sign-in of a session, and of the browser that it belongs to."""
+"""Storage for a session's sign-in, and for the browser that it belongs to."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ REAUTHENTICATE: Final = f"""
                         ends_at = least(ends_at, %(end)s), expires_at = least(expires_at, %(end)s)
     where id = %(session_id)s and user_id = %(user_id)s"""
 SIGN_IN: Final = Record(StoredSignIn, "s", session_id="s.id", org_id="v.org_id", proofs=proof_columns("s"))
-# The last use of each organization stays known, as a pass that has ended.
+# The last use per organization stays known, as a pass that has ended.
 WEAKEN: Final = f"""
     with weakened as (
         select * from unnest(
@@ -29,12 +29,12 @@ WEAKEN: Final = f"""
         mfa_missing = coalesce(w.strength, 1) < 2 and (s.mfa_missing or (%(asks_again)s and s.service_id is null and s.bounded_to is null))
     from weakened w where s.id = w.session_id and s.user_id = %(user_id)s"""
 
-# The users `u` of a connection, or one of them
+# The users `u` of a connection, or a single user
 _OF_CONNECTION: Final = """
     u.id in (select i.user_id from connection_identities i
              where i.org_id = %(org_id)s and i.connection_id = %(connection_id)s
                and (%(user_id)s::uuid is null or i.user_id = %(user_id)s))"""
-# The users `u` of a session at the identity provider of a connection, or one of them
+# The users `u` in a session at a connection's identity provider, or a single user
 _OF_PROVIDER_SESSION: Final = """
     u.id in (select l.user_id from connection_logins l
              where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and l.provider_session = %(provider_session)s
@@ -50,7 +50,7 @@ _WITH_LOGIN: Final = """
 
 
 def _end(users: LiteralString, sessions: LiteralString) -> LiteralString:
-    """Return the statement that ends the sign-ins of a connection in these sessions `s` of these users `u`."""
+    """Return the statement that ends a connection's sign-ins in these sessions `s` for these users `u`."""
     return f"""
         with found as materialized (
             select s.id, s.user_id, s.bounded_to is not null or s.service_id is not null as ends
@@ -128,6 +128,6 @@ class SessionSignIns(Repository):
         return await self._end_sign_ins(_OF_PROVIDER_SESSION, _WITH_LOGIN, now, **values)
 
     async def _end_sign_ins(self, users: LiteralString, sessions: LiteralString, now: datetime, **values: object) -> dict[UUID, int]:
-        # Codes and approvals lock the account, too, so none of them starts a session with the proof afterwards.
+        # Codes and approvals lock the account, too, so they start no session with the proof afterwards.
         await self._run(f"select 1 from users u where {users} order by u.id for no key update", **values)
         return dict(await self._rows(_end(users, sessions), **values, now=now))

@@ -1,4 +1,4 @@
-"""Storage of sessions."""
+"""Storage for sessions."""
 
 from datetime import datetime
 from typing import ClassVar, Final
@@ -17,9 +17,9 @@ from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded
 from core.kernel.values import PageResult
 
-# Lists and counts of sessions leave out those that back personal access tokens, which have their own list.
+# Session lists and counts leave out sessions that back personal access tokens, which have their own list.
 NOT_OF_PERSONAL_TOKEN: Final = "not s.personal_token"  # noqa: S105  (a condition)
-# SESSION_IS_LIVE with one exception: a session that this transaction itself has ended still counts
+# SESSION_IS_LIVE with an exception: a session that this transaction itself has ended still counts
 # as live, for example if users end all their sessions in an organization.
 REQUIRE_LIVE: Final = f"""
     select raise_unless(exists (
@@ -31,11 +31,11 @@ REQUIRE_LIVE: Final = f"""
           and (s.ended_at is null or s.xmin = pg_current_xact_id()::xid)
           and {ACCOUNT_IS_USABLE} and {MAY_IMPERSONATE}
         for share of s), 'session_is_live')"""
-# Deny the approved device codes `d` of the sessions `a` that approved them. Callers add further
+# Deny the approved device codes `d` if the sessions `a` approved them. Callers add further
 # conditions.
 DENY: Final = """
     update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
-# Whether the sign-in of the session is as strong as its service may require.
+# Whether the session's sign-in is as strong as its service may require.
 HAS_REQUIRED_FACTOR: Final = f"(v.required_acr is null or {STRENGTH} >= {REQUIRED_STRENGTH})"
 SESSION: Final = Record(
     Session,
@@ -51,7 +51,7 @@ BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash", *PROOF_C
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
-# their own sessions, and the account of the caller is usable.
+# their own sessions, and the caller's account is usable.
 LIVE_SESSION: Final = Record(
     LiveSession,
     "s",
@@ -75,7 +75,7 @@ LIST_LIVE_SESSIONS: Final = f"""
 
 
 def session_parameters(session: Session) -> dict[str, object]:
-    """Return the parameters of BEGIN, except `browser_hash`."""
+    """Return the parameters for BEGIN, except `browser_hash`."""
     service = session.service
     of_service = {"service_id": service.id, "org_id": service.org_id} if service else {"service_id": None}
     return SESSION.values(session) | of_service | columns_of(session.proofs, service.org_id if service else None)
@@ -89,7 +89,7 @@ class Sessions(Repository):
     async def require_live(self, person: Person, now: datetime) -> None:
         """Lock the user's session until the transaction ends. `Storage.transaction` uses this.
 
-        It is sent with the next statement, which raises SessionEnded if the session is not live.
+        The lock is sent with the next statement, which raises SessionEnded if the session is not live.
         """
         await self._write(REQUIRE_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
 
@@ -121,9 +121,9 @@ class Sessions(Repository):
                 select s.user_id from sessions s where s.browser_hash = %(browser_hash)s and s.ended_at is null)
             for no key update"""
         await self._run(sql, browser_hash=browser_hash)
-        # Triggers end the sessions of applications, and delete the forms, that still belong to the old session when the statement is
-        # done. A form waits while its user signs in at the connection that a policy requires. The last use of each organization stays
-        # known, as a pass that has ended.
+        # Triggers end the application sessions, and delete the forms, that still belong to the old session when the statement is done. A
+        # form waits while its user signs in at the connection that a policy requires. The last use per organization stays known, as a pass
+        # that has ended.
         sql = f"""
             with moved as (
                 update sessions a set browser_session_id = n.id

@@ -1,4 +1,4 @@
-"""Storage of the sign-in logs: who sees which records of logins (decision 220)."""
+"""Storage for the sign-in logs: who sees which login records (decision 220)."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -13,29 +13,29 @@ from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, S
 from core.kernel.values import Email, Page, PageResult
 
 NEWEST: Final = "order by l.created_at desc, l.id desc"
-# For attempts at one application. Keep the leading service_id, the one-value range in the filter, and the condition
-# that no index serves: otherwise the planner may search the newest attempts of the whole organization, or sort all of
-# the application's (35 s for 3 million).
+# For attempts at a single application. Keep the leading service_id, the one-value range in the filter, and the
+# condition that no index serves: otherwise the planner may search the whole organization's newest attempts, or sort all
+# the application's attempts (35 s for 3 million).
 NEWEST_OF_SERVICE: Final = "order by l.service_id, l.created_at desc, l.id desc"
 OF_ORGANIZATION: Final = "l.org_id = %(org_id)s"
 OF_ORGANIZATION_BY_SERVICE: Final = "l.org_id is not distinct from %(org_id)s"
-# For attempts at the platform with one reason. Keep the leading org_id, which is null in all of these rows: otherwise
-# the planner does not see that the index of failures by reason has this order, and sorts all of them.
+# For attempts at the platform with a single reason. Keep the leading org_id, which is null in these rows: otherwise the
+# planner does not see that the index on failures by reason has this order, and sorts all rows.
 NEWEST_OF_REASON: Final = "order by l.org_id, l.created_at desc, l.id desc"
 WALKED: Final = 20_000
-# The rule for the attempts that an organization sees. The list, the count and the export of an organization read this and nothing
-# else: the attempts at its applications, and those of its confirmed members at the platform itself since
-# they joined. Attempts at accounts that it does not know have no user (`RECORD_FAILURE`). An organization
-# that was never approved sees no attempts at the platform: anyone can create any number of them.
+# The rule for the attempts that an organization sees. An organization's list, count and export read this and nothing else: the attempts at
+# its applications, and its confirmed members' attempts at the platform itself since they joined. Attempts at accounts that the organization
+# does not know have no user (`RECORD_FAILURE`). An organization that was never approved sees no attempts at the platform: anyone can create
+# any number of such organizations.
 OF_APPLICATIONS: Final = """
     (select l.* from login_events l
      where {of_organization} and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)"""
 AT_PLATFORM: Final = "l.org_id is null and l.service_id is null and l.seen_by = 'all' {filters}"
 OF_MEMBER: Final = "m.org_id = %(org_id)s and m.user_id = l.user_id and l.created_at >= m.confirmed_at"
 IS_APPROVED: Final = "select o.member_count from organizations o where o.id = %(org_id)s and o.approved_at is not null"
-# The newest attempts of the whole platform are walked first, at most one for each member. Reading those of each of
-# 100,000 members would take seconds. The walk is enough if it finds %(most)s attempts of members, or comes to the
-# oldest attempt. Keep the lateral join: a hash join would read all members.
+# The whole platform's newest attempts are walked first, at most one attempt per member. Reading the attempts by 100,000
+# single members would take seconds. The walk is enough if it finds %(most)s attempts by members, or comes to the oldest
+# attempt. Keep the lateral join: a hash join would read all members.
 WALK: Final = f"""
     with steps as materialized (select coalesce(max(least(o.member_count, {WALKED})), 0) as steps from ({IS_APPROVED}) o),
     walked as materialized (
@@ -49,7 +49,7 @@ WALK: Final = f"""
             < (select steps from steps) as is_enough)"""
 IF_ENOUGH: Final = "select l.* from walked l where (select is_enough from is_enough)"
 OF_THIS: Final = f"m.org_id = %(org_id)s and exists ({IS_APPROVED}) and not (select is_enough from is_enough)"
-# Any of the members' attempts, for the count.
+# Any attempt by a member, for the count.
 OF_MEMBERS: Final = f"""
     {WALK}
     {IF_ENOUGH}
@@ -57,8 +57,8 @@ OF_MEMBERS: Final = f"""
     (select l.* from memberships m cross join lateral (
         select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} limit %(most)s) l
      where {OF_THIS} limit %(most)s)"""
-# The newest of the members' attempts. The newest one of each member shows which members have the newest ones. If there
-# are %(most)s of these members, no older attempt can be among the newest.
+# The members' newest attempts. Every member's newest attempt shows which members have the newest attempts. If there are
+# %(most)s such members, no older attempt can be among the newest.
 NEWEST_OF_MEMBERS: Final = f"""
     {WALK},
     latest as materialized (
@@ -71,17 +71,17 @@ NEWEST_OF_MEMBERS: Final = f"""
     select l.* from latest m cross join lateral (
         select l.* from login_events l
         where {OF_MEMBER} and l.created_at >= (select at from oldest) and {AT_PLATFORM} {NEWEST} limit %(most)s) l"""
-# An attempt at an account that the organization does not know has a row for the platform, and counts in one
-# for the organization.
+# An attempt at an account that the organization does not know has its own row for the platform, and counts in a shared
+# row for the organization.
 OF_PLATFORM: Final = "(select l.* from login_events l where l.seen_by <> 'organization' {filters} {newest} limit %(most)s)"
-# The current address of a user who belongs to the organization.
+# The current address, for a user who belongs to the organization.
 EMAIL_IN_ORGANIZATION: Final = """coalesce(
     (select m.email from memberships m where m.org_id = %(org_id)s and m.user_id = l.user_id and m.confirmed_at is not null),
     (select e.email from end_users e where e.org_id = %(org_id)s and e.user_id = l.user_id),
     (select coalesce(s.email, u.email) from scim_users s join users u on u.id = s.user_id
      where s.org_id = %(org_id)s and s.user_id = l.user_id))"""
 EMAIL: Final = "(select u.email from users u where u.id = l.user_id)"
-# The same users by their address, each by an index.
+# The same users by their address: every query uses an index.
 USER_IN_ORGANIZATION: Final = """
     select user_id from (
         select 1 as place, user_id from memberships where org_id = %(org_id)s and email = %(email)s and confirmed_at is not null
@@ -98,7 +98,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "user_id": "and l.user_id = %(user_id)s",
     "connection_id": "and l.connection_id = %(connection_id)s",
     "service_id": "and l.service_id >= %(service_id)s and l.service_id <= %(service_id)s",
-    # Not a parameter, because the indexes of failures are partial.
+    # Not a parameter, because the indexes on failures are partial.
     "succeeded": "and l.success",
     "failed": "and not l.success",
     "reason": "and l.reason = %(reason)s and not l.success",
@@ -212,7 +212,7 @@ def _rows(org_id: UUID | None, values: dict[str, object], of_members: LiteralStr
 
 
 def _values(filter_: SignInFilter) -> dict[str, object]:
-    """Return the parameters of the filters that are set, by name."""
+    """Return the parameters for the filters that are set, by name."""
     values: dict[str, object] = {
         "user_id": filter_.user_id,
         "connection_id": filter_.connection_id,

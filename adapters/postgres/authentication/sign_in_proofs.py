@@ -24,9 +24,9 @@ from core.kernel.proofs import (
 )
 
 NAMES: Final = ("proofs", "strength", "bounded_to", "authenticated_at", "fresh")
-# Of a session `s`, which may be missing
+# For a session `s`, which may be missing
 STRENGTH: Final = "coalesce(s.strength, 1)"
-# When the newest second factor was proved. Only accounts with one ask.
+# When the newest second factor was proved. Only accounts with a second factor ask.
 SECOND_AT: Final = """
     (select max((p ->> 'at')::timestamptz) from jsonb_array_elements(s.proofs) p
      where p ->> 'method' in ('totp', 'backup_code', 'passkey'))"""
@@ -35,11 +35,11 @@ _FLAGS: Final = ("user_verified", "phishing_resistant", "hardware")
 
 
 def proof_columns(alias: LiteralString) -> Columns:
-    """Return the column of the proofs of the session with this alias."""
+    """Return the column with the proofs, for the session with this alias."""
     return Columns(f"{alias}.proofs", 1, to_proofs)
 
 
-# The name of the connection through which the user of a session `s` signed in, or null
+# The name of the connection through which a session's user signed in (`s`), or null
 CONNECTION_NAME: Final = """
     (select c.name from jsonb_array_elements(s.proofs) p
      join connections c on c.id = (p ->> 'connection')::uuid and c.org_id = (p ->> 'org')::uuid limit 1)"""
@@ -51,7 +51,7 @@ def to_proofs(row: Row) -> Proofs:
 
 
 def columns_of(proofs: SessionProofs, org_id: UUID | None = None) -> dict[str, object]:
-    """Return the parameters NAMES. `org_id` is the organization of the session's application."""
+    """Return the parameters NAMES. `org_id`: the organization of the session's application."""
     seen = in_session(proofs, org_id)
     if not seen:
         return dict.fromkeys(NAMES) | {"fresh": True}

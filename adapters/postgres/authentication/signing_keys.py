@@ -1,4 +1,4 @@
-"""Storage of the keys that sign access tokens. The private keys are encrypted."""
+"""Storage for the keys that sign access tokens. The private keys are encrypted."""
 
 from datetime import datetime
 
