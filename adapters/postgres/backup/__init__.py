@@ -1,4 +1,4 @@
-"""Backups: the rows of a database in files, and their way back into an empty database (docs/adr/0022)."""
+"""Backups: a database's rows in files, and their way back into an empty database (docs/adr/0022)."""
 
 from adapters.postgres.backup.directory import BACKUP_FILE, BackupError, new_directory, write_file
 from adapters.postgres.backup.manifest import Manifest, check_files

@@ -1,4 +1,4 @@
-"""The tables and sequences of a database, and a session for their transfer."""
+"""A database's tables and sequences, and a session for their transfer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ Session = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table in the schema of the service, with the columns that are stored."""
+    """A table in the service's schema, with the columns that are stored."""
 
     columns: list[str]
     unlogged: bool
@@ -25,14 +25,13 @@ class Table:
 def session(conninfo: str, isolation: sql.SQL) -> Iterator[Session]:
     """Yield a session in a transaction, which ends with the block. Raises: BackupError.
 
-    The session is synchronous: psycopg passes each row of COPY separately, which with Trio takes
-    seven times as long.
+    The session is synchronous: psycopg passes COPY rows separately, which with Trio takes seven times as long.
     """
     try:
         with psycopg.connect(conninfo, autocommit=True, application_name="gatehouse backup", client_encoding="UTF8") as connection:
             connection.execute(sql.SQL("begin isolation level {}").format(isolation))
-            # `set local`, because a pooler can give each transaction another session. The text of
-            # values depends on the second group.
+            # `set local`, because a pooler can give every transaction another session. The settings
+            # from timezone on decide how values are written as text.
             connection.execute(
                 """
                 set local statement_timeout = 0; set local lock_timeout = 0; set local idle_in_transaction_session_timeout = 0;
@@ -48,7 +47,7 @@ def session(conninfo: str, isolation: sql.SQL) -> Iterator[Session]:
 
 
 def tables(connection: Session) -> dict[str, Table]:
-    """Return the tables of the current schema, except those of extensions."""
+    """Return the current schema's tables, except tables of extensions."""
     rows = connection.execute(
         """
         select c.relname, array_agg(a.attname::text order by a.attnum), c.relpersistence = 'u'
@@ -61,7 +60,7 @@ def tables(connection: Session) -> dict[str, Table]:
 
 
 def sequences(connection: Session) -> dict[str, int | None]:
-    """Return the last values of the sequences of the current schema, or None if a sequence was not used."""
+    """Return the last values of the current schema's sequences, or None if a sequence was not used."""
     return dict(connection.execute("select sequencename, last_value from pg_sequences where schemaname = current_schema() order by 1"))
 
 

@@ -1,7 +1,7 @@
 """The data that a backup leaves out, because a restore must not bring it back (docs/adr/0022).
 
-After a restore, sign-ins and links from before would be valid again, also if they ended
-after the backup. So backups leave them out, and users sign in again.
+After a restore, sign-ins and links from before would be valid again, also if they ended after the backup. So backups
+leave sign-ins and links out, and users sign in again.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "saml_logouts",
         # used once, within a minute; its partitions are unlogged
         "dpop_proofs",
-        # what readers of set-up links prepared; an admin creates a new link
+        # what the readers of set-up links prepared; an admin creates a new link
         "setup_links",
         "setup_proposals",
         # links in emails; invitations and undo links have their own tables, and stay valid
@@ -40,7 +40,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         # used up within minutes
         "used_passkey_challenges",
         "used_provider_messages",
-        # leases of processes that have ended
+        # leases that ended processes had
         "leases",
         # The next start creates a key. A key that was retired after the backup must not sign again.
         "signing_keys",

@@ -1,4 +1,4 @@
-"""The files of a backup. They are readable by their owner only, and appear all at once."""
+"""A backup's files. Backup files are readable by their owner only, and appear all at once."""
 
 import os
 import shutil
@@ -17,13 +17,13 @@ class BackupError(Exception):
 
 
 def table_file(directory: Path, table: str) -> Path:
-    """Return the file with the rows of a table: PostgreSQL's text format of COPY, compressed with gzip."""
+    """Return the file with a table's rows: PostgreSQL's COPY text format, compressed with gzip."""
     return directory / TABLES / f"{table}.copy.gz"
 
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
-    """Yield a directory that becomes `target` at the end of the block. After an error, it is removed.
+    """Yield a directory that becomes `target` when the block ends. After an error, the directory is removed.
 
     A killed process leaves `.NAME.partial-...` beside the target. Raises: BackupError; OSError.
     """

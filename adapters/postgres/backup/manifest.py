@@ -1,4 +1,4 @@
-"""The description of a backup, in its file `backup.json`."""
+"""A backup's description, in its file `backup.json`."""
 
 import hashlib
 import re
@@ -11,13 +11,13 @@ from adapters.postgres.backup.directory import BackupError, table_file
 
 FORMAT: Final = 1
 
-# Names become names of files before the database confirms them.
+# Names become file names before the database confirms them.
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
 class TableData:
-    """The rows of a table. `sha256` is the checksum of the compressed file, in hexadecimal."""
+    """A table's rows. `sha256` is the compressed file's checksum, in hexadecimal."""
 
     columns: list[str]
     rows: int
@@ -26,7 +26,7 @@ class TableData:
 
 @dataclass(frozen=True, slots=True)
 class AppliedMigration:
-    """A migration of the database at the time of the backup."""
+    """A migration that the database had at the time of the backup."""
 
     number: int
     name: str
@@ -35,15 +35,15 @@ class AppliedMigration:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The contents of a backup.
+    """A backup's contents.
 
-    `left_out` has the tables without data, `sequences` the last values of the sequences, None if a
-    sequence was not used. `key_checks` has a value for each encryption key by the key's id, which
-    tells whether the same key is at hand (`adapters.crypto.key_checks`).
+    `left_out` has the tables without data, `sequences` the sequences' last values, None if a sequence was not used.
+    `key_checks` has a value per encryption key, by key id, which tells whether the same key is at hand
+    (`adapters.crypto.key_checks`).
     """
 
     format: int
-    gatehouse: str  # the version of the program
+    gatehouse: str  # the program's version
     created_at: datetime
     migrations: list[AppliedMigration]
     tables: dict[str, TableData]
@@ -53,12 +53,12 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """The number of rows of all tables."""
+        """How many rows all tables have."""
         return sum(table.rows for table in self.tables.values())
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:
-    """Check the format, the names and the checksums of all files. Raises: BackupError; OSError."""
+    """Check all files: the format, the names and the checksums. Raises: BackupError; OSError."""
     if manifest.format != FORMAT:
         raise BackupError(
             f"The backup in {directory} has the format {manifest.format}, and this release reads format {FORMAT}. "

@@ -1,4 +1,4 @@
-"""Reading the rows of a backup into an empty database, all of them or none."""
+"""Reading a backup's rows into an empty database, all or none."""
 
 import gzip
 import zlib
@@ -20,7 +20,7 @@ CHUNK: Final = 1 << 20  # bytes
 def check_migrations(manifest: Manifest) -> list[Migration]:
     """Return the migrations that the backup's database had, starting with the baseline.
 
-    Raises: BackupError if this release does not have all of them, or the backup was made before version 1.0.0.
+    Raises: BackupError if this release lacks such a migration, or the backup was made before version 1.0.0.
     """
     known = {migration.number: migration for migration in read_migrations(SQL_FILES)}
     if (BASELINE, known[BASELINE].sha256) not in {(applied.number, applied.sha256) for applied in manifest.migrations}:
@@ -39,7 +39,7 @@ def check_migrations(manifest: Manifest) -> list[Migration]:
 
 
 def load(conninfo: str, directory: Path, manifest: Manifest, migrations: Sequence[Migration]) -> None:
-    """Apply `migrations` to an empty database, and insert the rows of the backup, in one transaction.
+    """Apply `migrations` to an empty database, and insert the backup's rows, in a single transaction.
 
     Call `check_files` first. The tables get their statistics in a second transaction, without which
     the first statements would be slow.
@@ -56,8 +56,8 @@ def load(conninfo: str, directory: Path, manifest: Manifest, migrations: Sequenc
             connection.execute(migration.sql)
             connection.execute(INSERT_MIGRATION, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
         _check_names(connection, manifest)
-        # Without triggers, which belong to changes by the service, and without foreign keys, so that
-        # the order of the tables does not matter. Adding a key checks all rows.
+        # Without triggers, which belong to changes by the service, and without foreign keys, so that the table order
+        # does not matter. Adding a key checks all rows.
         foreign_keys = _drop_foreign_keys(connection)
         for name, table in manifest.tables.items():
             identifier = sql.Identifier(name)

@@ -1,4 +1,4 @@
-"""Writing the rows of a running database to files."""
+"""Writing a running database's rows to files."""
 
 import gzip
 import hashlib
@@ -18,12 +18,14 @@ from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from adapters.postgres.engine.migrate import SQL_FILES, read_migrations
 
 CHUNK: Final = 1 << 20  # bytes
-COMPRESSION: Final = 1  # the fastest level of gzip; higher ones take a multiple of the time for few percent
+COMPRESSION: Final = 1  # gzip's fastest level; higher levels take a multiple of the time for few percent
 MIGRATION_PATIENCE: Final = 60.0  # seconds
 
 
 def export(conninfo: str, directory: Path, *, version: str, created_at: datetime, key_checks: dict[str, str]) -> Manifest:
-    """Write the rows of all tables to `directory`, as of one moment, and return their description. The service can run.
+    """Write all tables' rows to `directory`, as they are at a single moment, and return their description.
+
+    The service can run during the export.
 
     Raises: BackupError; OSError.
     """
@@ -38,10 +40,10 @@ def export(conninfo: str, directory: Path, *, version: str, created_at: datetime
 
 
 def _keep_schema(connection: catalog.Session) -> bool:
-    """Keep migrations from starting until the transaction ends. Return False if one is running.
+    """Keep migrations from starting until the transaction ends. Return False if a migration is running.
 
-    LOCK TABLE takes no snapshot, so no migration can commit between it and the second statement,
-    which takes the snapshot of the transaction.
+    LOCK TABLE takes no snapshot, so no migration can commit between it and the second statement, which takes the
+    transaction's snapshot.
     """
     try:
         connection.execute("lock table schema_migrations in share mode")
