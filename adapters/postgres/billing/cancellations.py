@@ -11,7 +11,7 @@ from ports.signals import Signal
 
 CANCELLATION: Final = Record(Cancellation, "c")
 REQUEST: Final = f"{CANCELLATION.insert('billing_cancellations', 'due_at')} on conflict do nothing"
-# An API key may have reactivated the subscription. Then it must not be canceled.
+# An API key may have reactivated the subscription. A reactivated subscription must not be canceled.
 IS_ENDED_HERE: Final = """
     not exists (
         select 1 from subscriptions s

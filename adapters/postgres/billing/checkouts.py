@@ -40,7 +40,7 @@ class Checkouts(Repository):
     async def complete(
         self, checkout_id: UUID, session_id: str, id_: str, metadata: CheckoutMetadata | None, customer_id: str | None
     ) -> bool:
-        # A session leads to one subscription. This event may arrive before the response that
+        # A session leads to a single subscription. An event may arrive before the response that
         # created the session is saved.
         return await self._exists(
             """

@@ -10,7 +10,7 @@ from core.billing.model.checkout import Customer
 from core.billing.model.subscriptions import BillingCustomer
 
 # Events about customers usually contain the organization, because we send it when we create the
-# customer. If it is missing, any organization matches.
+# customer. If an event lacks the organization, any organization matches.
 BY_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_id)s::uuid, org_id)"
 
 
@@ -73,8 +73,8 @@ class Customers(Repository):
         return await self._exists(sql, org_id=org_id, customer_id=customer_id, user_id=user_id, at=at)
 
     async def mark_deleted(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
-        # An event that names an organization cannot delete the customer of another one (security
-        # H-5).
+        # An event that names an organization cannot delete another organization's customer
+        # (security H-5).
         await self._lock_customer(customer_id)
         sql = f"""
             with remembered as (
@@ -87,12 +87,12 @@ class Customers(Repository):
         return await self._exists(sql, org_id=org_id, customer_id=customer_id, key=key, now=now)
 
     async def _lock_customer(self, customer_id: str) -> None:
-        """Serialize linking and deleting a customer. There may be no row to lock, so this is an advisory lock."""
+        """Serialize linking and deleting a customer. There may be no row to lock, so this lock is an advisory lock."""
         await self._write(f"select pg_advisory_xact_lock({CUSTOMERS}, hashtext(%(customer_id)s))", customer_id=customer_id)
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
-        # Within one second, attaching comes before detaching, regardless of the order in which the
-        # events arrive.
+        # Within the same second, attaching comes before detaching, regardless of the order in which
+        # the events arrive.
         sql = """
             with attached as (
                 insert into billing_payment_methods as m (payment_method_id, customer_id, said_at, heard_at)

@@ -1,4 +1,4 @@
-"""Events of the payment provider, and the facts about its subscriptions."""
+"""The payment provider's events, and the facts about its subscriptions."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -34,8 +34,8 @@ FACTS: Final = Record(
 )
 RECORD_EVENT: Final = """
     insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1"""
-# The update changes only the time. It locks an existing row, and returns the values that other
-# transactions wrote while it waited.
+# The update changes only the time. The update locks an existing row, and returns the values that
+# concurrent transactions wrote while it waited.
 LOCK_FACTS: Final = f"""
     insert into billing_facts as f (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
     on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
@@ -54,7 +54,7 @@ OUR_SUBSCRIPTION: Final = f"""
 
 
 def action_page_context(id_: str) -> SecretContext:
-    """Return the context in which the URL of a payment page is sealed."""
+    """Return the context in which a payment page's URL is sealed."""
     return SecretContext("billing_facts", id_, "action_page")
 
 
@@ -71,7 +71,7 @@ class Billing(SealingRepository):
     def _open_page(self, id_: str, sealed: bytes) -> str | None:
         try:
             return self._vault.open(sealed, action_page_context(id_)).decode()
-        except SealBroken as error:  # the other facts are still valid
+        except SealBroken as error:  # all remaining facts are still valid
             log.error("seal_broken", invoice_page_of=id_, reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             return None
 
@@ -81,8 +81,8 @@ class Billing(SealingRepository):
         return facts
 
     async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
-        # Lock order: facts, organization, subscription. A statement starts when the one before has
-        # its lock, so it finds the organization that the locked facts name.
+        # Lock order: facts, organization, subscription. A statement starts when the previous
+        # statement has its lock, so it finds the organization that the locked facts name.
         locked = self._one(self._to_facts, LOCK_FACTS, id=id_, now=now)
         sql = """
             select 1 from organizations
@@ -134,7 +134,7 @@ class Billing(SealingRepository):
         await self._run(sql, id=id_, until=until, at=at)
 
     async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
-        # Lock order: facts by id, as in every statement that locks several of them.
+        # Lock order: facts by id, as in every statement that locks several facts.
         sql = f"""
             with held as materialized (
                 select provider_subscription_id from billing_facts where {BY_CUSTOMER} and not ended

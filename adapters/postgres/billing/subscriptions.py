@@ -1,4 +1,4 @@
-"""Subscriptions of users to the plans of a service."""
+"""The users' subscriptions to a service's plans."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,10 +21,10 @@ OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""
     select {SUBSCRIPTION.columns} from subscriptions s join plans p on p.id = s.plan_id
     where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s {FIRST} limit 1"""
-# Maps a current status to queries for the stored rows. An index returns the rows of each query in
-# the order of the page, except overdue subscriptions. Because of the sweeper these are few, and an
-# index finds them by their time. Keep "offset 0": without it the planner may read all active
-# subscriptions in the order of the page instead.
+# Maps a current status to queries for the stored rows. An index returns every query's rows in the
+# page's order, except overdue subscriptions. Because of the sweeper, overdue subscriptions are few,
+# and an index finds them by their time. Keep "offset 0": without it the planner may read all active
+# subscriptions in the page's order instead.
 ROWS: Final = "select s.* from subscriptions s where s.org_id = %(org_id)s and s.service_id = %(service_id)s"
 STORED: Final[Mapping[SubscriptionStatus | None, Sequence[LiteralString]]] = {
     None: (ROWS,),
@@ -40,11 +40,11 @@ STORED: Final[Mapping[SubscriptionStatus | None, Sequence[LiteralString]]] = {
 
 def _count(stored: LiteralString, further: LiteralString = "true") -> LiteralString:
     # No condition on the organization, because the index does not have it. OF_SERVICE checks that
-    # the service belongs to it.
+    # the service belongs to the organization.
     return f"(select count(*) from subscriptions s where s.service_id = %(service_id)s and s.status = '{stored}' and {further})"
 
 
-# The number of subscriptions with a current status, from indexes alone.
+# How many subscriptions have a current status, from indexes alone.
 COUNTS: Final[Mapping[SubscriptionStatus, LiteralString]] = {
     SubscriptionStatus.ACTIVE: _count("active") + " - " + _count("active", RAN_OUT),
     SubscriptionStatus.CANCELLED: _count("cancelled"),
@@ -52,7 +52,7 @@ COUNTS: Final[Mapping[SubscriptionStatus, LiteralString]] = {
     SubscriptionStatus.PAST_DUE: _count("past_due"),
 }
 OF_SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
-# Marks the rows of `due` as expired. Keep the array: it makes the planner look them up by index,
+# Marks the rows in `due` as expired. Keep the array: it makes the planner look them up by index,
 # even if it expects many rows in `due`.
 EXPIRE: Final = f"""
     update subscriptions s set status = 'expired', updated_at = %(now)s
@@ -201,10 +201,12 @@ class Subscriptions(Repository):
 
 
 def _page(status: SubscriptionStatus | None) -> LiteralString:
-    """Return the query for a page of the subscriptions with this current status. Each row has the total; no row if the service is unknown.
+    """Return the query for a page with the subscriptions that have this current status.
 
-    The total of all statuses is a counter of the service. The page is built before the join, so
-    that only its own plans are looked up. The outer join returns one row if the page is empty.
+    Every row has the total; no row if the service is unknown.
+
+    The service has a counter for the total over all statuses. The page is built before the join, so that only its own
+    plans are looked up. The outer join returns a row if the page is empty.
     """
     # The cast to bigint prevents an overflow, because the offset can be the largest integer.
     oldest = " union all ".join([f"({part} {OLDEST_FIRST} limit %(offset)s::bigint + %(limit)s)" for part in STORED[status]])
