@@ -1,4 +1,4 @@
-"""The audit logs of organizations."""
+"""The organizations' audit logs."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
@@ -11,7 +11,7 @@ from core.eventing.model.audit import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor,
 from core.eventing.model.sentences import Names
 from core.kernel.values import Page, PageResult
 
-# Each combination of filters is a separate statement, so that each gets a plan with the index that
+# Every filter combination is a separate statement, so that it gets a plan with the index that
 # provides its order.
 FILTERS: Final[dict[str, LiteralString]] = {
     "actions": "and l.action = any(%(actions)s)",
@@ -21,7 +21,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
     # `core.eventing.model.audit.resolve_actor` makes the same distinction.
     "system": "and l.actor_id is null and l.address is null",
     "anonymous": "and l.actor_id is null and l.address is not null",
-    # Not a parameter, because the indexes of failed entries are partial.
+    # Not a parameter, because the indexes on failed entries are partial.
     "succeeded": "and l.success",
     "failed": "and not l.success",
     "since": "and l.created_at >= %(since)s",
@@ -30,13 +30,13 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "actor_ids": "and l.actor_id = any(%(actor_ids)s::uuid[])",
     "target_ids": "and (l.target_type, l.target_id) in (select * from unnest(%(target_types)s::text[], %(target_ids)s::text[]))",
     "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
-    # Only of the platform's log
+    # Only in the platform's log
     "impersonator_id": "and l.impersonator_id = %(impersonator_id)s",
     "session_id": "and l.details ->> 'session_id' = %(session_id)s",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
-# The columns of the query for one object or action, and its end: for a page, and for a count. Keep the leading organization:
-# with it, the indexes of all logs have the order of the platform's log. Otherwise the planner may sort all entries of an actor.
+# The query's columns for a single object or action, and its end: for a page, and for a count. Keep the leading organization: with it, the
+# indexes on all logs have the platform log's order. Otherwise the planner may sort all entries by an actor.
 NEWEST: Final = ("l.*", "order by l.org_id, l.created_at desc, l.id desc limit %(limit)s + %(offset)s")
 ANY: Final = ("1", "limit %(limit)s")
 
@@ -47,7 +47,7 @@ def _to_actor(row: Row) -> AuditActor:
     return resolve_actor(actor_id, kind, account, address, name)
 
 
-# An entry `l` with the accounts of its actor and its impersonator, `a` and `i`
+# An entry `l` with its actor's and its impersonator's accounts, `a` and `i`
 ENTRY: Final = Record(
     AuditEntry,
     "l",
@@ -60,7 +60,7 @@ ACCOUNTS: Final = "left join users a on a.id = l.actor_id left join users i on i
 
 
 def filter_values(filter_: AuditFilter) -> dict[str, object]:
-    """Return the parameters of the filters that are set, by name."""
+    """Return the parameters for the filters that are set, by name."""
     filters: dict[str, object] = {
         "actions": None if filter_.actions is None else sorted(filter_.actions),
         "target_type": filter_.target_type,
@@ -78,7 +78,7 @@ def filter_values(filter_: AuditFilter) -> dict[str, object]:
 
 
 def _object_values(filter_: AuditFilter) -> dict[str, object]:
-    """Return the parameters of the objects that a search found."""
+    """Return the parameters for the objects that a search found."""
     values: dict[str, object] = {}
     if filter_.actors is not None:
         values["actor_ids"] = sorted(id_ for _, id_ in filter_.actors)
@@ -122,8 +122,8 @@ class Audit(Repository):
         return await self._all(to_key, FIND_IN_ORGANIZATION, org_id=org_id, **search_parameters(text, limit))
 
     async def forget(self, user_id: UUID) -> None:
-        # Each part of the union has its index. Changes of the address by a credential stay. The user's
-        # own changes may have no actor, because the link in the email works without a sign-in.
+        # Every part in the union has its index. Address changes by a credential stay. The user's own changes may have
+        # no actor, because the link in the email works without a sign-in.
         sql = _forgetting("""
                 select id from audit_log
                 where target_type = 'user' and target_id = %(user_id)s::text
@@ -148,8 +148,8 @@ class Audit(Repository):
 
     async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:
         # The totals have no target ids and no actors, so these filters count entries by index. The
-        # time grows with the number of entries of the target or actor, which can be a large part of
-        # the log.
+        # time grows with how many entries the target or actor has, which can be a large part of the
+        # log.
         if has_objects(values):
             return await self._count(count_of_objects_sql("l.org_id = %(org_id)s", values), org_id=org_id, limit=MAX_LISTED, **values)
         if filter_.success is not None or filter_.since is not None or filter_.until is not None:
@@ -167,17 +167,17 @@ class Audit(Repository):
 
 
 def where(values: dict[str, object]) -> LiteralString:
-    """Return the conditions of the filters with these parameters."""
+    """Return the conditions for the filters with these parameters."""
     return " ".join(text for name, text in FILTERS.items() if name in values)
 
 
 def newest_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralString:
-    """Return the query for a page of the entries that fulfill `of_log` and the filters, newest first, in the columns of ENTRY."""
+    """Return the query for a page with the entries that fulfill `of_log` and the filters, newest first, in the columns ENTRY."""
     if has_objects(values):
         newest = f"select l.* from ({_of_objects_sql(of_log, values, NEWEST)}) l"
     elif "actions" in values:
-        # One lateral query per action: with several actions in one condition, no index provides the
-        # order, and a search for a rare action would read the whole log.
+        # A lateral query per action: with several actions in a single condition, no index provides
+        # the order, and a search for a rare action would read the whole log.
         actions: LiteralString = "unnest(%(actions)s::text[]) as selected (a)"
         newest = _each_sql(of_log, actions, "l.action = selected.a", where(_without(values, "actions")), NEWEST)
     else:
@@ -193,20 +193,20 @@ def has_objects(values: dict[str, object]) -> bool:
 
 
 def count_of_objects_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralString:
-    """Return the statement for the number of entries about the objects that a search found, at most `limit`."""
+    """Return the statement that counts the entries about the objects that a search found, at most `limit`."""
     return f"select count(*) from (select from ({_of_objects_sql(of_log, values, ANY)}) l limit %(limit)s) counted"
 
 
 def _of_objects_sql(of_log: LiteralString, values: dict[str, object], part: tuple[LiteralString, LiteralString]) -> LiteralString:
     """Return the query for the newest entries about the objects that a search found.
 
-    It has one lateral query per object, for the reason in `newest_sql`. Of several filters by objects, one gives
-    the order, and the others are conditions.
+    The query has one lateral query per object, for the reason in `newest_sql`. If several filters name objects, a
+    single filter gives the order, and the rest are conditions.
     """
     if "involved_ids" in values:
         others = where(_without(values, "involved_ids"))
         by_actor = _by_actor_sql(of_log, "involved_actor_ids", others, part)
-        # An entry with both is found by its actor only.
+        # An entry with actor and target is found by its actor only.
         once: LiteralString = "and (l.actor_id is null or l.actor_id <> all(%(involved_actor_ids)s::uuid[]))"
         return f"({by_actor}) union all ({_by_target_sql(of_log, 'involved', f'{once} {others}', part)})"
     if "target_ids" in values:
@@ -230,7 +230,7 @@ def _by_target_sql(
 def _each_sql(
     of_log: LiteralString, keys: LiteralString, condition: LiteralString, others: LiteralString, part: tuple[LiteralString, LiteralString]
 ) -> LiteralString:
-    """Return the query for the entries of each of the keys. `part` has the columns and the end of each lateral query."""
+    """Return the query for the entries of every key. `part` has the columns and the end for every lateral query."""
     columns, end = part
     return f"""
         select l.* from {keys} cross join lateral (
@@ -244,7 +244,7 @@ def _without(values: dict[str, object], name: str) -> dict[str, object]:
 def _forgetting(entries: LiteralString) -> LiteralString:
     """Return the statement that removes the entries with the ids that a query selects, and subtracts them from the totals.
 
-    Lock order: totals of logins, then totals of entries, both sorted by key, as in EventLog.
+    Lock order: login totals, then entry totals, sorted by key, as in EventLog.
     """
     return f"""
         with forgotten as (

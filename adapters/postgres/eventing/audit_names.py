@@ -1,4 +1,4 @@
-"""Names for audit logs: those of the objects in entries, and the objects whose address or name contains a text."""
+"""Names for audit logs: for the objects in entries, and objects found by a text in their address or name."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
@@ -9,9 +9,9 @@ from core.eventing.model.audit import ObjectKey
 from core.eventing.model.sentences import REGISTRATION_TOKEN, SCIM_TOKEN, ObjectName
 from core.kernel.event_catalog import Target
 
-# Each part has the columns type, id, name, and the user's own name. A member's own name is shown after the membership is
-# confirmed (security R-9). An organization sees the addresses of its members, of the users of its applications, and of
-# those that its directory knows, with the address that former members had when they left.
+# Every part has the columns type, id, name, and the user's own name. A member's own name is shown after the membership is confirmed
+# (security R-9). An organization sees the addresses of its members, its applications' users, and users that its directory knows, with the
+# address that former members had when they left.
 _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
     Target.USER: """
         select 'user', u.id::text, case when m.id is null and e.user_id is null then coalesce(s.email, u.email) else u.email end,
@@ -47,20 +47,19 @@ _OF_PLATFORM: Final[Mapping[str, LiteralString]] = {
     Target.SERVICE_ACCOUNT: """
         select 'service_account', id::text, name, null from service_accounts where org_id is null and id = any(%(service_account)s)""",
 }
-# Keep the bytewise operators: only they use the indexes for the beginning of a text, whatever the order of the database is.
+# Keep the bytewise operators: only they use the indexes that find how a text begins, whatever the database's order is.
 _NAME_STARTS: Final = "lower(name) ~>=~ %(text)s and lower(name) ~<~ %(text_end)s"
 _LAST_NAME_STARTS: Final = """
     lower(substring(name from '[^ ]+$')) ~>=~ %(text)s and lower(substring(name from '[^ ]+$')) ~<~ %(text_end)s"""
 _NAMED: Final = f"select id from users where {_NAME_STARTS} union all select id from users where {_LAST_NAME_STARTS}"
-# The names of few members are read. With many members, the accounts of the installation with such a name are read instead:
-# a name that is frequent there is soon frequent among so many members, and ends the search.
+# The names of few members are read. With many members, the installation's accounts with such a name are read instead: a name that is
+# frequent there is soon frequent among so many members, and ends the search.
 _MEMBER_COUNT: Final = "(select member_count from organizations where id = %(org_id)s)"
 FEW_MEMBERS: Final = 2000
 HAS_MANY_MEMBERS: Final = f"{_MEMBER_COUNT} > {FEW_MEMBERS}"
 MOST_NAMED: Final = 5000  # accounts with such a name that are read; more of them end the search
-# Members are found by a part of their address: a search reads the addresses of one organization from an index. There can be
-# any number of users of applications, so they are found by the beginning, and past invitations and the users of the directory
-# by the whole address.
+# Members are found by a part of their address: a search reads an organization's addresses from an index. There can be any number of
+# application users, so they are found by the beginning, and past invitations and directory users by the whole address.
 FIND_IN_ORGANIZATION: Final = f"""
     with named as materialized (
         (select id from users where {_NAME_STARTS} limit {MOST_NAMED})
@@ -121,7 +120,7 @@ FIND_IN_ORGANIZATION: Final = f"""
         (select 'registration_token', id::text from registration_tokens
          where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)) matches
     limit %(limit)s"""
-# Accounts by the whole address: the index of addresses has the order of the database.
+# Accounts by the whole address: the address index has the database's order.
 FIND_IN_PLATFORM: Final = f"""
     select distinct type, id from (
         select 'user' as type, id::text as id from users where email = %(text)s
@@ -137,18 +136,18 @@ _LAST_CHARACTER: Final = "\U0010ffff"
 
 
 def names_sql(objects: Mapping[str, Collection[str]], *, of_platform: bool) -> LiteralString:
-    """Return the statement for the names of objects of these types, or an empty text if none of them has a name."""
+    """Return the statement for the names of objects with these types, or an empty text if no such object has a name."""
     parts = _OF_PLATFORM if of_platform else _OF_ORGANIZATION
     return " union all ".join(sql for kind, sql in parts.items() if kind in objects)
 
 
 def id_parameters(objects: Mapping[str, Collection[str]]) -> dict[str, object]:
-    """Return the parameters of `names_sql`."""
+    """Return the parameters for `names_sql`."""
     return {str(kind): sorted(ids) for kind, ids in objects.items() if kind in _OF_ORGANIZATION}
 
 
 def search_parameters(text: str, limit: int) -> dict[str, object]:
-    """Return the parameters of a search. Addresses are stored in lower case."""
+    """Return the parameters for a search. Addresses are stored in lower case."""
     return {"text": text.lower(), "text_end": text.lower() + _LAST_CHARACTER, "limit": limit}
 
 
@@ -158,5 +157,5 @@ def to_name(row: Row) -> tuple[ObjectKey, ObjectName]:
 
 
 def to_key(row: Row) -> ObjectKey:
-    """Return the type and the id of an object."""
+    """Return an object's type and id."""
     return row[0], row[1]

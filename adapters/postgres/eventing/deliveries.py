@@ -1,4 +1,4 @@
-"""The queue and the history of webhook deliveries."""
+"""The webhook deliveries' queue and history."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -31,18 +31,18 @@ DELIVERY: Final = Record(
         DeliveryAttempt(datetime.fromisoformat(each["at"]), each["status"], each["error"], each["milliseconds"]) for each in stored
     ],
 )
-# Each combination of filters is a separate statement, so that each gets a plan with the index that
+# Every filter combination is a separate statement, so that it gets a plan with the index that
 # provides its order.
 FILTERS: Final[dict[str, LiteralString]] = {
     "event_type": "and d.event_type = %(event_type)s",
     "delivered": "and d.delivered = %(delivered)s",
 }
 # Keep the one-value range and the leading webhook_id in ORDER BY: an index on age alone cannot
-# serve them. With a plain equality the planner may scan the newest deliveries of all webhooks, and
-# then reads everything that busier webhooks have received since.
+# serve them. With a plain equality the planner may scan all webhooks' newest deliveries, and then
+# reads everything that busier webhooks have received since.
 BY_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
 NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
-# Deliveries that failed in all attempts and were not sent again. Keep the condition that of the index.
+# Deliveries that failed in all attempts and were not sent again. Keep this condition equal to the index's condition.
 TO_RESEND: Final = (
     BY_WEBHOOK + "and d.status = 'done' and not d.delivered and d.resent_at is null and d.event_type <> 'webhook.ping' "
     "and d.created_at >= coalesce(%(since)s::timestamptz, '-infinity')"
@@ -89,8 +89,8 @@ class Deliveries(SealingRepository):
     ) -> PageResult[Delivery]:
         filters = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
         condition = BY_WEBHOOK + " ".join(FILTERS[name] for name in filters)
-        # Count the deliveries for each page: they are only those of one webhook in one month. Lists
-        # that grow forever have stored totals instead.
+        # Count the deliveries for every page: they belong to a single webhook and month. Lists that
+        # grow forever have stored totals instead.
         count = f"select count(*) from webhook_deliveries d where {condition}"
         total = await self._count(count, org_id=org_id, webhook_id=webhook_id, **filters)
         sql = f"""
@@ -108,7 +108,7 @@ class Deliveries(SealingRepository):
         return await self._one(DELIVERY.read, sql, org_id=org_id, webhook_id=webhook_id, delivery_id=delivery_id)
 
     async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, WebhookHealth]:
-        # The index by attempt ends the scan of each webhook after RECENT rows.
+        # The index by attempt ends the scan per webhook after RECENT rows.
         sql = """
             with recent as materialized (
                 select d.* from webhooks w cross join lateral (
@@ -160,7 +160,7 @@ class Deliveries(SealingRepository):
         return repeated
 
     async def resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None, now: datetime) -> int:
-        # A concurrent request waits for the rows, and then leaves them out: they have `resent_at`.
+        # A concurrent request waits for the rows, and then leaves out rows that have `resent_at`.
         sql = f"""
             with failed as (
                 select d.id from webhook_deliveries d where {TO_RESEND} order by d.webhook_id, d.created_at, d.id
@@ -188,8 +188,8 @@ class Deliveries(SealingRepository):
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
         # A success counts no matter which process holds the lease. A failure counts only if no
         # later attempt has started, and only once: a process that is unsure whether an outcome was
-        # stored sends it again.
-        # An attempt counts in the traffic if it is recorded here, so each counts once.
+        # stored sends it again. An attempt counts in the traffic if it is recorded here, so it
+        # counts once.
         sql = f"""
             with recorded as (
                 update webhook_deliveries d set

@@ -1,6 +1,6 @@
-"""The statements of a queue of deliveries: webhook deliveries, and the logout notices of applications.
+"""The statements for a queue with deliveries: webhook deliveries, and the applications' logout notices.
 
-A queue has the columns `org_id`, the id of the receiver, `status`, `due_at`, `claims` and `attempt_count`.
+A queue has the columns `org_id`, the receiver's id, `status`, `due_at`, `claims` and `attempt_count`.
 """
 
 from datetime import datetime
@@ -9,17 +9,16 @@ from typing import Any, LiteralString
 from core.eventing.model.webhooks import DeliveryOutcome, DispatchCapacity
 
 
-# How the statement of `claim_sql` works:
+# How the statement from `claim_sql` works:
 #
-# receiver: a loose index scan that hops from one receiver with due deliveries to the next. Its
-# cost is the number of these receivers, no matter how many deliveries each has.
+# receiver: a loose index scan that hops from one receiver with due deliveries to the next. The
+# scan's cost is the number of these receivers, no matter how many deliveries they have.
 #
-# shares, served: the receivers that may get a slot
-# (core.eventing.model.webhooks.DispatchCapacity), in random order. Each gets its first slot
-# before any gets a second one.
+# shares, served: the receivers that may get a slot (core.eventing.model.webhooks.DispatchCapacity),
+# in random order. A receiver gets its first slot before any receiver gets a second slot.
 #
-# queued: deliveries that another process is claiming are skipped. The limits keep the number of
-# locked rows close to the number of claimed ones.
+# queued: deliveries that another process is claiming are skipped. The limits keep the locked rows
+# nearly as few as the claimed rows.
 def claim_sql(
     queue: LiteralString,
     receiver_id: LiteralString,
@@ -31,9 +30,9 @@ def claim_sql(
 ) -> LiteralString:
     """Return the statement that leases due deliveries.
 
-    `receiver_id` is the column of the queue that refers to a row `w` of `receivers`. `is_open` says
-    whether that row gets deliveries. `claimed` are the columns of the delivery `d` that `result`
-    reads from `c`, together with those of `w`.
+    `receiver_id` is the queue's column that refers to a row `w` in `receivers`. `is_open` says whether that row gets
+    deliveries. `claimed` names the columns that `result` reads from `c`: from the delivery `d`, together with the
+    columns from `w`.
     """
     return f"""
     with recursive receiver as (
@@ -104,7 +103,7 @@ def next_due_sql(queue: LiteralString) -> LiteralString:
 
 
 def outcome_json(outcome: DeliveryOutcome[Any]) -> dict[str, Any]:
-    """Return the outcome as a record of a JSON array."""
+    """Return the outcome as a record in a JSON array."""
     return {
         "id": str(outcome.delivery.id),
         "org_id": str(outcome.delivery.org_id),

@@ -15,28 +15,27 @@ from core.kernel.causes import SYSTEM, Caller
 from core.kernel.event_catalog import Event
 from core.kernel.values import new_id
 
-# logs: an event goes to the log of its organization. A personal event goes to the logs of all
-# organizations in which the user's membership is confirmed, because an organization that
-# only added the user must learn nothing about the account (security R-5). All other events
-# go to the platform's log, and events with on_platform go there, too. Events of one transaction are a microsecond apart, so that the log
-# keeps their order. An organization does not see from where a platform owner acted. If the platform owner acted without a session, by a
-# link or during a sign-in, the organization's entry names them: an entry without an actor and an address counts as the system's.
+# logs: an event goes to its organization's log. A personal event goes to the logs of all organizations in which the user's membership is
+# confirmed, because an organization that only added the user must learn nothing about the account (security R-5). All remaining events go
+# to the platform's log, and events with on_platform go there, too. Events in a transaction are a microsecond apart, so that the log keeps
+# their order. An organization does not see from where a platform owner acted. If they acted without a session, by a link or during a
+# sign-in, the organization's entry names them, because an entry without an actor and an address counts as the system's.
 #
-# recipients: an approved_only event is not written to organizations that were never approved. If
-# none remains, it is not written at all.
+# recipients: an approved_only event is not written to organizations that were never approved. If no
+# organization remains, the event is not written at all.
 #
-# logins: of all sign-ins, only those of members are audited. Their totals are counted here, so that
-# log and totals agree about the organizations and the day.
+# logins: only members' sign-ins are audited. Their totals are counted here, so that log and totals
+# agree about the organizations and the day.
 #
-# forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
-# committed before another one was written has the lower position (docs/adr/0014). Keep the
-# lateral subquery: a plain join may read all configurations.
+# forwarded: entries enter the SIEM queue in their order, without a lock. If an entry was committed
+# before a second entry was written, it has the lower position (docs/adr/0014). Keep the lateral
+# subquery: a plain join may read all configurations.
 #
-# counted. Lock order: totals of logins, then totals of entries, both sorted by key, so that two
-# transactions cannot wait for each other.
+# counted. Lock order: login totals, then entry totals, sorted by key, so that two transactions
+# cannot wait for each other.
 #
-# delivered: webhooks receive the events in the log of their organization, and events that
-# are not audited.
+# delivered: webhooks receive the events in their organization's log, and events that are not
+# audited.
 _RECORDED: Final = """
 recorded as (
     select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
@@ -96,7 +95,8 @@ counted as (
 delivered as ({DELIVER}),
 written as ({WRITE})
 select exists (select from delivered), exists (select from forwarded)"""
-# Sign-ins at services and of users without an organization have no entry. The statement above opens dozens of indexes, also for them.
+# Sign-ins at services and by users without an organization have no entry. The statement above opens dozens of indexes, also for such
+# events.
 _ADD_WITHOUT_ENTRY: Final = f"""
 with {_RECORDED},
 logs as (select *, org_id as log from recorded),
@@ -111,7 +111,7 @@ values (%(id)s, %(name)s, %(actor_id)s::uuid, %(actor_kind)s, %(impersonator_id)
 
 @dataclass(frozen=True, slots=True)
 class QueuedWork:
-    """Whether the events of a transaction queued work for actors."""
+    """Whether a transaction's events queued work for actors."""
 
     deliveries: bool
     siem_entries: bool
@@ -159,9 +159,9 @@ def _row(event: Event, caller: Caller) -> dict[str, object]:
 
 
 def _personal_token(event: Event, caller: Caller) -> dict[str, object]:
-    """Return the personal access token that the actor used, for the details of the audit entry.
+    """Return the personal access token that the actor used, for the details in the audit entry.
 
-    The prefix tells tokens apart. The name, which the user chose, could identify the user after an anonymization (security Y-2).
+    The prefix distinguishes tokens. The name, which the user chose, could identify the user after an anonymization (security Y-2).
     """
     token = caller.personal_token if isinstance(caller, Person) and not event.by_time else None
     return {} if token is None else {"personal_token": {"id": str(token.id), "prefix": token.prefix}}
@@ -187,7 +187,7 @@ def _actor(event: Event, caller: Caller) -> dict[str, object]:
 
 
 def _credential(caller: Caller) -> tuple[str | None, str | None]:
-    """Return the id and the kind of the calling credential, or two None for other callers."""
+    """Return the calling credential's id and kind, or two None for callers without a credential."""
     match caller:
         case ServiceKey():
             return str(caller.key_id), "api_key"

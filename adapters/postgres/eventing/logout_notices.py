@@ -1,4 +1,4 @@
-"""The queue of logout notices. A trigger on `sessions` adds them (docs/adr/0031)."""
+"""The queue for logout notices. A trigger on `sessions` adds the notices (docs/adr/0031)."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -16,8 +16,8 @@ class PlatformLog(Repository):
 
     async def page(self, filter_: PlatformAuditFilter, page: Page) -> PageResult[AuditEntry]:
         values = _values(filter_)
-        # The totals of the audit log have no entries of the platform: all processes would wait for
-        # the same rows. So the entries are counted, up to the number that has pages.
+        # The audit log's totals leave out the platform's entries: all processes would wait for the
+        # same rows. So the entries are counted, up to the number that has pages.
         counted = f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(limit)s) counted"
         count = count_of_objects_sql("l.org_id is null", values) if has_objects(values) else counted
         total = await self._count(count, limit=MAX_LISTED, **values)
@@ -47,6 +47,6 @@ class PlatformLog(Repository):
 
 
 def _values(filter_: PlatformAuditFilter) -> dict[str, object]:
-    """Return the parameters of the filters that are set, by name."""
+    """Return the parameters for the filters that are set, by name."""
     values = {"impersonator_id": filter_.impersonator_id, "session_id": filter_.session_id}
     return filter_values(filter_.entry) | {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""SIEM configurations of organizations and their queues. The tokens are stored encrypted."""
+"""The organizations' SIEM configurations and their queues. The tokens are stored encrypted."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -33,8 +33,9 @@ STATUS: Final = Record(
     last_failure=lambda name: SiemResult[name],
     pending=f"(select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {PENDING_CAP}) q)",
 )
-# Keep the scalar subquery: it uses the index for each row, whereas a join may read the whole queue.
-# Keep the common table expression: without it, the planner may update more rows than the limit.
+# Keep the scalar subquery: it uses the index for every row, whereas a join may read the whole
+# queue. Keep the common table expression: without it, the planner may update more rows than the
+# limit.
 CLAIM: Final = f"""
     with due as (
         select s.org_id from siem_configurations s join organizations o on o.id = s.org_id
@@ -104,8 +105,9 @@ class Siem(SealingRepository):
         return await self._all(to_queued, WAITING, org_id=org_id, siem_id=siem_id, limit=limit, most_bytes=max_bytes)
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
-        # A running lease continues, so that two processes never send for one organization. The new
-        # value of `claims` makes the outcome of that attempt irrelevant for the new configuration.
+        # A running lease continues, so that two processes never send for the same organization. The
+        # new value in `claims` makes the outcome of that attempt irrelevant for the new
+        # configuration.
         await self._run(
             """
             insert into siem_configurations (org_id, id, provider, endpoint_url, token, enabled, updated_at, due_at)

@@ -1,4 +1,4 @@
-"""Webhooks. Their secrets are stored encrypted."""
+"""Webhooks. Webhook secrets are stored encrypted."""
 
 from datetime import datetime
 from typing import ClassVar, Final
@@ -16,7 +16,7 @@ SELECT: Final = f"select {WEBHOOK.columns} from webhooks w"
 
 
 def secret_context(webhook_id: UUID) -> SecretContext:
-    """Return the encryption context of the current secret and of the former ones."""
+    """Return the encryption context for the current and the former secrets."""
     return SecretContext("webhooks", str(webhook_id), "secret")
 
 
@@ -53,7 +53,7 @@ class Webhooks(SealingRepository):
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
         # All parts of the statement see the rows from before it: `former` reads the secret that is
-        # being replaced, and `forgotten` does not yet count it among the former ones.
+        # being replaced, and `forgotten` does not yet count it as a former secret.
         await self._run(
             """
             with former as (
