@@ -1,4 +1,4 @@
-"""Connections of organizations. The client secrets are encrypted."""
+"""The organizations' connections. The client secrets are encrypted."""
 
 from datetime import datetime
 from typing import Any, ClassVar, Final

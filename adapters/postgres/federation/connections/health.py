@@ -1,4 +1,4 @@
-"""The health of connections. The refresh reads the connections of all organizations."""
+"""The health of connections. A refresh reads all organizations' connections."""
 
 from datetime import datetime
 from typing import Final

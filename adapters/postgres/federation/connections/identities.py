@@ -1,4 +1,4 @@
-"""The accounts that are known at the connections of organizations."""
+"""The accounts that are known at the organizations' connections."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ class ConnectionIdentities(Repository):
     """Implements `ports.storage.federation.connections.ConnectionIdentities`."""
 
     async def page(self, org_id: UUID, connection_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ConnectionPerson]:
-        # Emails are stored in lower case. strpos needs no escaping of wildcards.
+        # Emails are stored in lower case. strpos needs no escaped wildcards.
         matching = "and strpos(u.email, %(search)s) > 0" if search else ""
         listed = f"""
             from connection_identities i join users u on u.id = i.user_id
@@ -61,7 +61,8 @@ class ConnectionIdentities(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, user_ids=list(user_ids))
 
     async def lock_subject(self, connection_id: UUID, subject: str) -> None:
-        # A collision of the lock numbers is harmless: the two sign-ins wait for each other.
+        # If two lock numbers collide, no harm is done: a sign-in then waits for an unrelated
+        # sign-in.
         await self._write(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{connection_id} {subject}")
 
     async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:

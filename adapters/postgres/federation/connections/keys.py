@@ -1,4 +1,4 @@
-"""Our keys at the identity providers of organizations, and the certificates of these. The private keys are encrypted."""
+"""Our keys at the organizations' identity providers, and the providers' certificates. The private keys are encrypted."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime

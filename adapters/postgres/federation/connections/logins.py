@@ -1,4 +1,4 @@
-"""Sign-ins at the connections of organizations. The values for a sign-out there are encrypted."""
+"""Sign-ins at the organizations' connections. The values for a sign-out there are encrypted."""
 
 import json
 from typing import Any, Final, LiteralString

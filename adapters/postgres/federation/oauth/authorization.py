@@ -26,11 +26,13 @@ def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:
     )
 
 
-# Only codes of the client that presents one, so that it cannot find codes of other organizations.
-# The platform's frontend has neither an organization nor a service, so both ids are null.
+# Only a code for the client that presents it, so that the client cannot find codes in other
+# organizations. The platform's frontend has neither an organization nor a service, so both ids are
+# null.
 BY_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is not distinct from %(service_id)s"
 
-# The user of the code that was redeemed for this session. Without such a code, no user is enrolled.
+# The user who got the code that was redeemed for this session. Without such a code, no user is
+# enrolled.
 REDEEMER: Final = "(select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and c.session_id = %(session_id)s)"
 ENROLL: Final = enroll_sql(
     "id = %(service_id)s", users=f"a.id = {REDEEMER}", admits=f"{REDEEMER} is not null and {may_use('services', REDEEMER)}"
@@ -39,7 +41,7 @@ ENTITLEMENT: Final = context_and_entitlement_sql(REDEEMER)
 
 
 def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
-    """Return the parameters of BY_CLIENT."""
+    """Return the parameters for BY_CLIENT."""
     return {"org_id": service.org_id if service else None, "service_id": service.id if service else None}
 
 

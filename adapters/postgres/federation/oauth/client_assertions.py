@@ -1,4 +1,4 @@
-"""Storage of the client assertions that were used."""
+"""Storage for used client assertions."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The consents of users to applications (OpenID Connect Core section 3.1.2.4)."""
+"""The users' consents to applications (OpenID Connect Core section 3.1.2.4)."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -13,7 +13,7 @@ from core.authentication.model.openid import ResourceGrant, Scope, in_order
 from core.federation.oauth.model.consents import Consent
 from core.programs.model.api_resources import add_implied
 
-# The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to
+# The access to API resources that the user `c.user_id` agreed to for the application `c.service_id`
 API_ACCESS: Final = f"""
     (select jsonb_agg({access_sql("r", "a.scope")} order by lower(r.name), r.id)
      from api_consents a join api_resources r on r.id = a.resource_id and r.org_id = a.org_id
@@ -84,7 +84,8 @@ class Consents(Repository):
     async def add(
         self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime, client: ClientFacts | None = None
     ) -> bool:
-        # The lock waits for a deletion of the service, which would make the foreign key fail.
+        # The lock waits for a running deletion of the service, after which the foreign key would
+        # fail.
         sql = """
             insert into consents as c (user_id, org_id, service_id, scope, redirect_uris, client_authentication, granted_at)
             select %(user_id)s, org_id, id, %(scope)s::text[], %(redirect_uris)s::text[], %(client_authentication)s, %(now)s
@@ -109,7 +110,8 @@ class Consents(Repository):
         )
 
     async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
-        # The lock waits for a deletion of the API resource, which would make the foreign key fail.
+        # The lock waits for a running deletion of the API resource, after which the foreign key
+        # would fail.
         sql = """
             insert into api_consents as a (user_id, org_id, service_id, resource_id, scope, granted_at)
             select %(user_id)s, org_id, %(service_id)s, id, %(scope)s::text[], %(now)s from api_resources

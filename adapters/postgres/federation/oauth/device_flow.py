@@ -23,7 +23,7 @@ from core.federation.oauth.model.device_flow import (
 )
 from core.kernel.callers import OrganizationStatus, ServiceContext
 
-# Of a row of `request` and the session `s` that approved it
+# For a row in `request` and the session `s` that approved it
 DEVICE_POLL: Final = Record(
     DevicePoll,
     "request",
@@ -39,9 +39,9 @@ DEVICE_POLL: Final = Record(
     proofs=proof_columns("s"),
     risk_is_high="coalesce(s.risk_is_high, false)",
 )
-# Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
-# device needs to send only its code, so the organization is unknown here. If the
-# device sends a client id too, a wrong one counts as a failure. An external client with keys must have signed.
+# Lock the row first, so that a poll sees the changes that an earlier parallel poll made. A device needs to send only
+# its code, so the organization is unknown here. If the device sends a client id too, a wrong client id counts as a
+# failure. An external client with keys must have signed.
 POLL: Final = f"""
     with request as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
@@ -78,7 +78,7 @@ DEVICE_REQUEST: Final = Record(
 
 
 class DeviceCodes(Repository):
-    """Device codes in PostgreSQL, and the polls of devices."""
+    """Device codes in PostgreSQL, and device polls."""
 
     async def add(self, code: DeviceCode) -> bool:
         # Lock the service with `for key share`: it must not be deleted before this row, which

@@ -1,4 +1,4 @@
-"""External clients, which are rows of `services` with an address."""
+"""External clients, which are rows in `services` with an address."""
 
 from datetime import datetime
 from typing import Final
@@ -12,7 +12,7 @@ from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.services import Service
 from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
 
-# Of an external client `v`
+# For an external client `v`
 UNUSED: Final = f"""
     not {REGISTERED} and v.document_fetched_at < %(before)s
     and not exists (select from login_events l where l.service_id = v.id and l.created_at >= %(before)s)
@@ -20,7 +20,7 @@ UNUSED: Final = f"""
     and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
                     where s.service_id = v.id and s.ended_at is null and s.expires_at > %(now)s)"""
 
-# What is left of the failures after a successful fetch of the document. Of the later ones, the first may be unknown.
+# Keeps only failures after the document was fetched successfully. The first such failure may be unknown.
 LATER_FAILURES: Final = """
     document_failing_since = case when document_failing_since > %(document_fetched_at)s then document_failing_since
         when document_failed_at > %(document_fetched_at)s then document_failed_at end,
@@ -73,7 +73,7 @@ class ExternalClients(Repository):
         return await self._exists(sql, org_id=org_id, identifier=identifier)
 
     async def find_unused(self, last: UnusedClient | None, before: datetime, now: datetime) -> UnusedClient | None:
-        # A condition on the row, so that the index on the time leads to the next one.
+        # A condition on the row, so that the index on the time leads to the next row.
         later = "" if last is None else "and (v.document_fetched_at, v.id) > (%(fetched_at)s, %(last_id)s)"
         sql = f"select {UNUSED_CLIENT.columns} from services v where {UNUSED} {later} order by v.document_fetched_at, v.id limit 1"
         values = {} if last is None else {"fetched_at": last.document_fetched_at, "last_id": last.id}
@@ -103,7 +103,7 @@ class ExternalClients(Repository):
         return self._exists(sql, org_id=service.org_id, id=service.id, resource_id=resource_id, fetched_at=service.document_fetched_at)
 
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
-        # Users who sign in with the same document change nothing, so they do not wait for each other.
+        # Users who sign in with the same document change nothing, so no user waits for an earlier user.
         await self._write(f"{INSERT} on conflict do nothing", **STORED.values(service))
         former = await self._one(
             STORED.read,

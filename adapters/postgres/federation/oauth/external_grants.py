@@ -1,4 +1,4 @@
-"""The grants of users to external clients at API resources."""
+"""What users granted external clients at API resources."""
 
 from typing import Final, LiteralString
 from uuid import UUID

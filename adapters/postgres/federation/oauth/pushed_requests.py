@@ -1,4 +1,4 @@
-"""Storage of pushed authorization requests (RFC 9126)."""
+"""Storage for pushed authorization requests (RFC 9126)."""
 
 from datetime import datetime
 from typing import Final
@@ -8,8 +8,8 @@ from adapters.postgres.engine.statements import Repository
 from adapters.postgres.federation.oauth.authorization import client_parameters
 from core.federation.oauth.model.pushed_requests import StoredRequest
 
-# A request of this client that can still be used. The client is a service of an organization, or the
-# platform's frontend, where all three ids are null.
+# A request by this client that can still be used. The client is an organization's service, or the platform's frontend,
+# where all three ids are null.
 LIVE: Final = """
     p.request_hash = %(request_hash)s and p.used_at is null and p.expires_at > %(now)s
     and case when %(client_id)s::uuid is null and %(client_uri)s::text is null then p.service_id is null
@@ -18,7 +18,7 @@ LIVE: Final = """
 
 
 class PushedRequests(Repository):
-    """Implements the protocols of pushed requests in `ports.storage.federation`."""
+    """Implements the protocols for pushed requests in `ports.storage.federation`."""
 
     async def add(self, request: StoredRequest) -> bool:
         # Lock the service with `for key share`, as for a code: it must not be deleted before this row
@@ -42,7 +42,7 @@ class PushedRequests(Repository):
         return await self._one(lambda row: str(row[0]), sql, request_hash=request_hash, client_id=client_id, client_uri=client_uri, now=now)
 
     async def use(self, request_hash: bytes, now: datetime) -> bool:
-        # The caller has loaded the request of its client.
+        # The caller has loaded its client's request.
         sql = """
             update pushed_requests set used_at = %(now)s
             where request_hash = %(request_hash)s and used_at is null and expires_at > %(now)s returning 1"""

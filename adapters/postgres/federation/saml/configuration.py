@@ -1,4 +1,4 @@
-"""SAML configurations and certificates of services."""
+"""The services' SAML configurations and certificates."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -52,7 +52,7 @@ def secret_context(row: UUID) -> SecretContext:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """An encrypted private key, decrypted by a call. Two of them are equal if they have the same ciphertext."""
+    """An encrypted private key, decrypted by a call. Two stored keys are equal if they have the same ciphertext."""
 
     vault: Vault = field(repr=False)
     sealed: bytes = field(repr=False)
@@ -74,7 +74,7 @@ def to_certificate(vault: Vault, row: Row) -> SamlCertificate:
 
 
 def to_setup(vault: Vault, row: Row) -> SamlSetup:
-    """Return the value of a row that starts with the columns of SETUP."""
+    """Return the value from a row that starts with the SETUP columns."""
     configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
         CONTEXT.read(row), to_configuration_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)

@@ -17,7 +17,7 @@ SESSION: Final = Record(
     name_id=Record(NameId, "p", value="p.name_id", format=Column(sql="p.name_id_format", read=NameIdFormat)).as_field(),
     former_names=tuple,
 )
-MAX_TIMES_SENT: Final = 2  # of one request
+MAX_TIMES_SENT: Final = 2  # for a single request
 LOGOUT: Final = Record(SamlLogout, "l", initiator=Record(LogoutInitiator, "l").as_field())
 # No lock on the service: it may be deleted at any time during the logout, so every later step looks
 # it up again.

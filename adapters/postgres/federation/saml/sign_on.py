@@ -32,7 +32,7 @@ PENDING: Final = """f.secret_hash = %(state_hash)s and f.target = 'saml'
     and f.closed_at is null and f.expires_at > %(now)s and f.begun_at > %(begun_after)s"""
 to_flow_if_any: Final = FLOW.if_any("id")
 ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
-MAX_FORMER_NAMES: Final = 20  # of one SAML session
+MAX_FORMER_NAMES: Final = 20  # for a single SAML session
 
 
 class SamlSignOns(SealingRepository):
@@ -85,7 +85,7 @@ class SamlSignOns(SealingRepository):
         )
 
     def lock_user(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Answer[Account | None]:
-        # Lock order: membership, account. Each statement also sees the changes that were committed
+        # Lock order: membership, account. Every statement also sees the changes that were committed
         # while the previous statement waited for its lock.
         confirm = f"with confirmed as ({CONFIRM}{ORGANIZATION})" if confirm_membership else ""
         sql = f"""
@@ -95,9 +95,9 @@ class SamlSignOns(SealingRepository):
         return self._one(ACCOUNT.read, LOCK_ACCOUNT, user_id=user_id)
 
     def lock_session(self, session_id: UUID, user_id: UUID, now: datetime) -> Answer[bool]:
-        # Lock order: later locks are on rows of the session, on the user's name at the service, and on
-        # totals of logins and of the audit log. A transaction that locks one of these before the session
-        # has locked the account first, so there is no deadlock.
+        # Lock order: later locks are on rows of the session, on the user's name at the service, and on the totals of
+        # logins and the audit log. A transaction that locks such rows before the session has locked the account first,
+        # so there is no deadlock.
         sql = f"""
             select 1 from sessions s join users u on u.id = s.user_id
             where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
