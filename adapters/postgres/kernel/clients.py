@@ -2,5 +2,5 @@
 
 from typing import Final
 
-# An organization registered it. External clients stand in the same table, and in no list of applications.
+# An organization registered the client. External clients stand in the same table, but in no list of applications.
 REGISTERED: Final = "v.client_uri is null"

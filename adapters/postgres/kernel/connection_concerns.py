@@ -1,4 +1,4 @@
-"""SQL for the problems of an organization's connections that an admin should solve."""
+"""SQL for the problems with an organization's connections that an admin should solve."""
 
 from typing import Final
 
@@ -7,8 +7,8 @@ from adapters.postgres.kernel.verified_domains import verified_owner
 # `c` is an active connection, and `h` its health.
 FAILING: Final = "h.health = 'failing'"
 CERTIFICATE_EXPIRES: Final = "h.certificate_end <= %(certificates_until)s"
-# No verified domain leads to it, and either no first sign-in succeeds, or it has no users yet.
-# Keep the scalar subqueries: for `not exists` beside `or`, the planner reads the tables of all organizations.
+# No verified domain leads to the connection, and either no first sign-in succeeds, or the connection has no users yet.
+# Keep the scalar subqueries: for `not exists` beside `or`, the planner reads all organizations' tables.
 WITHOUT_DOMAIN: Final = f"""(
     (select 1 from home_realm_routes r
      where r.org_id = c.org_id and r.connection_id = c.id and {verified_owner("r.domain")} = r.org_id limit 1) is null

@@ -1,4 +1,4 @@
-"""SQL for the facts about a user that decide which connection of an organization they have to come through."""
+"""SQL for the facts about a user that decide which organization connection they have to come through."""
 
 from typing import LiteralString
 
@@ -10,7 +10,7 @@ from core.kernel.values import Domain
 
 
 def connection_facts(org_id: LiteralString, user: LiteralString) -> Columns:
-    """Return the columns of the facts about the row of `users` with this alias, in this organization."""
+    """Return the columns with the facts about the `users` row with this alias, in this organization."""
     return Columns(
         f"""
         {verified_domain_of(org_id, f"split_part({user}.email, '@', 2)")},

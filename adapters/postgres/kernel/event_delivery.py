@@ -1,9 +1,9 @@
-"""The parts of a statement that deliver events. They read the rows `logs`: one for each event and log that it goes to."""
+"""The statement parts that deliver events. These parts read the rows `logs`: a row per event and log that it goes to."""
 
 from typing import Final
 
-# Queue a delivery to each webhook of an active organization that has the event. Without webhooks this is one index
-# lookup. If a webhook is deleted at the same time, the housekeeper deletes its deliveries.
+# Queue a delivery to every webhook in an active organization that has the event. Without webhooks this is a single
+# index lookup. If a webhook is deleted at the same time, the housekeeper deletes its deliveries.
 DELIVER: Final = """
     insert into webhook_deliveries (id, org_id, webhook_id, event_type, actor_id, payload, status, due_at, created_at,
                                     updated_at)

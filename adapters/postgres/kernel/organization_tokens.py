@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class OrganizationTokens(Repository, Generic[T]):
-    """Implements `ports.storage.kernel.OrganizationTokens`. `record` has the columns of `table` with the alias `t`."""
+    """Implements `ports.storage.kernel.OrganizationTokens`. `record` has the columns in `table` with the alias `t`."""
 
     table: LiteralString
     record: Record[Any]

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-# Join the account `w` of the attempt `l` if the user was a platform owner then or later.
-# A statement reads the array once. Without the array, it would search the audit log for each attempt.
+# Join the account `w` from the attempt `l` if the user was a platform owner then or later.
+# A statement reads the array once. Without the array, the statement would search the audit log for every attempt.
 JOIN_PLATFORM_OWNER: Final = """
     left join users w on w.id = l.user_id and w.id = any(array(
         select id from users where is_platform_owner

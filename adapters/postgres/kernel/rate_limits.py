@@ -1,4 +1,4 @@
-"""Rate limits, shared by all processes. Each charge is one atomic statement."""
+"""Rate limits, shared by all processes. A charge is a single atomic statement."""
 
 from datetime import datetime
 from functools import cache
@@ -11,11 +11,11 @@ from core.kernel.errors import Limited
 from core.kernel.rate_limits import Bucket, RequestTokens, Window, request_tokens
 from core.kernel.values import digest
 
-# Seconds. `expires_at` is a multiple of this, so most charges do not change it. It is indexed, and an
+# Seconds. `expires_at` is a multiple of this step, so most charges do not change it. `expires_at` is indexed, and an
 # update that changes no indexed column writes no index entries.
 EXPIRY_STEP: Final = 600
-# The amounts are arrays, because a concurrent charge lets this compute them again with its own row. The rows are locked in the order of the
-# clients: two sign-ins could have the same addresses.
+# The amounts are arrays, because after a concurrent charge the statement computes them again with its own row. The rows are locked in
+# client order: two sign-ins could have the same addresses.
 GIVE_BACK: Final = """
     with kept as (
         delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
@@ -38,10 +38,10 @@ GIVE_BACK: Final = """
 class Rates(Repository):
     """Implements `ports.storage.kernel.Rates` with the generic cell rate algorithm (GCRA).
 
-    A bucket is one number: the theoretical arrival time (tat) at which it would be full again. A
-    request is allowed if that time is at most `(burst - 1) * period` ahead, and then adds `period`
-    to it. All buckets of a client are one row, so that one upsert checks all of them and charges
-    either all or none. A window is an array in the same row: the times of its latest charges.
+    A bucket is a number: the theoretical arrival time (tat) at which it would be full again. A request is allowed if
+    that time is at most `(burst - 1) * period` ahead, and then adds `period` to it. All of a client's buckets are in a
+    single row, so that a single upsert checks them and charges either all or none. A window is an array in the same
+    row: when its latest charges were.
     """
 
     async def take(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
@@ -74,7 +74,7 @@ class Rates(Repository):
 
 
 def take_tokens(connection: Connection, tokens: RequestTokens) -> Answer[None]:
-    """Take the tokens of a request. Raises: Limited."""
+    """Take a request's tokens. Raises: Limited."""
 
     def check(done: Statement) -> None:
         tokens.are_taken = True
@@ -87,16 +87,16 @@ def take_tokens(connection: Connection, tokens: RequestTokens) -> Answer[None]:
 
 
 async def take_open_tokens(connection: Connection) -> None:
-    """Take the tokens of the current request, if it has taken none yet. Raises: Limited."""
+    """Take the current request's tokens, if it has taken none yet. Raises: Limited."""
     tokens = request_tokens.get()
     if tokens is not None and not tokens.are_taken:
         await take_tokens(connection, tokens)
 
 
 def return_tokens(connection: Connection, now: datetime) -> None:
-    """Give back the tokens of the current request, and those that were kept for its browser, because it signs in.
+    """Give back the current request's tokens, and the tokens that were kept for its browser, because it signs in.
 
-    This happens in the round trip of the commit, but after the commit, because many requests wait for the row of an address.
+    The tokens return in the same round trip as the commit, but after the commit, because many requests wait for an address's row.
     """
     if (tokens := request_tokens.get()) is not None:
         buckets = tokens.buckets if tokens.are_taken else ()
@@ -104,7 +104,7 @@ def return_tokens(connection: Connection, now: datetime) -> None:
 
 
 def _return_parameters(sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
-    """Return the parameters of `GIVE_BACK`."""
+    """Return the parameters for `GIVE_BACK`."""
     return {
         "sign_in_hash": sign_in_hash,
         "client": client,
@@ -115,7 +115,7 @@ def _return_parameters(sign_in_hash: bytes, client: str, buckets: tuple[Bucket, 
 
 
 def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
-    """Return the parameters of `charge_sql`."""
+    """Return the parameters for `charge_sql`."""
     values: dict[str, object] = {"client": client, "seconds": now.timestamp()}
     for number, bucket in enumerate(buckets):
         values[f"name_{number}"] = bucket.name
@@ -130,9 +130,9 @@ def _window_parameters(client: str, window: Window, now: datetime) -> dict[str, 
 
 @cache
 def charge_sql(count: int, source: LiteralString = "") -> LiteralString:
-    """Return the statement that charges `count` buckets if `source`, a FROM clause, has a row. It returns the wait in seconds.
+    """Return the statement that charges `count` buckets if `source`, a FROM clause, has a row. The statement returns the wait in seconds.
 
-    It has separate parameters for each bucket, because with arrays and aggregates it takes twice as long.
+    The statement has separate parameters for every bucket, because with arrays and aggregates it takes twice as long.
     """
     numbers = range(count)
     # A new bucket is full: greatest() ignores null.
@@ -158,7 +158,7 @@ def _expiry(values: list[str]) -> str:
     return f"to_timestamp(ceil(greatest({', '.join(values)}) / {EXPIRY_STEP}) * {EXPIRY_STEP})"
 
 
-# Times do not decrease, although the clocks of processes differ and a charge can wait for another one.
+# Times do not decrease, although the processes' clocks differ and a charge can wait for an earlier charge.
 _NAME: Final = "%(name)s::text"
 _TIME: Final = f"greatest((r.tats -> {_NAME} ->> -1)::float8, %(seconds)s::float8)"
 _TIMES: Final = f"coalesce(r.tats -> {_NAME}, '[]')"

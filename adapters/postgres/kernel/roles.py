@@ -1,4 +1,4 @@
-"""Roles in SQL: the rights of members and service accounts, and the names of roles as literals.
+"""Roles in SQL: members' and service accounts' rights, and role names as literals.
 
 A row with a role has its name in `role`. If the organization has defined the role, `role_id` is its id.
 """
@@ -12,7 +12,7 @@ from core.kernel.roles import ADMIN, MEMBER, ROLES, Capability, Rights, custom_r
 
 
 def to_list(names: Iterable[str]) -> LiteralString:
-    """Return names as the values of an SQL list, such as `'owner', 'admin'`."""
+    """Return names as values in an SQL list, such as `'owner', 'admin'`."""
     return ", ".join(f"'{name}'" for name in names)
 
 
@@ -24,9 +24,9 @@ def to_array(names: Iterable[str]) -> LiteralString:
 _ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
 _OF_MEMBERS: Final = to_array(ROLES[MEMBER].rights)
 _OF_BLIND_MEMBERS: Final = to_array(rights_of(MEMBER, members_see_end_users=False))
-# The rights of the built-in roles, for statements that compare them with those of other roles
+# The built-in roles' rights, for statements that compare them with other roles' rights
 _BY_GROUP: Final = (ADMIN, MEMBER)  # the built-in roles that a group can give
-_VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right of every role
+_VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right that every role has
 _BUILT_IN: Final = " ".join(f"when '{role.name}' then {to_array(role.rights)}" for role in ROLES.values())
 
 
@@ -36,9 +36,9 @@ def _has_groups(member: LiteralString, organization: LiteralString) -> LiteralSt
 
 
 def rights_columns(member: LiteralString, organization: LiteralString) -> Columns:
-    """Return the columns of the rights of the membership with this alias, in the organization with the other alias.
+    """Return the columns with the rights of the membership with this alias, in the organization with the second alias.
 
-    The third one has capabilities, and names of built-in roles that groups give. A function reads them, because a subquery costs
+    The third column has capabilities, and names of built-in roles that groups give. A function reads these rights, because a subquery costs
     every statement that has it, also in organizations that have no roles of their own and give groups no roles.
     """
     by_groups = _has_groups(member, organization)
@@ -49,7 +49,7 @@ def rights_columns(member: LiteralString, organization: LiteralString) -> Column
 
 
 def own_rights_columns(holder: LiteralString, organization: LiteralString) -> Columns:
-    """Return the columns of the rights that a membership or a service account with this alias has by its own role."""
+    """Return the columns with the rights that a membership or a service account with this alias has by its own role."""
     further = f"""
     case when {holder}.role_id is not null then (
         select gr.capabilities || {_VIEW} from organization_roles gr where gr.id = {holder}.role_id) end"""
@@ -64,7 +64,7 @@ def group_roles(member: LiteralString, organization: LiteralString) -> LiteralSt
 
 
 def to_rights(row: Row) -> Rights:
-    """Return the rights in the columns of `rights_columns`. Without a role there are none."""
+    """Return the rights in the columns from `rights_columns`. Without a role there are no rights."""
     role, members_see_end_users, further = row
     sees = members_see_end_users is not False
     rights = rights_of(role, members_see_end_users=sees)
@@ -74,7 +74,7 @@ def to_rights(row: Row) -> Rights:
 
 
 def role_label(holder: LiteralString) -> LiteralString:
-    """Return the column with the name of a role that the organization has defined, of the row with this alias."""
+    """Return the column with a role's name, if the organization has defined the role, for the row with this alias."""
     return f"case when {holder}.role_id is not null then (select gr.name from organization_roles gr where gr.id = {holder}.role_id) end"
 
 
@@ -83,7 +83,7 @@ def _sees_end_users(org_id: LiteralString) -> LiteralString:
 
 
 def rights_array(holder: LiteralString) -> LiteralString:
-    """Return the array with the rights of the own role of the row with this alias, or null without a role."""
+    """Return the array with the rights that the own role gives to the row with this alias, or null without a role."""
     return f"""
     case when {holder}.role = '{MEMBER}' and not {_sees_end_users(f"{holder}.org_id")} then {_OF_BLIND_MEMBERS}
         else case {holder}.role {_BUILT_IN}
@@ -91,7 +91,7 @@ def rights_array(holder: LiteralString) -> LiteralString:
 
 
 def member_rights_array(member: LiteralString) -> LiteralString:
-    """Return the array with all rights of the membership with this alias, or null without a role."""
+    """Return the array with all rights that the membership with this alias has, or null without a role."""
     return f"""
     ({rights_array(member)} || case when (select o.maps_groups from organizations o where o.id = {member}.org_id) then array(
         select unnest({rights_array("gg")}) from groups_with_roles({member}.org_id, {member}.user_id) gg
@@ -99,7 +99,10 @@ def member_rights_array(member: LiteralString) -> LiteralString:
 
 
 def _by_groups(member: LiteralString, org_id: LiteralString, condition: LiteralString) -> LiteralString:
-    """Return the condition that a group gives the member a role that meets a condition on `gg`. An index on the users serves it."""
+    """Return the condition that a group gives the member a role that meets a condition on `gg`.
+
+    An index on the users serves this condition.
+    """
     return f"""
     {member}.user_id = any(array(
         select gi.user_id from groups gg join group_members gi on gi.group_id = gg.id and gi.org_id = gg.org_id
@@ -109,7 +112,7 @@ def _by_groups(member: LiteralString, org_id: LiteralString, condition: LiteralS
 
 
 def holds(capability: Capability, member: LiteralString, org_id: LiteralString) -> LiteralString:
-    """Return the condition that the membership of the organization holds this right."""
+    """Return the condition that the membership has this right in the organization."""
     hidden = f"and ({member}.role <> '{MEMBER}' or {_sees_end_users(org_id)})" if capability is Capability.END_USERS_VIEW else ""
     return f"""
     ({member}.role = any({to_array(names_with(capability))} || array(
@@ -118,9 +121,10 @@ def holds(capability: Capability, member: LiteralString, org_id: LiteralString) 
 
 
 def admin_conditions(member: LiteralString, org_id: LiteralString) -> tuple[LiteralString, LiteralString, LiteralString]:
-    """Return three conditions. The member counts as an admin by a built-in role, by a role of the organization, or by a group.
+    """Return three conditions. The member counts as an admin by a built-in role, by a role that the organization defined, or by a group.
 
-    None of them is null. An index serves each of them: a query with limits has to union them, because with `or` it reads all members.
+    No condition is null. Every condition is served by an index: a query with limits has to union them, because with `or` it reads all
+    members.
     """
     return (
         f"{member}.role in ({_ADMINS})",

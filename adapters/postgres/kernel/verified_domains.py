@@ -12,15 +12,15 @@ def verified_owner(host: LiteralString) -> LiteralString:
 
 
 def verified_domain_of(org_id: LiteralString, host: LiteralString) -> LiteralString:
-    """Return SQL for the closest verified domain of this one, or null if it is not one of this organization."""
+    """Return SQL for the closest verified domain for this host, or null if it does not belong to this organization."""
     return _closest(f"case when d.org_id = {org_id} then d.domain end", host)
 
 
 def _closest(value: LiteralString, host: LiteralString) -> LiteralString:
-    # Keep generate_subscripts: the planner expects fewer rows of generate_series if it knows the
-    # host, and would plan the statement anew each time, which takes longer than to execute it. Keep
-    # the limit in the lateral subquery: without it the planner may read all domains instead of the
-    # index.
+    # Keep generate_subscripts: the planner expects fewer rows from generate_series if it knows the
+    # host, and would plan the statement anew every time, which takes longer than to execute it.
+    # Keep the limit in the lateral subquery: without it the planner may read all domains instead of
+    # the index.
     labels = f"string_to_array({host}, '.')"
     return f"""
         (select {value} from generate_subscripts({labels}, 1) number
