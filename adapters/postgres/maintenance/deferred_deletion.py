@@ -1,6 +1,6 @@
-"""SQL that deletes the records of deleted organizations, services and webhooks.
+"""SQL that deletes the records that deleted organizations, services and webhooks leave.
 
-The transaction that deletes the owner deletes a first batch of its records. The housekeeper deletes the rest.
+The transaction that deletes the owner deletes a first batch of records. The housekeeper deletes the rest.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from typing import Final, LiteralString
 
 @dataclass(frozen=True, slots=True)
 class OwnedRecords:
-    """The tables without a foreign key to the owner of their rows.
+    """The tables without a foreign key to their rows' owner.
 
-    Each has the columns that follow the owner's id in an index. Tables that also refer to accounts come first.
+    A table has the columns that follow the owner's id in an index. Tables that also refer to accounts come first.
     """
 
     owner: LiteralString  # the column with its id
     tables: Sequence[tuple[LiteralString, LiteralString]]
 
     def delete_sql(self, of: LiteralString) -> LiteralString:
-        """Return a `with` clause that deletes up to %(limit)s records of the owners in `of`, which is a query of ids.
+        """Return a `with` clause that deletes up to %(limit)s records that belong to the owners in `of`, a query for ids.
 
-        The caller appends a query, or more CTEs and a query. The last CTE of the clause, `records`, has one row per deleted record.
+        The caller appends a query, or more CTEs and a query. The last CTE in the clause, `records`, has a row per deleted record.
         """
-        # One owner after the other, and the rows by their physical position. Locked rows are skipped:
-        # the transaction that deletes an organization holds locks for which others may wait.
+        # Owners are processed in sequence, and rows by their physical position. Locked rows are skipped: the
+        # transaction that deletes an organization holds locks for which concurrent transactions may wait.
         steps, room = [f"with gone as ({of})"], "%(limit)s"
         for table, order in self.tables:
             steps.append(
@@ -48,9 +48,9 @@ class OwnedRecords:
 
 
 def _of(owner: LiteralString, id_: LiteralString, order: LiteralString) -> LiteralString:
-    # Keep the one-value range and the full order of the index that begins with the owner: no other
+    # Keep the one-value range and the full order of the index that begins with the owner: only this
     # index has that order. With a plain equality, a planner that knows few owners expects many rows
-    # for each, and would read a whole table to find none.
+    # per owner, and would read a whole table to find none.
     return f"{owner} >= {id_} and {owner} <= {id_} order by {owner}, {order}"
 
 
@@ -75,7 +75,7 @@ OF_ORGANIZATIONS: Final = OwnedRecords(
         ("traffic_figures", "kind, span, start, outcome"),
     ),
 )
-# Foreign keys delete the other rows of a service.
+# Foreign keys delete all further rows of a service.
 OF_SERVICES: Final = OwnedRecords("service_id", (("login_events", "created_at desc, id desc"),))
 # A webhook may belong to a deleted organization.
 OF_WEBHOOKS: Final = OwnedRecords("webhook_id", (("webhook_deliveries", "created_at desc, id desc"),))

@@ -1,4 +1,4 @@
-"""Deletion of obsolete rows, and leases on jobs that only one process at a time runs."""
+"""Deleting obsolete rows, and leases on jobs that only one process at a time runs."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ from ports.signals import Signal
 # Self-registered accounts that were never verified, can sign in only with a password, and have no
 # membership (security A-7). A directory that provisioned the user keeps the account; a block
 # without a membership does not. An account with a row in `service_users` is kept: the foreign key
-# forbids its deletion. The housekeeper removes the rows of a deleted service later.
+# forbids its deletion. The housekeeper removes a deleted service's rows later.
 UNVERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
@@ -24,9 +24,9 @@ UNVERIFIED: Final = """
     and not exists (select 1 from service_users r where r.user_id = u.id)
     and not exists (select 1 from end_users e where e.user_id = u.id)
     and not exists (select 1 from subscriptions b where b.user_id = u.id)"""
-# A statement sees the memberships of the moment at which it started, even if it locks the account
-# later. The account of a user who became a member in between must stay. So this statement only
-# locks the accounts, which prevents new memberships, and a second statement checks them again.
+# A statement sees the memberships from the moment at which it started, even if it locks the account
+# later. If a user became a member in between, the account must stay. So this statement only locks
+# the accounts, which prevents new memberships, and a second statement checks the memberships again.
 LOCK_UNVERIFIED: Final = f"select u.id from users u where {UNVERIFIED} limit %(limit)s for update of u skip locked"
 
 
@@ -38,7 +38,7 @@ def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "i
 
 
 def _bury(tombstones: LiteralString, records: OwnedRecords) -> LiteralString:
-    """Return a statement that deletes the records behind these tombstones, and those tombstones that have none left."""
+    """Return a statement that deletes the records behind these tombstones, and the tombstones that have no records left."""
     return f"""
         {records.delete_sql(f"select id from {tombstones}")},
         buried as (
@@ -49,9 +49,9 @@ def _bury(tombstones: LiteralString, records: OwnedRecords) -> LiteralString:
         select 1 from records union all select 1 from buried"""
 
 
-# The statement for each kind. It deletes up to %(limit)s rows that were obsolete at %(before)s.
-# Locked rows are left for the next sweep. Keep `= any(array(...))`: the array is computed once, but
-# the planner may run the subquery of an `in` again for every row.
+# The statements for the kinds of sweeps. A statement deletes up to %(limit)s rows that were
+# obsolete at %(before)s. Locked rows are left for the next sweep. Keep `= any(array(...))`: the
+# array is computed once, but the planner may run an `in` subquery again for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
     Sweep.SIGN_IN_FLOWS: _past("sign_in_flows", "expires_at"),
@@ -133,25 +133,24 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             limit %(limit)s))""",
     Sweep.CHECKOUTS: _past("billing_checkouts", "created_at"),
     # Keep the facts about every subscription that is stored here, even after it ended. Without
-    # them, a late event could reactivate the subscription.
+    # these facts, a late event could reactivate the subscription.
     Sweep.BILLING_FACTS: """
         delete from billing_facts where provider_subscription_id = any(array(
             select f.provider_subscription_id from billing_facts f
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
-    # Each sweep reads the rows that it keeps: at most one for each payment method of an organization.
+    # A sweep reads the rows that it keeps: at most one row per payment method that an organization has.
     Sweep.PAYMENT_METHODS: """
         delete from billing_payment_methods where payment_method_id = any(array(
             select m.payment_method_id from billing_payment_methods m
             where m.heard_at < %(before)s and not exists (select 1 from billing_customers c where c.customer_id = m.customer_id)
             limit %(limit)s for update skip locked))""",
     Sweep.DELETED_CUSTOMERS: _past("billing_deleted_customers", "heard_at", key="customer_id"),
-    # Merging the shards of a day makes a query over years eight times cheaper. Lock order: the
-    # service, then the totals by their key. A late login of a past day takes its locks in the same
-    # order, and is counted in the first shard. PostgreSQL can lose the lock on the service
-    # (docs/adr/0006). Then a total of a deleted service remains. No page shows it, and it is removed
-    # with the organization.
+    # Merging a day's shards makes a query over years eight times cheaper. Lock order: the service, then the totals by
+    # their key. A late login on a past day takes its locks in the same order, and is counted in the first shard.
+    # PostgreSQL can lose the lock on the service (docs/adr/0006). Then a deleted service's total remains. No page shows
+    # this total, and it is removed with the organization.
     Sweep.LOGIN_TOTALS: """
         with spread as (
             delete from login_totals where ctid = any(array(
@@ -165,8 +164,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             group by org_id, service_id, day, provider order by org_id, service_id, day, provider
             on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total)
         select 1 from spread""",
-    # Undelivered rows too: at this age they wait for a webhook that was deactivated and never
-    # activated again.
+    # Undelivered rows are deleted too: at this age they wait for a webhook that was deactivated and
+    # never activated again.
     Sweep.WEBHOOK_DELIVERIES: _past("webhook_deliveries", "created_at"),
     Sweep.LOGOUT_NOTICES: _past("logout_notices", "created_at"),
     Sweep.PREVIOUS_SAML_KEYS: """
@@ -174,10 +173,9 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             select id from saml_certificates where kept_until < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.PREVIOUS_CONNECTION_KEYS: _past("connection_keys", "kept_until"),
     Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
-    # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for
-    # a while.
+    # An event during the deletion may still queue a delivery, so the tombstone stays for a while.
     Sweep.DELETED_WEBHOOKS: _bury("deleted_webhooks", OF_WEBHOOKS),
-    # The deletion of a service waits for running sign-ins, so no records are written after it.
+    # Deleting a service waits for running sign-ins, so no records are written after it.
     Sweep.DELETED_SERVICES: _bury("deleted_services", OF_SERVICES),
     # A transaction that saw the organization before its deletion may still write records, so the
     # tombstone stays for a while.
@@ -189,7 +187,7 @@ class Leases(Repository):
     """Implements `ports.storage.maintenance.Leases`."""
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
-        # The row stays locked until the batch of its holder ends, which may take minutes. `skip locked` answers at once.
+        # The row stays locked until its holder's batch ends, which may take minutes. `skip locked` answers at once.
         sql = """
             with free as (
                 select from leases where name = %(name)s and (holder = %(holder)s or expires_at <= %(now)s) for update skip locked),
