@@ -1,4 +1,4 @@
-"""API resources of organizations, their clients, and the users that are assigned to them."""
+"""The organizations' API resources, their clients, and the users that are assigned to them."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -30,12 +30,12 @@ from core.tenancy.model.groups import AssignedGroup
 
 
 def is_active(resource: LiteralString) -> LiteralString:
-    """Return an SQL condition that is true if the organization of this row of `api_resources` has the host of its identifier."""
+    """Return an SQL condition that is true if a resource's organization has its identifier's host, for this row in `api_resources`."""
     return f"({resource}.host is null or {verified_owner(f'{resource}.host')} is not distinct from {resource}.org_id)"
 
 
 def access_sql(resource: LiteralString, scope: LiteralString) -> LiteralString:
-    """Return SQL for the access that these scopes of a row of `api_resources` give, as `to_resource_access` reads it."""
+    """Return SQL for the access that these scopes give at a row in `api_resources`, as `to_resource_access` reads it."""
     return f"""
         jsonb_build_array({resource}.id, {resource}.name, {resource}.identifier, (
             select coalesce(jsonb_agg(jsonb_build_array(s.name, s.description) order by s.position), '[]')
@@ -74,7 +74,7 @@ CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slu
 OF_CLIENTS: Final = f"""
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
     where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and {REGISTERED}"""
-# Scheme, host and port of an external client's address, or null for one that registered itself
+# Scheme, host and port in an external client's address, or null for a client that registered itself
 ORIGIN: Final = "substring(v.client_uri from '^https://[^/]+')"
 # The scopes that applications and service accounts get for themselves
 PROGRAM_GRANTS: Final = """
@@ -91,7 +91,7 @@ ASSIGNED: Final = """
 
 
 def to_resource_access(value: list[Any]) -> ResourceAccess:
-    """Return the access in a JSON array of id, name, identifier, and an array of scopes with their descriptions."""
+    """Return the access in a JSON array with id, name, identifier, and a scope array with descriptions."""
     id_, name, identifier, scopes = value
     return ResourceAccess(UUID(id_), name, identifier, tuple(ResourceScope(*scope) for scope in scopes))
 

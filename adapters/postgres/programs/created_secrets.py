@@ -1,4 +1,4 @@
-"""Secrets that remain when their creator is gone: API keys and SCIM tokens of a service account, and secrets to review."""
+"""Secrets that remain when their creator is gone: a service account's API keys and SCIM tokens, and secrets to review."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -17,7 +17,7 @@ from core.provisioning.model.directories import rights_used
 
 OF_CREATOR: Final = "org_id = %(org_id)s and created_by = %(creator_id)s"
 MEMBER_RIGHTS: Final = rights_columns("m", "o")
-# The rights that the creator of an API key `secret`, and of a SCIM token, needs
+# The rights that a creator needs for an API key `secret`, and for a SCIM token
 _OF_PERMISSIONS: Final = " ".join(f"when '{permission}' then {to_array(needed)}" for permission, needed in NEEDED_RIGHTS.items())
 API_KEY_RIGHTS: Final = f"""
     (array['{Capability.API_KEYS_MANAGE}'] || array(
@@ -26,7 +26,7 @@ SCIM_TOKEN_RIGHTS: Final = f"""
     ({to_array(ROLES[ADMIN].rights)} || case when secret.directory_groups then array(
         select unnest({rights_array("g")}) from groups g
         where g.org_id = secret.org_id and g.scim_token_id is not null and g.role is not null and g.mapping_stopped_at is null) end)"""
-# The grants of a service account that creates a SCIM token: the directory uses these rights
+# The grants that a service account needs to create a SCIM token: the directory uses these rights
 SCIM_TOKEN_GRANTS: Final = f"""
     ({to_array(GRANTABLE.keys() & (rights_used(directory_groups=False) | {Capability.INTEGRATIONS_MANAGE}))}
      || case when secret.directory_groups then {to_array(GRANTABLE.keys() & rights_used(directory_groups=True))} end)"""
@@ -69,7 +69,7 @@ class CreatedSecrets(Repository):
         return await self._all(to_created_secret, sql, org_id=org_id, creator_id=creator_id, now=now)
 
     async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
-        # The audit log is kept forever, so it has those that were deleted.
+        # The audit log is kept forever, so it has deleted service accounts.
         sql = """
             select 1 where exists (select from service_accounts where org_id = %(org_id)s and id = %(creator_id)s)
                 or exists (select from audit_log

@@ -1,4 +1,4 @@
-"""Credentials of service accounts and API resources."""
+"""Credentials for service accounts and API resources."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -33,8 +33,8 @@ ENDED: Final = Record(
     org_slug="o.slug",
     recipient=Column(sql="u.email", read=Email),
 )
-# The recipient is the owner of a service account, and of an API resource the owner of the organization. A service account of the
-# user who made the credential has stopped, so the owner of the organization hears of it.
+# The recipient is a service account's owner, or for an API resource the organization's owner. If the user who made the credential owned the
+# service account, it has stopped, so the organization's owner hears of it.
 SELECT_ENDED: Final = f"""
     select {ENDED.columns}
     from ended e

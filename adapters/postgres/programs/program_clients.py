@@ -1,4 +1,4 @@
-"""Service accounts and API resources as clients of OAuth: their credentials, checked and counted in one statement."""
+"""Service accounts and API resources as OAuth clients: their credentials, checked and counted in a single statement."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
 
-# In the order of `to_program_client`. A service account that is not live is no client.
+# In the order that `to_program_client` reads. A service account that is not live is no client.
 PROGRAM_COLUMNS: Final = f"""
     c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.scopes,
     case when w.may_own then c.expires_at else least(c.expires_at, a.ends_at) end as expires_at, {RIGHTS}"""
@@ -27,7 +27,8 @@ PROGRAM_TABLES: Final = f"""
     left join organizations o on o.id = c.org_id
     where c.client_id = %(client_id)s and (c.expires_at is null or c.expires_at > %(now)s)
       and (r.id is not null or {JOINED_MAY_ACT_NOW})"""
-# One write a minute. It is part of the statement that authenticates, and locks nothing for long.
+# At most one write per minute. The write is part of the statement that authenticates, and locks
+# nothing for long.
 RECORD_USE: Final = """
     used as (
         update credentials set last_used_at = %(now)s from client

@@ -1,4 +1,4 @@
-"""Registration tokens of organizations."""
+"""The organizations' registration tokens."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -17,7 +17,7 @@ TOKEN: Final = Record(RegistrationToken, "t")
 
 
 def creator_may_create(token: LiteralString) -> LiteralString:
-    """Return whether the creator of a token may create applications now: a member, or a service account with the grant of an owner."""
+    """Return whether a token's creator may create applications now: a member, or a service account with an owner's grant."""
     return f"""
     (exists (
         select 1 from memberships m join users u on u.id = m.user_id and {ACCOUNT_IS_USABLE}

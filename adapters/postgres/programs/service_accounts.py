@@ -1,4 +1,4 @@
-"""Service accounts of organizations and of the platform."""
+"""Service accounts in organizations and on the platform."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -38,7 +38,7 @@ from core.programs.model.service_accounts import (
 PAIRS: Final = ", ".join(
     f"({to_list((owner.name, role.name))})" for owner in ROLES.values() for role in ROLES.values() if may_manage(owner.rights, role)
 )
-# The same of an owner `m` with roles of groups, or with other roles than these. Null, and so false, if a role is unknown.
+# The same for an owner `m` with roles through groups, or with roles that are not built in. Null, and so false, if a role is unknown.
 MANAGES: Final = f"""
     {member_rights_array("m")} @> {rights_array("a")} and {member_rights_array("m")} @> array['{Capability.SERVICE_ACCOUNTS_MANAGE}']"""
 HAS_POWER: Final = f"coalesce((m.role, a.role) in ({PAIRS}) or {MANAGES}, false)"
@@ -48,15 +48,15 @@ OWNER_MAY_OWN: Final = f"""
         select 1 from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
           and case when a.org_id is null then u.is_platform_owner else {HAS_POWER} end)"""
-# The owner left or closed their own account, and the service account `a` goes on (security #own-end). If the owner is still a member,
-# their role must allow to own `a`. An unknown role does not.
+# The owner left or closed their own account, and the service account `a` goes on (security #own-end). If the owner is still a member, their
+# role must allow to own `a`. An unknown role does not allow it.
 GOES_ON: Final = f"""
     (a.ends_at is not null and not exists (
         select 1 from memberships m
         where m.org_id = a.org_id and m.user_id = a.owner_id and not {HAS_POWER}))"""
-MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # also between the end of the account and the next sweep
+MAY_ACT: Final = f"({OWNER_MAY_OWN} or {GOES_ON})"  # also between the account's end and the next sweep
 MAY_ACT_NOW: Final = f"({OWNER_MAY_OWN} or a.ends_at > %(now)s and {GOES_ON})"
-# MAY_ACT_NOW as a join. A statement starts each of its subqueries, so the statements for tokens name the owner's rights once.
+# MAY_ACT_NOW as a join. A statement starts all its subqueries, so the statements for tokens name the owner's rights once.
 JOIN_OWNER: Final = f"""
     left join lateral (
         select u.deactivated_at is null and u.anonymized_at is null
@@ -67,7 +67,7 @@ JOIN_OWNER: Final = f"""
             select {HAS_POWER} as has_power from memberships m where m.org_id = a.org_id and m.user_id = a.owner_id offset 0) p on true
         offset 0) w on a.id is not null"""
 JOINED_MAY_ACT_NOW: Final = "(w.may_own or a.ends_at > %(now)s and w.goes_on)"
-# The rights of the account's role, and the rights that it kept when its owner left, or null. `to_account_rights` reads these columns.
+# The rights by the account's role, and the rights that it kept when its owner left, or null. `to_account_rights` reads these columns.
 OF_ROLE: Final = own_rights_columns("a", "o")
 RIGHTS: Final = f"{OF_ROLE.sql}, case when a.ends_at is not null then a.kept_rights end"
 RIGHTS_WIDTH: Final = OF_ROLE.width + 1
@@ -79,11 +79,11 @@ SERVICE_ACCOUNT: Final = Record(
 )
 INSERT: Final = SERVICE_ACCOUNT.insert("service_accounts")
 CHANGES: Final = SERVICE_ACCOUNT.assignments(without=("id", "org_id", "created_by", "created_at"))
-# The name and the capabilities of a role that the organization has defined
+# The name and the capabilities, if the organization has defined the role
 OWN_ROLE: Final = """
     (select g.name from organization_roles g where g.id = a.role_id),
     (select g.capabilities from organization_roles g where g.id = a.role_id)"""
-# The address of the owner is shown only while they are a member, or a platform owner.
+# The owner's address is shown only while they are a member, or a platform owner.
 LISTED: Final = f"{SERVICE_ACCOUNT.columns}, {OWN_ROLE}, w.email, {MAY_ACT_NOW}"
 OF_LISTED: Final = """
     from service_accounts a
@@ -113,7 +113,7 @@ def to_context(row: Row) -> ServiceAccountContext:
 
 
 def to_account_rights(row: Row) -> Rights:
-    """Return the rights in the columns of RIGHTS. An account that goes on gets no further rights."""
+    """Return the rights in the RIGHTS columns. An account that goes on gets no further rights."""
     rights, kept = to_rights(row[:-1]), row[-1]
     return rights if kept is None else rights & known_rights(kept)
 
