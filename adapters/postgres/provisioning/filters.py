@@ -7,13 +7,13 @@ from core.kernel.values import Email, parse_id
 from core.provisioning.model.filters import FURTHER_FIELDS, FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
 from core.provisioning.model.grammar import And, FilterOperator, Not, Or
 
-# The expressions of the fields. `u` is users, `s` is scim_users, `b` is directory_blocks, `k` has the
-# users that the directory knows. Responses use the same expressions.
+# The field expressions. `u` is users, `s` is scim_users, `b` is directory_blocks, `k` has the users that the directory
+# knows. Responses use the same expressions.
 ACTIVE: Final = "(b.user_id is null and u.deactivated_at is null and u.anonymized_at is null)"
-# Provisioned users keep the time of their provisioning, even after leaving and joining again.
+# Provisioned users keep the time when they were provisioned, even after leaving and joining again.
 CREATED: Final = "case when u.origin = 'scim' and u.origin_org_id = %(org_id)s then u.created_at else k.joined_at end"
-# The latest change of a field in the response. A former member has an old address (`k.email`), so a
-# later change of the account's address does not count.
+# When a field in the response last changed. A former member has an old address (`k.email`), so a
+# later change to the account's address does not count.
 UPDATED: Final = """greatest(s.updated_at, k.joined_at, case when k.email is null then u.email_changed_at end,
                               case when k.confirmed then u.profile_changed_at end)"""
 _COLUMNS: Final[Mapping[ScimField, str]] = {
@@ -31,8 +31,8 @@ _COLUMNS: Final[Mapping[ScimField, str]] = {
     ScimField.CREATED: CREATED,
     ScimField.LAST_MODIFIED: UPDATED,
 }
-# Texts are ordered by code points, whatever the collation of the database is. Parts of texts are
-# found without LIKE, so that its wildcards have no meaning.
+# Texts are ordered by code points, whatever the database's collation is. Text parts are found
+# without LIKE, so that its wildcards have no meaning.
 _TEXTS: Final[Mapping[FilterOperator, str]] = {
     FilterOperator.CO: "strpos({column}, {value}) > 0",
     FilterOperator.SW: "starts_with({column}, {value})",
@@ -52,12 +52,12 @@ _SQL_TYPES: Final[Mapping[FieldType, str]] = {FieldType.FLAG: "boolean", FieldTy
 
 
 def user_name(address: LiteralString) -> LiteralString:
-    """Return the expression of the userName: the stored one, or else the id if another user has the address, or else the address.
+    """Return the expression for the userName: the stored userName, or else the id if another user has the address, or else the address.
 
-    Joining and changing one's own address are never refused and do not lock the directory's data, so
-    this is decided when a user is read.
+    Joining and changing one's own address are never refused and do not lock the directory's data, so this is decided
+    when a user is read.
     """
-    # Keep the order by user_id: with membership_id, the planner may scan an index of all former members.
+    # Keep the order by user_id: with membership_id, the planner may scan an index on all former members.
     return f"""coalesce(s.user_name, (
         select k.user_id::text where exists (
             select 1 from scim_users o where o.org_id = %(org_id)s and lower(o.user_name) = {address}
@@ -68,9 +68,9 @@ def user_name(address: LiteralString) -> LiteralString:
 
 
 def condition(filter_: ScimFilter, address: LiteralString) -> tuple[str, dict[str, object]]:
-    """Return the SQL condition of the filter, and its parameters.
+    """Return the filter's SQL condition, and its parameters.
 
-    `address` is the column of the email address.
+    `address` is the column with the email address.
     """
     values: dict[str, object] = {}
     columns = {**_COLUMNS, ScimField.ADDRESS: address, ScimField.USER_NAME: user_name(address)}
@@ -79,7 +79,7 @@ def condition(filter_: ScimFilter, address: LiteralString) -> tuple[str, dict[st
 
 def _condition(filter_: ScimFilter, columns: Mapping[ScimField, str], values: dict[str, object], *, bare: bool) -> str:
     # With `bare`, the condition may be null for a row without a value, which counts as false, and
-    # an index can be used. Below a `not` it must be true or false.
+    # an index can be used. Below a `not` the condition must be true or false.
     match filter_:
         case FieldComparison():
             sql = _comparison(filter_, columns, values)
@@ -102,8 +102,8 @@ def _comparison(test: FieldComparison, columns: Mapping[ScimField, str], values:
         column, value = f"lower({column})", f"lower({value})"
     match test.operator:
         case FilterOperator.EQ if test.field is ScimField.USER_NAME:
-            # The candidates are found by the indexes of the stored userName, the address and the id; one
-            # condition over several tables could use none. An address can be spelled in Unicode.
+            # The candidates are found by the indexes on the stored userName, the address and the id; a single condition
+            # over several tables could use no index. An address can be spelled in Unicode.
             same, id_ = f"{name}_address", f"{name}_id"
             values |= {same: Email.parse_part(str(test.value)), id_: parse_id(str(test.value))}
             is_current = columns[ScimField.ADDRESS] == "u.email"

@@ -1,4 +1,4 @@
-"""The last SCIM requests of each organization."""
+"""The organizations' last SCIM requests."""
 
 import json
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ class ScimRequests(Repository):
 
     async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
         rows = json.dumps([REQUEST.values(request) for request in requests], default=str)
-        # The deletion does not see the new rows, so it leaves room for them.
-        # The commit does not wait for the disk: a crash of the database takes the counts back.
+        # The deletion does not see the new rows, so it leaves room for them. The commit does not
+        # wait for the disk: a database crash takes the counts back.
         sql = f"""
             with {ASYNC_COMMIT},
             removed as (

@@ -27,7 +27,7 @@ SCIM_TOKEN_RECORD: Final = Record(
     has_attributes="exists (select 1 from organization_attributes a where a.org_id = o.id)",
 )
 
-# The rights of the member or the service account that created the token `t`, or null if they act no longer
+# The rights that the creator of the token `t` has, a member or a service account, or null if they act no longer
 CREATOR_RIGHTS: Final = f"""
     coalesce(
         (select {member_rights_array("m")} from memberships m join users u on u.id = m.user_id

@@ -12,8 +12,9 @@ from core.kernel.values import Email
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import ScimUser
 
-# The users that a directory knows: the members, and others, that are blocked or that the directory
-# provisioned. The others are listed with the address that they had when they left.
+# The users that a directory knows: the members, and users without a membership, who are blocked or
+# were provisioned by the directory. Users without a membership are listed with the address that they
+# had when they left.
 MEMBERS: Final = """
     select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, m.confirmed_at is not null as confirmed
     from memberships m where m.org_id = %(org_id)s"""
@@ -24,10 +25,10 @@ FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email, k.con
 
 
 def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
-    """Return a subquery of all known users. `rest` is appended to both of its parts.
+    """Return a subquery for all known users. `rest` is appended to its two parts.
 
-    `of_others` replaces it in the second part. The parts are joined by UNION ALL, so that each can
-    use its own index.
+    `of_others` replaces `rest` in the second part. The parts are joined by UNION ALL, so that every part can use its
+    own index.
     """
     others = rest if of_others is None else of_others
     return f"((select {FIELDS} from ({MEMBERS}) k {rest}) union all (select {FIELDS} from ({OTHERS}) k {others}))"
@@ -57,8 +58,8 @@ SCIM_USER: Final = Record(
     values=Columns(VALUES, 1, lambda row: row[0] or {}),
     account_profile=Columns(PROFILE_IF_CONFIRMED, 4, lambda row: Profile(*row) if any(row) else NO_PROFILE),
 )
-# Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
-# whatever the planner expects.
+# Keep the lateral subqueries with `limit 1`: they look up a page's few users singly, whatever the
+# planner expects.
 PROFILE: Final = """
     select external_id, formatted, given_name, family_name, display_name, user_name, attributes, provisioned, updated_at
     from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
@@ -73,7 +74,8 @@ PAGE_ROWS: Final = f"""
 JOINS: Final = """
     join users u on u.id = k.user_id left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id
     left join directory_blocks b on b.org_id = %(org_id)s and b.user_id = k.user_id"""
-# The number of known users. Members have a counter; the others are usually few and are counted.
+# How many users are known. Members have a counter; the remaining users are usually few and are
+# counted.
 NON_MEMBERS: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
 TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {NON_MEMBERS}"
 ORDER: Final = "order by k.joined_at, k.membership_id"
@@ -88,7 +90,7 @@ def _page(source: LiteralString, total: LiteralString, before: LiteralString = "
         order by p.listed_at, p.listed_id"""
 
 
-# Each part comes in the order of an index, so that the union needs no sort.
+# Every part comes in index order, so that the union needs no sort.
 PAGE: Final = _page(known(FIRST_ROWS), TOTAL)
 BY_ID: Final = f"select {SCIM_USER.columns} from {known('where k.user_id = %(user_id)s')} k {JOINS}"
 
@@ -100,8 +102,8 @@ def filtered_page(of_members: LiteralString, of_others: LiteralString) -> Litera
 
 
 def group_members_of(predicate: LiteralString) -> LiteralString:
-    # Anonymized users cannot return to the group. Keep the scalar subquery: for `exists`, the planner may read all users that
-    # the directory knows, for each batch.
+    # Anonymized users cannot return to the group. Keep the scalar subquery: for `exists`, the planner may read all users that the directory
+    # knows, for every batch.
     is_usable = "(k.role is not null or (select a.anonymized_at is null from users a where a.id = k.user_id))"
     return f"""
         select k.user_id, k.role, {is_blocked("%(org_id)s", "k.user_id")}, u.is_platform_owner,

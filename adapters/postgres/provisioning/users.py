@@ -131,7 +131,7 @@ class ScimUsers(Repository):
         return self._one(lambda row: int(row[0]), f"select {NON_MEMBERS}", org_id=org_id)
 
     def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Answer[bool | None]:
-        # The userName of a user without a stored one is the address.
+        # A user without a stored userName has the address as userName.
         sql = """
             with forgotten as (
                 delete from scim_users
@@ -151,7 +151,8 @@ class ScimUsers(Repository):
         )
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
-        # One statement, because the organization is locked: other requests of the directory wait.
+        # A single statement, because the organization is locked: further requests by the directory
+        # wait.
         added = await self._run(
             f"""
             with new_account as ({INSERT} returning users.id),
