@@ -1,4 +1,4 @@
-"""Set-up links and their proposals. The documents of proposals are encrypted."""
+"""Set-up links and their proposals. The proposals' documents are encrypted."""
 
 import json
 from dataclasses import asdict, replace
@@ -20,7 +20,7 @@ from ports.crypto import SecretContext
 LINK: Final = Record(
     SetupLink, "l", kind=SetupLinkKind, parts=lambda parts: tuple(map(SetupPart, parts)), recipient=Email, ended_by=SetupLinkEnd
 )
-# The document is sealed, with the id of its row.
+# The document is sealed, with its row's id.
 PROPOSAL: Final = Record(SetupProposal, "p", part=SetupPart, document=None, token_hash=bytes)
 OF_ACTIVE: Final = f"select {LINK.columns} from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'"
 INTEGRATIONS: Final = Capability.INTEGRATIONS_MANAGE
@@ -129,7 +129,8 @@ class SetupLinks(SealingRepository):
         await self._run(sql, org_id=org_id, link_id=link_id, part=part, by=by, now=now)
 
     async def try_token(self, token_hash: bytes, request: str, now: datetime) -> ProposedToken | None:
-        # Only the first request is written: a directory with a proposed token must not cause a write with each one.
+        # Only the first request is written: a directory with a proposed token must not cause a write with every
+        # request.
         sql = """
             with first as (
                 update setup_proposals set tried_at = %(now)s, tried_with = %(request)s
