@@ -1,4 +1,4 @@
-"""The attributes of users that organizations declare, and their values."""
+"""The user attributes that organizations declare, and their values."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ ATTRIBUTE: Final = Record(
     Attribute,
     "a",
     kind=AttributeKind,
-    # A later release may have others.
+    # A later release may have further kinds.
     writers=Column(read=lambda names: tuple(AttributeWriter(name) for name in names if name in [*AttributeWriter])),
     merge=AttributeMerge,
 )
@@ -38,7 +38,7 @@ IS_KNOWN: Final = """
 
 
 def values_of_groups(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return a subquery with the values of the user's groups as an array, in the order of the groups' names, or null."""
+    """Return a subquery with the values that the user's groups have as an array, ordered by group name, or null."""
     return f"""
         (select jsonb_agg(y.attributes order by g.name_key, g.id)
          from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id join group_attribute_values y on y.group_id = g.id
@@ -114,7 +114,10 @@ class Attributes(Repository):
 
 
 def _to_values(rows: list[Row]) -> AttributeValues:
-    """Return the attributes in these rows. The first column has the user's values, and the second those of the user's groups."""
+    """Return the attributes in these rows.
+
+    The first column has the user's values, and the second column the values of the user's groups.
+    """
     stored, of_groups = (rows[0][0] or {}, rows[0][1] or ()) if rows else ({}, ())
     attributes = [ATTRIBUTE.read(row[2:]) for row in rows]
     return AttributeValues(attributes, {each.name: stored[each.name] for each in attributes if each.name in stored}, of_groups)

@@ -1,4 +1,4 @@
-"""Branding settings and designs of organizations."""
+"""The organizations' branding settings and designs."""
 
 from datetime import datetime
 from typing import Final
@@ -10,7 +10,7 @@ from core.accounts.model.email_queue import TokenPurpose
 from core.tenancy.model.settings import BrandingSettings, Design
 
 SETTINGS: Final = Record(BrandingSettings, "b")
-# An uploaded image goes when the logo is another one.
+# An uploaded image goes when the logo changes.
 PUT: Final = f"""
     with replaced as (
         delete from images i

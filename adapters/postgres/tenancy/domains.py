@@ -1,4 +1,4 @@
-"""Domains of organizations."""
+"""The organizations' domains."""
 
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
@@ -12,8 +12,8 @@ from core.tenancy.model.domains import DomainClaim, DomainTaken, ForeignAccount,
 
 CLAIM: Final = Record(DomainClaim, "d", domain=Domain)
 VERIFIED_OWNER: Final = verified_owner("%(host)s")
-# Keep the pattern: an index finds the addresses at the domain and its subdomains by it. A subdomain
-# may belong to another organization.
+# Keep the pattern: an index finds the addresses at the domain and its subdomains by this pattern. A
+# subdomain may belong to another organization.
 AT_DOMAIN: Final = f"""
     reverse('.' || split_part(email, '@', 2)) like reverse('.' || %(domain)s) || '%%'
     and {verified_owner("split_part(email, '@', 2)")} = %(org_id)s"""

@@ -1,4 +1,4 @@
-"""The roles that groups of organizations give to their members."""
+"""The roles that organizations' groups give to their members."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -13,7 +13,7 @@ from core.kernel.roles import MEMBER, OWNER, ROLES, Authority, RoleName, custom_
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group
 
-# Of a group `g`, in the organization `o`. `m` is the usable and confirmed member who gave it the role.
+# For a group `g`, in the organization `o`. `m` is the usable and confirmed member who gave the group the role.
 MAPPING: Final = Record(
     GroupMapping,
     "g",
@@ -32,10 +32,10 @@ MAPPING: Final = Record(
         read=frozenset,
     ),
 )
-# Of the members in some groups, or with one own role. Rights by own roles and by groups with roles apart: a caller with power over
-# each has power over all members. A group can have very many members, so one of them is enough for each role, and for each of the
-# groups with roles. The owner has all rights.
-# Keep the scalar subqueries, the range of one role and the order: without them, the planner reads all members.
+# For the members in some groups, or with a certain own role. Rights by own roles and rights by groups with roles are separate: a caller
+# with power over all these rights has power over all members. A group can have very many members, so a single member is enough per role,
+# and per group with a role. The owner has all rights. Keep the scalar subqueries, the single-role range and the order: without them, the
+# planner reads all members.
 _IN_GROUPS: Final = """
     (select i.added_at from group_members i where i.group_id = any(%(group_ids)s::uuid[]) and i.user_id = m.user_id limit 1)"""
 
@@ -100,7 +100,7 @@ class GroupRoles(Repository):
         return await self._all(lambda row: row[0], sql, org_id=org_id, user_ids=list(user_ids))
 
     async def givers_in(self, org_id: UUID, group_ids: Collection[UUID]) -> Sequence[UUID]:
-        # The members of a group can be very many, the users who have given something are few.
+        # A group's members can be very many, but the users who have given something are few.
         sql = f"""
             select given.user_id from ({GIVERS}) given
             where exists (

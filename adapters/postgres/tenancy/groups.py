@@ -1,4 +1,4 @@
-"""The groups of organizations, and their members."""
+"""The organizations' groups, and their members."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -12,7 +12,7 @@ from core.kernel.roles import Capability, Rights
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind, to_name_key
 
-# The token that created the group, or else the oldest one of the directory. An expired token counts: it can be replaced.
+# The token that created the group, or else the directory's oldest token. An expired token counts: it can be replaced.
 DIRECTORY: Final = """
     case when g.scim_token_id is not null then (
         select t.name from scim_tokens t where t.org_id = g.org_id and t.directory_groups
@@ -23,7 +23,7 @@ INSERT: Final = """
     values (%(id)s, %(org_id)s, %(name)s, %(name_key)s, %(description)s, %(external_id)s, %(scim_token_id)s, %(created_at)s,
             %(updated_at)s, %(members_changed_at)s)"""
 MEMBERS_CHANGED: Final = "update groups set members_changed_at = %(now)s where org_id = %(org_id)s and id = %(group_id)s"
-# The organization of a group that gets no role
+# For the organization, when a group no longer gives a role
 MAPS_OTHERS: Final = """
     maps as (
         update organizations o
@@ -33,9 +33,9 @@ OF_GROUP: Final = "org_id = %(org_id)s and group_id = %(group_id)s"
 
 
 def leave_groups(users: LiteralString) -> LiteralString:
-    """Return a statement that removes former users of an organization from its groups.
+    """Return a statement that removes an organization's former users from its groups.
 
-    `users` is a CTE with the columns org_id and user_id, of users that stopped being end users. Members, and users that
+    `users` is a CTE with the columns org_id and user_id, for users who stopped being end users. Members, and users that
     the directory knows, stay in the groups.
     """
     return f"""
@@ -75,8 +75,8 @@ class Groups(Repository):
         return await self._count("select count(*) from groups where org_id = %(org_id)s", org_id=org_id)
 
     async def members(self, org_id: UUID, group_id: UUID, page: Page, *, search: str | None = None) -> PageResult[MemberOfGroup]:
-        # Without a search, the total is the kept count, and only the members of the page and those before it are read.
-        # Emails are stored in lower case. strpos needs no escaping of wildcards.
+        # Without a search, the total is the kept count, and only the page's members and the members before them are
+        # read. Emails are stored in lower case. strpos needs no escaped wildcards.
         members = "from group_members m join users u on u.id = m.user_id where m.org_id = %(org_id)s and m.group_id = %(group_id)s"
         matching = f"{members} and strpos(u.email, %(search)s) > 0"
         kept: LiteralString = "select member_count as total from groups g where g.org_id = %(org_id)s and g.id = %(group_id)s"

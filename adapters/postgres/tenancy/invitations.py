@@ -30,11 +30,11 @@ RECEIVED: Final = f"""
 INVITER: Final = f"u.id, u.email, u.is_platform_owner, u.created_at, {SERVICE_ACCOUNT_SUMMARY}"
 INVITER_JOINS: Final = """
     left join users u on u.id = i.invited_by left join service_accounts a on a.id = i.invited_by and a.org_id = i.org_id"""
-# One of the two tokens of the invitation.
+# One of the invitation's two tokens.
 HAS_TOKEN: Final = "(i.token_hash = %(token_hash)s or i.inviter_token_hash = %(token_hash)s)"  # noqa: S105
 NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
-# Maps a current status to conditions on the stored rows. For each condition, an index returns the
-# rows in the order of the page.
+# Maps a current status to conditions on the stored rows. For every condition, an index returns the
+# rows in the page's order.
 STORED: Final[Mapping[InvitationStatus | None, Sequence[LiteralString]]] = {
     None: ("true",),
     InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
@@ -164,10 +164,9 @@ class Invitations(Repository):
 
 
 def _page(parts: Sequence[LiteralString]) -> LiteralString:
-    """Return SQL for one page of the invitations that match any of these conditions.
+    """Return SQL for a page with the invitations that match any of these conditions.
 
-    Each row starts with the total number of matches. The outer join returns one row even if the
-    page is empty.
+    Every row starts with the count of matching invitations. The outer join returns a row even if the page is empty.
     """
     totals = " + ".join([f"(select count(*) from invitations i where i.org_id = %(org_id)s and {part})" for part in parts])
     newest = " union all ".join(

@@ -1,4 +1,4 @@
-"""The mail servers of organizations. Their passwords are stored encrypted."""
+"""The organizations' mail servers. Mail server passwords are stored encrypted."""
 
 from dataclasses import fields
 from datetime import datetime

@@ -14,7 +14,7 @@ from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Membership, effective_limit
 
-# Of a membership `m` in the organization `o`
+# For a membership `m` in the organization `o`
 MEMBERSHIP: Final = Record(
     Membership,
     "m",
@@ -22,13 +22,13 @@ MEMBERSHIP: Final = Record(
     role_label=role_label("m"),
     group_roles=Column(sql=group_roles("m", "o"), read=tuple),
 )
-# Of the user `u` of this membership. The organization does not learn the name of an unconfirmed member.
+# For this membership's user `u`. The organization does not learn an unconfirmed member's name.
 LISTED: Final = Record(
     ListedMember, "u", email=Email, name="case when m.confirmed_at is not null then u.name end", membership=MEMBERSHIP.as_field()
 )
 STORED: Final = Record(Membership, "m", rights=None, role_label=None, group_roles=None)
 INSERT: Final = STORED.insert("memberships", "promoted_by")
-# Callers append SQL for the id of the organization.
+# Callers append SQL for the organization's id.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
 
 
@@ -39,14 +39,15 @@ STATES: Final[Mapping[MemberState, LiteralString]] = {
     MemberState.WITHOUT_MFA: _WITHOUT_MFA,
     MemberState.ADMINS_WITHOUT_MFA: f"{is_admin('m', '%(org_id)s')} and {_WITHOUT_MFA}",
 }
-# Only a text of this length is an id. Other searches read the addresses from an index that has no ids of users.
+# Only a text with this length is an id. A search by a different text reads the addresses from an index that has no user
+# ids.
 ID_LENGTH: Final = 36
 MATCHING: Final[Mapping[bool, LiteralString]] = {
     False: "and strpos(m.email, %(search)s) > 0",
     True: "and (strpos(m.email, %(search)s) > 0 or m.user_id::text = %(search)s)",
 }
 ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
-# The last sign-in of a member to the platform itself, or through a connection, that the organization sees (decision 220).
+# A member's last sign-in to the platform itself, or through a connection, that the organization sees (decision 220).
 LAST_AT_PLATFORM: Final = """
     select l.created_at from login_events l join organizations o on o.id = m.org_id and o.approved_at is not null
     where l.user_id = m.user_id and l.success and (l.org_id is null or l.org_id = m.org_id) and l.service_id is null
@@ -54,7 +55,7 @@ LAST_AT_PLATFORM: Final = """
       and l.created_at >= m.confirmed_at
     order by l.created_at desc limit 1"""
 
-# The facts that an organization sees of the account `u` of its member `m`.
+# The facts that an organization sees about the account `u` of its member `m`.
 FACTS: Final = f"""
     case when m.confirmed_at is not null then u.email_verified_at is not null end,
     case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
@@ -83,11 +84,11 @@ class Members(Repository):
     async def page(
         self, org_id: UUID, selected: MemberFilter, page: Page, *, order: MemberOrder = MemberOrder.JOINED
     ) -> MembersPage | None:
-        # Keep a statement for each kind of list: a single one would get one query plan, in which no
-        # index gives the order. The page comes before the join, so that only its members are
-        # joined, and not those of all earlier pages. The outer join returns one row with the total
-        # and the limits if the page is empty. Emails are stored in lower case, and strpos needs no
-        # escaping of wildcards.
+        # Keep a statement per list kind: a combined statement would get a single query plan, in
+        # which no index gives the order. The page comes before the join, so that only its members
+        # are joined, but not the members on earlier pages. The outer join returns a row with the
+        # total and the limits if the page is empty. Emails are stored in lower case, and strpos
+        # needs no escaped wildcards.
         conditions = _conditions(selected)
         counted = f"(select count(*) from memberships m where m.org_id = %(org_id)s {conditions})"
         total = counted if conditions else "o.member_count"

@@ -32,9 +32,9 @@ LOCKED: Final = """
 LOCK: Final = f"""
         for no key update)
     select {ORGANIZATION.columns} from o {OF_TIER}"""
-# Each row of the page starts with the total number of matches. The outer join returns one row even
+# Every row in the page starts with the count of matching organizations. The outer join returns a row even
 # if the page is empty. Keep the lateral join for the owners: with a plain join the planner reads
-# all memberships to find the owners of one page.
+# all memberships to find a page's owners.
 OWNER: Final = """
     select a.id, a.email, a.is_platform_owner, a.created_at
     from memberships m join users a on a.id = m.user_id
@@ -55,9 +55,9 @@ PAGE_WITH_OWNERS: Final = f"""
     order by o.created_at desc, o.id desc"""
 
 
-# The names that an organization's name or slug contains: the product's name, and names of other
-# organizations. Each part of the canonical texts is looked up, so the work does not grow with the
-# number of organizations.
+# The names that an organization's name or slug contains: the product's name, and other
+# organizations' names. Every part of the canonical texts is looked up, so the work does not grow
+# with the number of organizations.
 RESEMBLED: Final = """
     select p.id, array(
         select found.name from (
@@ -122,8 +122,8 @@ class Organizations(Repository):
             to_listed_organization, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, search=search, limit=limit, offset=offset
         )
 
-    # "for no key update" makes other writers of the organization wait, but still allows inserts of
-    # rows that reference it.
+    # "for no key update" makes concurrent writers to the organization wait, but still allows
+    # inserts with rows that reference it.
     def lock(self, org_id: UUID) -> Answer[Organization | None]:
         return self._one(ORGANIZATION.read, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 

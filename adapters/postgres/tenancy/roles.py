@@ -1,4 +1,4 @@
-"""Roles of organizations."""
+"""The organizations' roles."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,14 +22,14 @@ from core.tenancy.model.roles import (
 
 
 def _to_capabilities(names: Sequence[str]) -> frozenset[Capability]:
-    # A later release may have stored others.
+    # A later release may have stored further capabilities.
     return frozenset(Capability(name) for name in names if name in CUSTOMIZABLE)
 
 
 ROLE: Final = Record(OrganizationRole, "g", slug=RoleName, capabilities=Column(read=_to_capabilities, write=in_catalog_order))
 INSERT: Final = ROLE.insert("organization_roles")
 SELECT: Final = f"select {ROLE.columns} from organization_roles g where g.org_id = %(org_id)s"
-# One query for each kind, so that each uses the index of its ids of roles.
+# A query per kind, so that it uses the index on its role ids.
 HOLDERS: Final = f"""
     with held as (
         select 1 as rank, 'member' as kind, m.user_id as id, m.email as name from memberships m

@@ -30,7 +30,7 @@ REQUIREMENTS_IMPOSED: Final = Column(read=frozenset, write=sorted)
 POLICY: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, owner_listed=tuple, imposed_requirements=REQUIREMENTS_IMPOSED)
 # The version comes from the sequence.
 STORED: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, imposed_requirements=REQUIREMENTS_IMPOSED, version=None)
-# Copies the version of an organization's policy, from the rows `renewed`, to where each request reads it.
+# Copies an organization's policy version, from the rows `renewed`, to where every request reads it.
 COPY_VERSION: Final = """
     update organizations o set sign_in_policy_version = renewed.version
     from renewed where o.id = renewed.org_id and renewed.service_id is null"""
@@ -45,7 +45,7 @@ PUT: Final = f"""
 ADD_OF_PLATFORM: Final = f"""
     {STORED.insert("sign_in_policies", source="where not exists (select from sign_in_policies where org_id is null)")}
     on conflict do nothing"""
-# The version of the organization's policy stands for those of its applications, too.
+# The organization's policy version stands for its applications' policies, too.
 RENEW: Final = f"""
     with renewed as (
         insert into sign_in_policies (id, org_id, rules, changed_at)
@@ -78,7 +78,7 @@ OF_USER: Final = f"""
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
 # The user uses these applications, has a role there, or may open them as an assigned user or a confirmed member. For the users on its
-# list of break glass, all applications of an organization count.
+# break-glass list, all the organization's applications count.
 OF_OWN_APPLICATIONS: Final = f"""
     with c as materialized (
         select service_id from service_users where user_id = %(user_id)s
@@ -130,14 +130,14 @@ USES_SERVICE: Final = """
     and exists (
         select from service_users x where x.org_id = %(org_id)s and x.service_id = %(service_id)s and x.user_id = m.user_id)"""
 IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
-# Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
+# Keep the lateral join with a limit: with a plain join the planner may read all the database's accounts for a batch.
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
 CONNECTIONS: Final = connection_facts("%(org_id)s", "u")
 PERSON: Final = f"{CONNECTIONS.sql}, {KEY_HOSTS.sql}, {ACCOUNT.columns}"
-# A preview of networks must not tell an organization where a platform owner is.
+# A network preview must not tell an organization where a platform owner is.
 MEMBER_ADDRESS: Final = f"(select case when w.id is null then l.address end from {NEWEST_SESSION} {JOIN_PLATFORM_OWNER})"
 MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {MEMBER_ADDRESS}, {PERSON} from"
-OWNER_OF_PLATFORM: Final = f"null, '{{}}'::uuid[], false, {KEY_HOSTS.sql}, {ACCOUNT.columns}"  # of no organization
+OWNER_OF_PLATFORM: Final = f"null, '{{}}'::uuid[], false, {KEY_HOSTS.sql}, {ACCOUNT.columns}"  # in no organization
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNERS: Final = f"""
@@ -344,7 +344,7 @@ def _to_requirement(row: Row) -> ConnectionRequirement:
 
 
 def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:
-    """Return the policy of an application together with its organization's, and that of the settings of the application, if any."""
+    """Return an application's policy together with its organization's policy, and the policy in the application's settings, if any."""
     org_id, name, rules, counts_as_admin, listed, providers = row[:6]
     application, own_rules = _to_application(row[6:])
     parts = PolicyPart(name, Rules.read(rules)), PolicyPart(application.name, own_rules)
@@ -370,5 +370,5 @@ def _to_policy_of_user(row: Row) -> PolicyOfUser:
 
 
 def _is_for_break_glass(parts: Sequence[PolicyPart], *, counts_as_admin: bool, listed: bool) -> bool:
-    # Also if the connection is not required of this user yet: a new address, or a link to the connection, would change that.
+    # This also counts if the user does not have to use the connection yet: a new address, or a link to the connection, would change that.
     return counts_as_admin and listed and any(part.rules.requires_connection for part in parts)
