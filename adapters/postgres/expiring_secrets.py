@@ -1,4 +1,4 @@
-"""Secrets that expire soon. The statements read the secrets of all organizations."""
+"""Secrets that expire soon. The statements read all organizations' secrets."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -31,11 +31,11 @@ RESOURCE_RIGHTS: Final = to_array([Capability.RESOURCES_MANAGE])
 
 
 def _manager(rights: LiteralString) -> LiteralString:
-    """Return the join that has the address of the member who replaces the secret. To create one takes these rights.
+    """Return the join that has the address of the member who replaces the secret. `rights` are needed to create such a secret.
 
-    This is the user who created it, while they hold the rights, or else the owner of the
-    organization. A secret that a service account created goes to the owner, too. Keep the two
-    subqueries: one with `or` would read all members.
+    The member is the user who created the secret, while they hold the rights, or else the organization's owner. A
+    secret that a service account created goes to the owner, too. Keep the two subqueries: a single subquery with `or`
+    would read all members.
     """
     holds = f"m.user_id = secret.created_by and {member_rights_array('m')} @> {rights}"
     return f"""
@@ -54,9 +54,9 @@ def _claim(
     holder: LiteralString = "null, null",
     organization: LiteralString = "o.name, o.slug",
 ) -> LiteralString:
-    """Return the statement that claims the due secrets of a table.
+    """Return the statement that claims a table's due secrets.
 
-    `tables` joins what the other arguments read. `condition` is true if the secret works now, and
+    `tables` joins the tables that the further arguments read. `condition` is true if the secret works now, and
     `address` is null if no user may receive the announcement. Locked rows are left for the next sweep.
     """
     return f"""

@@ -1,4 +1,4 @@
-"""Storage of exports: one statement for each list, and one method that reads all lists."""
+"""Storage for exports: a statement per list, and a method that reads all lists."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
@@ -11,7 +11,7 @@ from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from adapters.postgres.kernel.roles import group_roles
 from core.privacy.model.personal_data import NEWEST_FIRST, NO_ADDRESS, NO_AGENT, ExportedItem, ExportedList
 
-# The items of each list. A column is the field of the response with its name, if there is one. `at` and `id` order
+# The items in every list. A column is the response field with its name, if there is such a field. `at` and `id` order
 # the list, and `organization_id` tells to which organization an item belongs.
 SELECT: Final[Mapping[ExportedList, LiteralString]] = {
     ExportedList.MEMBERSHIPS: f"""
@@ -35,7 +35,8 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         select created_at as at, id, event_type, created_at as timestamp, success from mfa_events where user_id = %(user_id)s""",
     ExportedList.PASSKEYS: """
         select created_at as at, id, name, aaguid, backup_eligible, created_at, last_used_at from passkeys where user_id = %(user_id)s""",
-    # The column `old_email` is the address after an undo. In a chain of changes, the address before one is that of the change before.
+    # The column `old_email` is the address after an undo. In a chain of changes, a change's earlier address comes from the change before
+    # it.
     ExportedList.EMAIL_CHANGES: """
         select c.requested_at as at, c.id, coalesce(before.new_email, c.old_email) as old_email, c.new_email, c.requested_at, c.proved_at,
                c.undone_at
@@ -57,7 +58,7 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
     ExportedList.APPLICATION_BLOCKS: """
         select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
         from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
-    # A role has an item for each group that gives it. Their ids differ, because a page may end between them.
+    # A role has an item per group that gives it. The item ids differ, because a page may end between them.
     ExportedList.APPLICATION_ROLES: f"""
         select s.assigned_at as at, case when g.id is null then r.id else md5(r.id::text || g.id)::uuid end as id,
                o.id as organization_id, o.slug as organization_slug, v.id as service_id, v.slug as service_slug,

@@ -1,4 +1,4 @@
-"""Storage of privacy: the control over a user, and the statements that anonymize a user."""
+"""Storage for privacy: the control over a user, and the statements that anonymize a user."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -15,8 +15,8 @@ from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, MembershipCon
 from core.tenancy.model.invitations import Invitation
 from ports.signals import Signal
 
-# The tables of everything that can sign in to an account, was issued for it or identifies its user, except the password
-# and the sessions.
+# The tables with everything that can sign in to an account, was issued for it or identifies its user, except the
+# password and the sessions.
 SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "images",
     "mfa",
@@ -34,7 +34,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "former_mfa",
     "former_passkeys",
     "account_recoveries",
-    "consents",  # with those to API resources
+    "consents",  # also consents to API resources
     "api_resource_assignments",
     "service_role_users",
     "group_members",
@@ -43,12 +43,12 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "saml_name_ids",  # a service could recognize the user by these
 )
 REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
-# The events that contain the address of the invited user.
+# The events that contain the invited user's address.
 INVITATION_EVENTS: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
-# Which entries of each log contain a user's address. An impersonation has the address of the
-# impersonator. An account action without an actor but with an address, such as following a link in
-# an email, was the user's. Entries without an address are actions of the service, so they stay as
-# they are.
+# Which entries in every log contain a user's address. An impersonation has the impersonator's
+# address. An account action without an actor but with an address, such as following a link in an
+# email, was the user's. Entries without an address are the service's actions, so they stay as they
+# are.
 LOGS: Final[Mapping[PersonalLog, tuple[LiteralString, LiteralString]]] = {
     PersonalLog.LOGINS: ("login_events", "user_id = %(user_id)s"),
     PersonalLog.MFA: ("mfa_events", "user_id = %(user_id)s"),
@@ -66,12 +66,12 @@ LOGS: Final[Mapping[PersonalLog, tuple[LiteralString, LiteralString]]] = {
 
 
 def _redaction(log: PersonalLog) -> LiteralString:
-    """Return the statement that redacts the next entries of a log, after the last redacted one.
+    """Return the statement that redacts a log's next entries, after the last redacted entry.
 
-    Lock order: entries by id, like every other statement that changes entries. Entries that are deleted before the lock count as done.
+    Lock order: entries by id, as in every statement that changes entries. Entries that are deleted before the lock count as done.
     """
     table, condition = LOGS[log]
-    # A client can choose the id of its request, and the access log has it beside the address.
+    # A client can choose its request's id, and the access log has it beside the address.
     of_login = ", city = null, country = null, request_id = null" if log is PersonalLog.LOGINS else ""
     assignments = f"{REDACTED}{of_login}"
     last = "from blankings where user_id = %(user_id)s and log = %(log)s"
@@ -100,7 +100,7 @@ LOG_REDACTIONS: Final[Mapping[PersonalLog, LiteralString]] = {log: _redaction(lo
 
 
 def _addresses(now: LiteralString) -> LiteralString:
-    """Return the SQL array of a user's addresses: `now`, and the former ones that no other account has now."""
+    """Return the SQL array with a user's addresses: `now`, and the former addresses that no other account has now."""
     return f"""
         array(
             select {now} union all
@@ -120,9 +120,9 @@ INVOLVED_ORGANIZATIONS: Final = f"""
     select i.org_id from invitations i
     where i.email = any({_addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
     order by org_id"""
-# This includes former addresses that another account has now, because the entries are matched by
-# the user's id. The entry of a user who joined names the invitation, which leads to the entry of
-# its acceptance.
+# Former addresses that another account has now are included, because the entries are matched by the
+# user's id. When a user joined, the entry names the invitation, which leads to the entry about its
+# acceptance.
 REDACT_JOINS: Final = f"""
     with organizations_of_user as materialized (
         select org_id from memberships where user_id = %(user_id)s
@@ -145,8 +145,8 @@ REDACT_JOINS: Final = f"""
         select id from audit_log where id = any(array(select id from joined union all select id from answers)) order by id
         for no key update)
     update audit_log set {REDACTED} where id = any(array(select id from held))"""
-# Entries and events of an invitation have its id as target. An answer without a session was given
-# by the invited user.
+# An invitation's entries and events have its id as target. An answer without a session was given by
+# the invited user.
 END_INVITATIONS: Final = f"""
     with held as (
         select id, status from invitations
@@ -234,9 +234,9 @@ class Privacy(Repository):
         await self._run("select 1 from memberships where user_id = %(user_id)s order by org_id for no key update", user_id=user_id)
 
     async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
-        # Foreign keys cascade the address to other tables, as in `Accounts.change_email`. The
-        # update of a unique key takes the lock that inserts with a foreign key to the account wait
-        # for. So from here on no other transaction can add rows of the account.
+        # Foreign keys cascade the address to further tables, as in `Accounts.change_email`.
+        # Updating a unique key takes the lock that inserts with a foreign key to the account wait
+        # for. So from here on no concurrent transaction can add rows for the account.
         sql = """
             with held as materialized (
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
@@ -325,8 +325,7 @@ class Privacy(Repository):
         await self._write("delete from former_addresses where user_id = %(user_id)s", user_id=user_id)
 
     async def log(self, event_type: str, user_id: UUID, caller: Person, now: datetime) -> None:
-        # The lock on the caller's account makes an anonymization of the caller wait, so that it redacts
-        # this entry too.
+        # The lock on the caller's account makes the caller's own anonymization wait, so that it redacts this entry too.
         await self._write(
             f"""
             insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)

@@ -1,4 +1,4 @@
-"""The repositories of all areas."""
+"""The repositories for all areas."""
 
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -116,13 +116,13 @@ Class_contra = TypeVar("Class_contra", contravariant=True)
 
 
 class Accepts(Protocol[Class_contra]):
-    """A line of the port (`ports.storage.repositories.Views`) that this class implements."""
+    """A line in the port (`ports.storage.repositories.Views`) that this class implements."""
 
     def accept(self, create: Class_contra, /) -> None: ...
 
 
 class Kept(Generic[T]):
-    """A repository of this class. It is created at its first use, like `functools.cached_property`, but without its lock."""
+    """A repository of this class. The repository is created at its first use, like `functools.cached_property`, but without its lock."""
 
     def __init__(self, _: Accepts[type[T]], create: type[T]) -> None:
         self.implementation: Any = create
@@ -137,10 +137,10 @@ class Kept(Generic[T]):
 
 
 class Repositories(Scope, Reading, Autocommit):
-    """All repositories on one connection.
+    """All repositories on a single connection.
 
-    A repository is created at its first use, and then kept. A request uses two or three of them, so creating
-    all of them for each request would cost more than the queries' own Python code.
+    A repository is created at its first use, and then kept. A request uses two or three repositories, so creating all
+    repositories for every request would cost more than the queries' own Python code.
     """
 
     # accounts

@@ -22,9 +22,8 @@ from ports.crypto import SecretContext
 class Column:
     """A column with encrypted values.
 
-    `context` returns the context that the encryption of a row's value is bound to. `read` selects
-    the names and values of the rows after %(after)s, in the order of their names. `write` replaces
-    a value.
+    `context` returns the context that a row's encrypted value is bound to. `read` selects the names and values in the
+    rows after %(after)s, ordered by name. `write` replaces a value.
     """
 
     context: Callable[[str], SecretContext]
@@ -33,7 +32,7 @@ class Column:
 
 
 def _by_id(context: Callable[[UUID], SecretContext]) -> Callable[[str], SecretContext]:
-    """Return the context of a row by the text of its id."""
+    """Return a row's context by its id in text form."""
     return lambda row: context(UUID(row))
 
 
@@ -44,7 +43,7 @@ def _column(
     key: LiteralString = "id",
     kind: LiteralString = "uuid",
 ) -> Column:
-    """Return a column of a table with one column as its key. `kind` is the type of the key."""
+    """Return a column in a table with a single key column. `kind` is the key's type."""
     read = f"select {key}::text, {column} from {table} where {column} is not null and {key}::text > %(after)s"
     return Column(
         context,

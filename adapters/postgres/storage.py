@@ -49,12 +49,12 @@ class Transaction(Repositories, TransactionPort):
         self._events.extend(events)
 
     async def write_events(self) -> None:
-        """Write the recorded events in one statement, together with the commit, which raises SessionEnded if the session has ended."""
+        """Write the recorded events in a single statement, together with the commit, which raises SessionEnded if the session has ended."""
         if not self._events:
             return
         now = self._clock.now()
-        # Lock order: the session comes after all other locks except the totals of the audit log. So
-        # there is no deadlock with a transaction that ends sessions and holds other locks. A SAML
+        # Lock order: the session comes after all remaining locks except the audit log's totals. So
+        # there is no deadlock with a transaction that ends sessions and holds further locks. A SAML
         # sign-on locks its session itself (`SamlSignOns.lock_session`).
         if self._in_session and isinstance(self._caller, Person):
             await self.sessions.require_live(self._caller, now)
@@ -65,7 +65,7 @@ class Transaction(Repositories, TransactionPort):
             await self.connection.commit()
 
     async def send_signals(self) -> None:
-        """Notify the actors of this process about their work. Call this after the commit."""
+        """Notify this process's actors about their work. Call this after the commit."""
         queued = None if self._queued is None else await self._queued
         if queued is not None and queued.deliveries:
             self._pending.send(Signal.DELIVERIES_DUE)
@@ -77,7 +77,7 @@ class Transaction(Repositories, TransactionPort):
 
 
 def _waiting_tokens() -> RequestTokens | None:
-    """Return the tokens that wait for the first query of the current request, if any."""
+    """Return the tokens that wait for the current request's first query, if any."""
     tokens = request_tokens.get()
     return tokens if tokens is not None and tokens.join_reading and not tokens.are_taken else None
 
@@ -93,13 +93,13 @@ async def _take_waiting(lease: Lease, connection: Connection) -> None:
 
 
 class _Open:
-    """A connection in autocommit mode for the length of a block.
+    """A connection in autocommit mode for as long as a block runs.
 
-    In a reading, the first statement also uses up a DPoP proof, and takes the tokens of the request that wait for its first query, in
-    the same round trip. The end of the block raises ProofReplayed or NonceKeyLost, unless the block has raised an exception, or Limited,
-    also in place of a refusal.
+    In a reading, the first statement also uses up a DPoP proof, and takes the request's tokens that wait for its first query, in the same
+    round trip. When the block ends, it raises ProofReplayed or NonceKeyLost, unless it has already raised an exception. The block raises
+    Limited also in place of a refusal.
 
-    It is a class, because every request uses it and a generator would cost twice as much.
+    `_Open` is a class, because every request uses it and a generator would cost twice as much.
     """
 
     __slots__ = ("_connection", "_lease", "_proof", "_reads", "_taken", "_used", "_wrap")
@@ -135,7 +135,7 @@ class _Open:
             if error is None:
                 if self._used is not None:
                     await self._used
-                elif connection.has_queue:  # the block did not await the answer of its last statements
+                elif connection.has_queue:  # the block did not await the answer to its last statements
                     with translated():
                         await connection.send()
         except BaseException as raised:
@@ -147,7 +147,7 @@ class _Open:
 
 
 class _OpenTransaction:
-    """A transaction for the length of a block. It is committed with its events, or rolled back if anything was raised."""
+    """A transaction for as long as a block runs. The transaction is committed with its events, or rolled back if anything was raised."""
 
     __slots__ = ("_connection", "_lease", "_transaction", "_wrap")
 
