@@ -1,4 +1,4 @@
-"""The networks of VPNs and proxies, from a list of networks or from a file in MaxMind's format."""
+"""The networks that belong to VPNs and proxies, from a list or from a file in MaxMind's format."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -10,12 +10,12 @@ from typing import Any, Final
 from adapters.geoip import LOOKUP_ERRORS, FileUnreadable, Reader, open_reader
 
 METADATA_MARKER: Final = b"\xab\xcd\xefMaxMind.com"
-METADATA_SIZE: Final = 128 * 1024  # the marker is in the last 128 KiB of a file (MaxMind DB format 2.0)
-# The names of MaxMind's Anonymous IP file. A hosting provider alone is no VPN: companies send their
+METADATA_SIZE: Final = 128 * 1024  # the marker is in the file's last 128 KiB (MaxMind DB format 2.0)
+# The names in MaxMind's Anonymous IP file. A hosting provider alone is no VPN: companies send their
 # traffic through such networks, too.
 FLAGS: Final = ("is_anonymous", "is_anonymous_vpn", "is_public_proxy", "is_residential_proxy", "is_tor_exit_node")
-CHECKED_RECORDS: Final = 1000  # of a file in MaxMind's format at start
-MAX_SHOWN: Final = 50  # characters of a line in an error
+CHECKED_RECORDS: Final = 1000  # checked at start, in a file in MaxMind's format
+MAX_SHOWN: Final = 50  # characters quoted from a line in an error
 MAPPED: Final = IPv6Network("::ffff:0:0/96")  # IPv4 addresses as IPv6 addresses
 MAPPED_BITS: Final = 96
 
@@ -28,7 +28,7 @@ class NoAnonymizers:
 
 
 class AnonymizerNetworks:
-    """Implements `ports.outside.Anonymizers` with a list of networks.
+    """Implements `ports.outside.Anonymizers` with a network list.
 
     The networks are stored as intervals that do not overlap, so a lookup is a binary search.
     """
@@ -67,7 +67,7 @@ class AnonymizerDatabase:
 
 
 class AnonymizerFile:
-    """Implements `ports.outside.Anonymizers` with a file in one of the two formats, which can be replaced.
+    """Implements `ports.outside.Anonymizers` with a file in either format, which can be replaced.
 
     Raises: FileUnreadable.
     """
@@ -77,7 +77,7 @@ class AnonymizerFile:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again. If it is not usable, continue with the last one. Raises: FileUnreadable."""
+        """Read the file again. If the new file is not usable, continue with the old file. Raises: FileUnreadable."""
         self._anonymizers = open_anonymizers(self._path)
 
     def has(self, address: str | None) -> bool:
@@ -85,7 +85,7 @@ class AnonymizerFile:
 
 
 def open_anonymizers(path: Path) -> AnonymizerNetworks | AnonymizerDatabase:
-    """Open the file of the networks of VPNs and proxies. Its content decides about its format.
+    """Open the file with the networks of VPNs and proxies. The file's content decides about its format.
 
     Raises: FileUnreadable.
     """
@@ -108,7 +108,7 @@ def _open_database(path: Path) -> Reader:
         records = [record for _, record in islice(reader, CHECKED_RECORDS)]
     except LOOKUP_ERRORS:
         raise FileUnreadable(f"{path} is damaged, or not a file in MaxMind's format") from None
-    # Another file, such as one of cities, would silently flag no address.
+    # An unrelated file, such as a city file, would silently flag no address.
     if not any(isinstance(record, dict) and not record.keys().isdisjoint(FLAGS) for record in records):
         raise FileUnreadable(f"{path} has no flags such as {FLAGS[0]}: use a file of anonymous networks")
     return reader
@@ -146,7 +146,7 @@ def _unmapped_network(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6N
 
 
 def _merged(intervals: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Return the starts and the ends of the intervals, sorted, with overlapping intervals as one."""
+    """Return the starts and the ends of the intervals, sorted, with overlapping intervals merged."""
     starts: list[int] = []
     ends: list[int] = []
     for start, end in sorted(intervals):

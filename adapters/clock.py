@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """Implements `ports.observe.Clock` with the clock of the operating system."""
+    """Implements `ports.observe.Clock` with the operating system's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

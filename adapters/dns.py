@@ -1,4 +1,4 @@
-"""Lookups of TXT records in the DNS, through the operator's resolvers."""
+"""Looking up TXT records in the DNS, through the operator's resolvers."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -22,18 +22,21 @@ log = structlog.get_logger("dns")
 DEADLINE: Final = 5.0  # seconds for a lookup with all its attempts, and for the wait before it
 MAX_LOOKUPS: Final = 20
 MAX_LOOKUPS_OF_SHARE: Final = 6
-ATTEMPT: Final = 0.4  # share of the deadline for one attempt; the next one asks the next server, or the same one again
+ATTEMPT: Final = 0.4  # an attempt's share in the deadline; the next attempt asks the next server, or the same server again
 
 
 class DnsResolver:
-    """Implements `ports.outside.TxtRecords`. It asks over UDP, and again over TCP if the answer was truncated. Nothing is cached."""
+    """Implements `ports.outside.TxtRecords`.
+
+    The resolver asks over UDP, and again over TCP if the answer was truncated. Nothing is cached.
+    """
 
     def __init__(self, servers: Sequence[tuple[str, int]] = (), *, deadline: float = DEADLINE, lookups: int = MAX_LOOKUPS) -> None:
         """`servers` are addresses with ports; without any, the system's resolvers are used. `lookups` limits concurrent lookups."""
         self._servers = [Do53Nameserver(address, port) for address, port in servers]
         self._deadline = deadline
         self._backend = dns.asyncbackend.get_backend("trio")
-        # Tenants choose the names: those with slow name servers must not pile up sockets.
+        # Tenants choose the names: slow name servers must not pile up sockets.
         self._lookups = FairPlaces(trio.Event, lookups, of_share=MAX_LOOKUPS_OF_SHARE)
 
     async def texts(self, name: str) -> Collection[str]:
@@ -67,7 +70,7 @@ class DnsResolver:
             return []
         records = answer.rrset or ()
         # A TXT record can contain any bytes. Our records are ASCII, so bytes that are not UTF-8
-        # cannot belong to one of them.
+        # cannot belong to our record.
         return [b"".join(record.strings).decode("utf-8", "replace") for record in records if isinstance(record, dns.rdtypes.ANY.TXT.TXT)]
 
     async def _resolver(self) -> dns.asyncresolver.Resolver:
@@ -75,14 +78,14 @@ class DnsResolver:
             resolver = dns.asyncresolver.Resolver(configure=False)
             resolver.nameservers = self._servers
         else:
-            # The system's configuration is read each time, because it can change while the process
-            # runs. It is a file, so a thread reads it.
+            # The system's configuration is read every time, because it can change while the process
+            # runs. The configuration is a file, so a thread reads it.
             resolver = await trio.to_thread.run_sync(dns.asyncresolver.Resolver)
         resolver.timeout = self._deadline * ATTEMPT
         return resolver
 
 
 def describe_dns_failure(failure: DnsFailed) -> str:
-    """Return the cause of the failure, for operators."""
+    """Return the failure's cause, for operators."""
     cause = failure.__cause__
     return str(cause) or ("no answer in time" if isinstance(cause, trio.TooSlowError) else type(cause).__name__)

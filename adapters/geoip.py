@@ -1,4 +1,4 @@
-"""Locations of IP addresses from a file in MaxMind's format."""
+"""Locations for IP addresses, from a file in MaxMind's format."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,8 +11,8 @@ from core.kernel.values import to_printable
 
 MAX_NAME_LENGTH: Final = 100
 
-# Errors of the reader for a damaged file, for a malformed address, and for an address that the file
-# does not cover.
+# Reader errors for a damaged file, for a malformed address, and for an address that the file does
+# not cover.
 LOOKUP_ERRORS: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeError, ValueError)
 
 
@@ -26,7 +26,7 @@ class FileUnreadable(Exception):
 def open_reader(path: Path) -> Reader:
     """Map a file in MaxMind's format into memory.
 
-    Raises: OSError; the errors of LOOKUP_ERRORS.
+    Raises: OSError; the errors in LOOKUP_ERRORS.
     """
     return maxminddb.open_database(path, maxminddb.MODE_MMAP)
 
@@ -39,7 +39,7 @@ class NoGeoIp:
 
 
 class GeoIpFile:
-    """Implements `ports.outside.GeoIp` with a file of cities, such as GeoLite2-City or DB-IP City Lite.
+    """Implements `ports.outside.GeoIp` with a city file, such as GeoLite2-City or DB-IP City Lite.
 
     The file is mapped into memory. To replace it, rename the new file over it and reload.
 
@@ -51,7 +51,7 @@ class GeoIpFile:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again. If it is not usable, continue with the last one. Raises: FileUnreadable."""
+        """Read the file again. If the new file is not usable, continue with the old file. Raises: FileUnreadable."""
         path = self._path
         try:
             reader = open_reader(path)
@@ -70,7 +70,7 @@ class GeoIpFile:
 
 
 def _to_location(record: Any) -> Location | None:
-    """Read a record with the field names of MaxMind's city and country files. Other vendors use the same names."""
+    """Read a record with the field names in MaxMind's city and country files. Files from further vendors use the same names."""
     country = _text(record, "country", "iso_code")
     return None if country is None else Location(_text(record, "city", "names", "en"), country)
 

@@ -1,4 +1,4 @@
-"""Decoding of uploaded images with Pillow."""
+"""Decoding uploaded images with Pillow."""
 
 from functools import partial
 from io import BytesIO
@@ -10,14 +10,14 @@ from core.kernel.images import IMAGE_PATH, LARGE, SMALL, ImageDamaged, ImageHead
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
-QUEUE: Final = 8  # images that wait for the thread; each has at most MAX_IMAGE_BYTES
+QUEUE: Final = 8  # images that wait for the thread; an image has at most MAX_IMAGE_BYTES
 _FORMATS: Final = {ImageType.PNG: "PNG", ImageType.JPEG: "JPEG", ImageType.WEBP: "WEBP"}
 
 
 class PillowImages:
-    """Implements `ports.images.Images` with one thread, so that at most one image is decoded at a time.
+    """Implements `ports.images.Images` with a single thread, so that at most one image is decoded at a time.
 
-    An image of MAX_PIXELS takes less than 100 MB while it is decoded.
+    Decoding an image with MAX_PIXELS takes less than 100 MB.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -37,7 +37,8 @@ def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewIma
 
     try:
         with Image.open(BytesIO(content), formats=[_FORMATS[header.type]]) as image:
-            # The library also reads the header. It must decode the same size that was checked.
+            # The library also reads the header. The decoded size must be the same as the checked
+            # size.
             if image.size != (header.width, header.height):
                 raise ImageDamaged
             image.draft("RGB", (LARGE, LARGE))  # a JPEG is decoded in a smaller size
@@ -46,7 +47,7 @@ def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewIma
             pixels = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
     except ImageDamaged:
         raise
-    except Exception:  # the decoders raise errors of many kinds for a damaged file
+    except Exception:  # for a damaged file, the decoders raise many kinds of errors
         raise ImageDamaged from None
     if is_square:
         side = min(pixels.size)
@@ -69,7 +70,7 @@ def _turn(image: "PillowImage") -> "PillowImage":
 
 
 def _encode(image: "PillowImage") -> bytes:
-    """Return the pixels as PNG. A new image has no metadata: it gets none of `info`."""
+    """Return the pixels as PNG. A new image has no metadata: nothing from `info` is copied."""
     output = BytesIO()
     image.info = {}
     image.save(output, "PNG", optimize=True)

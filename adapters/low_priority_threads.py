@@ -16,8 +16,8 @@ from core.kernel.shares import RETRY_AFTER, FairQueue, Share, current_share
 
 T = TypeVar("T")
 
-# Seconds until an idle thread ends, with its 20 MB for hashes. The next job starts a new one, which
-# costs a quarter of a hash.
+# Seconds until an idle thread ends, with its 20 MB for hashes. The next job starts a new thread,
+# which costs a quarter of a hash.
 IDLE_AFTER = 0.2
 NICENESS = 10
 
@@ -33,10 +33,9 @@ class _Job(Generic[T]):
 class LowPriorityThreads:
     """A few threads with a lower priority than the thread that serves requests, and a bounded queue that serves shares in turn.
 
-    The threads of trio.to_thread are not used: they are shared, and a thread cannot raise its
-    priority again. For jobs of a millisecond or two, which mostly run without the interpreter lock,
-    these threads also cost only a third, because fewer of them wait for the lock. Threads start
-    when there is work, and end when they have been idle for a while.
+    trio.to_thread is not used: its threads are shared, and a thread cannot raise its priority again. For jobs that take
+    1 or 2 ms, mostly without the interpreter lock, these threads also cost only a third, because fewer threads wait for
+    the lock. Threads start when there is work, and end when they have been idle for a while.
     """
 
     def __init__(self, name: str, count: int, queue: int) -> None:
@@ -106,8 +105,8 @@ class LowPriorityThreads:
 
 
 def _lower_priority() -> None:
-    """Lower the priority of this thread. On two cores, two hashes at equal priority would delay every request."""
-    if sys.platform == "linux":  # on other systems the niceness belongs to the whole process
+    """Lower this thread's priority. On two cores, two hashes at equal priority would delay every request."""
+    if sys.platform == "linux":  # on non-Linux systems the niceness belongs to the whole process
         with suppress(OSError):
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS))

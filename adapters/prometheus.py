@@ -1,6 +1,6 @@
-"""Prometheus metrics, the same from every process of one service (docs/reference/metrics.md).
+"""Prometheus metrics, the same from every process in a service (docs/reference/metrics.md).
 
-Each process keeps its figures in memory-mapped files of a shared directory. prometheus-client adds them up for each scrape.
+A process keeps its figures in memory-mapped files in a shared directory. prometheus-client adds them up for every scrape.
 """
 
 import math
@@ -56,10 +56,9 @@ _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ACTIVE_CONNECTIONS = "sso_connections"
 _JOB_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# From the event to the response of the receiver: usually less than a second, with retries up to
-# hours.
+# From the event to the receiver's response: usually less than a second, with retries up to hours.
 _DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
-# Figures of the whole platform: the most recent value of any process is correct.
+# Figures about the whole platform: the most recent value from any process is correct.
 _PLATFORM_FIGURES = {
     "sso_job_queue_depth": "Background jobs that are due.",
     "sso_mail_queue_depth": "Emails that are due or failed, and are not sent yet.",
@@ -76,7 +75,7 @@ _PLATFORM_FIGURES = {
 
 @contextmanager
 def metrics_directory() -> Iterator[None]:
-    """Create the directory that the processes of a service share, and put its path into DIRECTORY_VARIABLE."""
+    """Create the directory that a service's processes share, and put its path into DIRECTORY_VARIABLE."""
     temporary = Path(tempfile.gettempdir())
     for leftover in temporary.glob(f"{_PREFIX}*"):  # a killed service cannot remove its directory
         pid = leftover.name.removeprefix(_PREFIX).partition("-")[0]
@@ -102,12 +101,12 @@ def _is_running(pid: int) -> bool:
 
 
 def forget_process(pid: int, directory: Path | None = None) -> None:
-    """Remove the gauges of an ended process, such as its database connections. Its counters stay. The parent of a worker calls this."""
+    """Remove an ended process's gauges, such as its database connections. The process's counters stay. A worker's parent calls this."""
     multiprocess.mark_process_dead(pid, str(_require_directory(directory)))  # type: ignore[no-untyped-call]
 
 
 class PrometheusMetrics:
-    """Implements `ports.observe.Metrics` with files in a directory, by default that of PROMETHEUS_MULTIPROC_DIR.
+    """Implements `ports.observe.Metrics` with files in a directory, by default PROMETHEUS_MULTIPROC_DIR.
 
     Series with known labels exist from the start, because a rate can only be computed from an initial zero.
     """
@@ -203,7 +202,7 @@ class PrometheusMetrics:
         self._mail_age.set(age)
 
     def actor_restarted(self, actor: str, reason: str) -> None:
-        """Count a restart of an actor. `reason` is one of RESTART_REASONS."""
+        """Count an actor's restart. `reason` is in RESTART_REASONS."""
         with self._using_own_files():
             self._restarts.labels(actor, reason).inc()
 
@@ -252,7 +251,7 @@ class PrometheusMetrics:
         self._mfa_share.set(100 * mfa_enabled_users / active_users if active_users else 0)
 
     def exposition(self) -> bytes:
-        """Return the figures of all processes in the text format 0.0.4. It reads files, so call it in a thread."""
+        """Return all processes' figures in the text format 0.0.4. The method reads files, so call it in a thread."""
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry, path=str(self._directory))  # type: ignore[no-untyped-call]
         return _read(lambda: generate_latest(registry))
@@ -284,8 +283,8 @@ class PrometheusMetrics:
         for metric, labels in known:
             for series in product(*labels):
                 metric.labels(*series)
-        # The most recent value of any process is shown, so a worker that starts must not replace a
-        # value with a zero.
+        # The most recent value from any process is shown, so a worker that starts must not replace
+        # a value with a zero.
         figures = _read(multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect)  # type: ignore[no-untyped-call]
         present = {metric.name for metric in figures if metric.samples}
         for name, gauge in latest.items():
@@ -297,11 +296,10 @@ class PrometheusMetrics:
 
     @contextmanager
     def _using_own_files(self) -> Iterator[None]:
-        """Make metrics and labels that are created in this block use the files of this instance.
+        """Make metrics and labels that are created in this block use this instance's files.
 
-        prometheus-client chooses the files by a global variable, once, at its first import. Without
-        this, the order of imports would matter, and a process such as a test run could use only one
-        directory.
+        prometheus-client chooses the files by a global variable, once, at its first import. Without this block, the
+        import order would matter, and a process such as a test run could use only a single directory.
         """
         before = values.ValueClass
         values.ValueClass = self._files
@@ -320,7 +318,7 @@ def _require_directory(directory: Path | None) -> Path:
 
 
 def _read(read: Callable[[], T]) -> T:
-    """Return the figures of all processes. A file that another process is just creating is empty for a moment, so try again."""
+    """Return all processes' figures. A file that another process is just creating is empty for a moment, so try again."""
     for _ in range(_READ_ATTEMPTS):
         try:
             return read()

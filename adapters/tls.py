@@ -1,4 +1,4 @@
-"""The certificate of this server and its private key, from two files that other programs renew."""
+"""This server's certificate and private key, from two files that external programs renew."""
 
 import ssl
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from adapters.geoip import FileUnreadable
 
 HTTP_1: Final = ("http/1.1",)
 HTTP_2: Final = ("h2", "http/1.1")
-_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; Debian's OpenSSL would also take CBC with SHA-1
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; Debian's OpenSSL would also take CBC with SHA-1
 _MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD_TOO_WEAK")
 
@@ -19,7 +19,7 @@ _WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD
 class TlsCertificate:
     """A certificate with its chain, its key, and the TLS context that uses them.
 
-    The context has Python's defaults, which a release of Python or OpenSSL can make stricter, but the ciphers of TLS 1.2.
+    The context has Python's defaults, which a Python or OpenSSL release can make stricter, except for the TLS 1.2 ciphers.
 
     Raises: FileUnreadable.
     """
@@ -29,12 +29,12 @@ class TlsCertificate:
     names: Sequence[str]  # host names, also with a wildcard, and addresses
 
     def __init__(self, certificate: Path, key: Path, protocols: Sequence[str] = HTTP_1) -> None:
-        """`protocols` are those that clients can choose (ALPN)."""
+        """Clients can choose these `protocols` (ALPN)."""
         self.path, self._key, self._protocols = certificate, key, list(protocols)
         self.reload()
 
     def reload(self) -> None:
-        """Read the files again. If they are not usable, continue with the last ones. Raises: FileUnreadable."""
+        """Read the files again. If the new files are not usable, continue with the old files. Raises: FileUnreadable."""
         self._seen = self._state()  # before the files are read, so that a change in between is noticed
         certificate, key = self.path, self._key
         pem = _read(certificate)
@@ -61,7 +61,10 @@ class TlsCertificate:
         self.context, self.ends_at, self.names = context, ends_at, names
 
     def reload_if_changed(self) -> bool:
-        """Read the files again if they have changed since the last attempt. Return whether they had. Raises: FileUnreadable."""
+        """Read the files again if they have changed since the last attempt.
+
+        Return whether the files had changed. Raises: FileUnreadable.
+        """
         if self._state() == self._seen:
             return False
         self.reload()
@@ -85,4 +88,4 @@ def _state(path: Path) -> tuple[int, ...] | None:
         status = path.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns  # the last one is new after a change of rights
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns  # the last value is new after a change of rights

@@ -1,4 +1,4 @@
-"""Browsers and operating systems in User-Agent headers, by the rules of the ua-parser project."""
+"""Browsers and operating systems in User-Agent headers, by the ua-parser project's rules."""
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
@@ -9,14 +9,14 @@ from core.accounts.model.devices import DeviceType, ParsedUserAgent
 if TYPE_CHECKING:
     from ua_parser import OS, PartialResult, UserAgent
 
-# Characters of a header that are searched. If none of the 640 expressions matches, the search takes
-# a few milliseconds.
+# How many characters in a header are searched. If none of the 640 expressions matches, the search
+# takes a few milliseconds.
 MAX_HEADER_LENGTH: Final = 512
 CACHE_SIZE: Final = 1024
-MAX_NAME_LENGTH: Final = 40  # some rules copy names of browsers and systems from the header
+MAX_NAME_LENGTH: Final = 40  # some rules copy browser and system names from the header
 MAX_VERSION_LENGTH: Final = 40
 UNKNOWN_BROWSER, UNKNOWN_SYSTEM = "Unknown browser", "unknown system"
-# The names that the rules give to operating systems of phones and tablets.
+# The names that the rules give to phone and tablet systems.
 MOBILE_SYSTEMS: Final = frozenset(
     {
         "Android",
@@ -53,7 +53,7 @@ class UserAgents:
         from ua_parser.basic import Resolver
         from ua_parser.loaders import load_lazy_builtins
 
-        # This resolver needs 5 MB. The one that searches many expressions at once needs 26 MB.
+        # This resolver needs 5 MB. The resolver that searches many expressions at once needs 26 MB.
         resolver, domains = Resolver(load_lazy_builtins()), Domain.USER_AGENT | Domain.OS
         return lambda agent: resolver(agent, domains)
 
