@@ -1,4 +1,4 @@
-"""Constructors for the events of services, plans, API keys and their users."""
+"""Constructors for events about services, plans, API keys and their users."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,14 +19,14 @@ from core.tenancy.model.groups import Group
 
 
 def user_created(user_id: UUID, service: Service) -> Event:
-    """An API key of the service created an account."""
+    """The service's API key created an account."""
     return Event(EVENT_KINDS["user.created"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
 
 
 def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, permanently: bool, role: RoleName | None = None) -> Event:
     """An API key deleted an account, or only removed a user from its service.
 
-    `permanently` says which of the two. `role` is that of the membership that ended with the
+    `permanently` says whether the account was deleted. `role` is the role in the membership that ended with the
     account, if any.
     """
     details: dict[str, Any] = {"service_slug": service_slug, "permanently": permanently}
@@ -34,31 +34,31 @@ def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, perm
 
 
 def end_user_blocked(org_id: UUID, user_id: UUID) -> Event:
-    """An admin blocked a user at the applications of the organization."""
+    """An admin blocked a user at the organization's applications."""
     return Event(EVENT_KINDS["user.blocked"], str(user_id), org_id=org_id)
 
 
 def end_user_unblocked(org_id: UUID, user_id: UUID) -> Event:
-    """An admin admitted a blocked user to the applications of the organization again."""
+    """An admin admitted a blocked user to the organization's applications again."""
     return Event(EVENT_KINDS["user.unblocked"], str(user_id), org_id=org_id, details={"whole_account": False})
 
 
 def second_factor_removed(org_id: UUID, user_id: UUID, factor: FactorKind) -> tuple[Event, ...]:
-    """An admin removed the second factor of an account that only the organization uses.
+    """An admin removed the second factor from an account that only the organization uses.
 
-    One event is for webhooks, one for the audit log.
+    There is an event for webhooks, and an event for the audit log.
     """
     names, details = ("user.mfa.disabled", "security.mfa.disabled"), {"forced": True, "factor": factor.value}
     return tuple(Event(EVENT_KINDS[name], str(user_id), org_id=org_id, details=details) for name in names)
 
 
 def email_changed(user_id: UUID, service: Service) -> Event:
-    """An API key of the service changed a user's email address. The event contains neither address."""
+    """The service's API key changed a user's email address. The event contains neither address."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
 
 
 def service_created(service: Service) -> Event:
-    """A service was created. `registered_with` is the name of the registration token with which a client created it."""
+    """A service was created. `registered_with` names the registration token with which a client created it."""
     details = {**service_details(service), "service_type": service.service_type.value, "client_id": service.client_name}
     if service.registered_with is not None:
         details["registered_with"] = service.registered_with
@@ -66,13 +66,13 @@ def service_created(service: Service) -> Event:
 
 
 def service_updated(old: Service, new: Service) -> Event:
-    """A service was changed. The event contains the old and new value of each changed field."""
+    """A service was changed. For every changed field, the event contains the old and new value."""
     changes = setting_changes(old, new) | field_changes(old, new, "logo_url")
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
 
 
 def setting_changes(old: Service, new: Service) -> dict[str, dict[str, object]]:
-    """Return the old and new value of each setting that differs. Of keys, they are the thumbprints."""
+    """Return the old and new value for every setting that differs. For keys, the values are thumbprints."""
     changes: dict[str, dict[str, object]] = {
         name: {"old": was, "new": is_} for name in SETTINGS if (was := old.setting(name)) != (is_ := new.setting(name))
     }
@@ -86,20 +86,20 @@ def _thumbprints(service: Service) -> list[str] | None:
 
 
 def external_id_changed(service: Service, old: str | None, new: str | None) -> Event:
-    """The directory gave the group of the service another external id."""
+    """The directory gave the service's group another external id."""
     details = {**service_details(service), "changes": {"scim_external_id": {"old": old, "new": new}}}
     return Event(EVENT_KINDS["service.updated"], str(service.id), org_id=service.org_id, details=details)
 
 
 def claims_updated(service: Service, old: Mapping[str, Any], new: Mapping[str, Any]) -> Event:
-    """The claims of a service were changed. The event contains the old and new value of each changed member of the document."""
+    """A service's claims were changed. For every changed part of the document, the event contains the old and new value."""
     changes = {name: {"old": was, "new": is_} for name in CLAIM_MEMBERS if (was := old.get(name)) != (is_ := new.get(name))}
     details = {**service_details(service), "changes": changes}
     return Event(EVENT_KINDS["service.claims.updated"], str(service.id), org_id=service.org_id, details=details)
 
 
 def access_updated(old: Service, new: Service) -> Event:
-    """The access settings of a service were changed. The event contains the old and new value of each changed setting."""
+    """A service's access settings were changed. For every changed setting, the event contains the old and new value."""
     changes = field_changes(old.access, new.access, "policy", "saml_self_enrolled", "launch_url")
     details = {**service_details(new), "changes": changes}
     return Event(EVENT_KINDS["service.access.updated"], str(new.id), org_id=new.org_id, details=details)
@@ -117,7 +117,7 @@ def group_assigned(service: Service, group: Group) -> Event:
 
 
 def group_unassigned(service: Service, group: Group) -> Event:
-    """The assignment of a group to a service ended. The deletion of the group records none."""
+    """A group's assignment to a service ended. If the group is deleted, this event is not recorded."""
     return _group_event("service.group.unassigned", service, group)
 
 
@@ -126,7 +126,7 @@ def _group_event(name: str, service: Service, group: Group) -> Event:
 
 
 def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:
-    """The assignment of a user to a service ended. The event says who had assigned the user. The end of a membership records none."""
+    """A user's assignment to a service ended. `assigned_by` says how it began. If a membership ends, this event is not recorded."""
     details = {**service_details(service), "assigned_by": origin.value}
     return Event(EVENT_KINDS["service.user.unassigned"], str(user_id), org_id=service.org_id, details=details)
 
@@ -134,7 +134,7 @@ def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -
 def authorization_changed(
     service: Service, version: int, old: AuthorizationDocument, new: AuthorizationDocument, changes: AuthorizationChanges
 ) -> Iterator[Event]:
-    """Yield the events of a change: one for all permissions, and one for each role."""
+    """Yield the events for a change: one for all permissions, and one per role."""
     if changes.of_permissions:
         yield permissions_updated(service, version, changes)
     for role in new.roles:
@@ -149,7 +149,7 @@ def authorization_changed(
 
 
 def permissions_updated(service: Service, version: int, changes: AuthorizationChanges) -> Event:
-    """The permissions that a service declares were changed. The event contains the names, and the version of the document."""
+    """The permissions that a service declares were changed. The event contains the names, and the document's version."""
     details = {
         **service_details(service),
         "version": version,
@@ -161,13 +161,13 @@ def permissions_updated(service: Service, version: int, changes: AuthorizationCh
 
 
 def role_created(service: Service, role: RoleDefinition) -> Event:
-    """A role of a service was created."""
+    """A service's role was created."""
     details = {**service_details(service), "role": role.slug, "role_name": role.name, "permissions": list(role.permissions)}
     return Event(EVENT_KINDS["service.role.created"], str(service.id), org_id=service.org_id, details=details)
 
 
 def role_updated(service: Service, old: RoleDefinition, new: RoleDefinition) -> Event:
-    """A role of a service was changed. Its users got and lost the permissions."""
+    """A service's role was changed. The role's users got and lost the permissions."""
     details = {
         **service_details(service),
         "role": new.slug,
@@ -180,28 +180,28 @@ def role_updated(service: Service, old: RoleDefinition, new: RoleDefinition) -> 
 
 
 def role_deleted(service: Service, role: RoleDefinition, removal: RoleRemoval) -> Event:
-    """A role of a service was deleted. The event contains the numbers of users and groups that lost it."""
+    """A service's role was deleted. The event says how many users and groups lost the role."""
     details = {**_role_details(service, role), "user_count": removal.user_count, "group_count": removal.group_count}
     return Event(EVENT_KINDS["service.role.deleted"], str(service.id), org_id=service.org_id, details=details)
 
 
 def role_assigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
-    """A user got a role of a service."""
+    """A user got a service's role."""
     return Event(EVENT_KINDS["service.role.assigned"], str(user_id), org_id=service.org_id, details=_role_details(service, role))
 
 
 def role_unassigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
-    """A role of a service was taken from a user. The deletion of the role and the end of a membership record none."""
+    """A service's role was taken from a user. If the role is deleted or a membership ends, this event is not recorded."""
     return Event(EVENT_KINDS["service.role.unassigned"], str(user_id), org_id=service.org_id, details=_role_details(service, role))
 
 
 def role_given_to_group(service: Service, group: Group, role: RoleDefinition) -> Event:
-    """A group got a role of a service: its users have the role."""
+    """A group got a service's role: its users have the role."""
     return _group_role_event("service.role.group_assigned", service, group, role)
 
 
 def role_taken_from_group(service: Service, group: Group, role: RoleDefinition) -> Event:
-    """A role of a service was taken from a group. The deletion of the role and that of the group record none."""
+    """A service's role was taken from a group. If the role or the group is deleted, this event is not recorded."""
     return _group_role_event("service.role.group_unassigned", service, group, role)
 
 
@@ -215,7 +215,7 @@ def _role_details(service: Service, role: RoleDefinition) -> dict[str, Any]:
 
 
 def client_secret_rotated(service: Service) -> Event:
-    """The client secret of a service was replaced."""
+    """A service's client secret was replaced."""
     return Event(EVENT_KINDS["service.client_secret.rotated"], str(service.id), org_id=service.org_id, details=service_details(service))
 
 
@@ -242,7 +242,7 @@ def plan_created(plan: Plan, service: Service) -> Event:
 
 
 def plan_updated(old: Plan, new: Plan, service: Service) -> Event:
-    """A plan was changed. The event contains the old and new value of each changed field."""
+    """A plan was changed. For every changed field, the event contains the old and new value."""
     changes = field_changes(old, new, "name", "price_cents", "currency", "features", "billing_price_id")
     return Event(EVENT_KINDS["plan.updated"], str(new.id), org_id=new.org_id, details={**_plan_details(new, service), "changes": changes})
 
@@ -259,8 +259,8 @@ def _plan_details(plan: Plan, service: Service) -> dict[str, str]:
 def subscription_canceled_at_provider(cancellation: Cancellation) -> Event:
     """A subscription was canceled at the payment provider because it was removed here, or bought too late.
 
-    It was removed with its service or its user, or its service was already deleted when it was
-    bought.
+    The subscription was removed with its service or its user, or its service was already deleted when the user bought
+    it.
     """
     details = {"service_id": str(cancellation.service_id), "at_provider": True}
     return Event(EVENT_KINDS["subscription.canceled"], str(cancellation.subscription_id), org_id=cancellation.org_id, details=details)

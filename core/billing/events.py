@@ -1,4 +1,4 @@
-"""Constructors for the events of subscriptions."""
+"""Constructors for subscription events."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def subscription_created(subscription: Subscription) -> Event:
 
 
 def subscription_updated(old: Subscription, new: Subscription) -> Event:
-    """A subscription was changed. The event contains the old and new value of each changed field."""
+    """A subscription was changed. For every changed field, the event contains the old and new value."""
     before, after = _subscription_details(old), _subscription_details(new)
     changes = {name: {"old": before[name], "new": after[name]} for name in before if before[name] != after[name]}
     return Event(EVENT_KINDS["subscription.updated"], str(new.id), org_id=new.org_id, details=_subscriber_details(new) | changes)

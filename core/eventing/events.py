@@ -1,7 +1,6 @@
-"""The events of refused changes, of webhooks and of SIEM forwarding.
+"""Events about refused changes, webhooks and SIEM forwarding.
 
-Path and query of a URL often contain a secret of the receiver, so events have only its origin
-(security L-3).
+A URL's path and query often contain the receiver's secret, so events have only its origin (security L-3).
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from core.kernel.uris import origin_of
 
 
 def access_refused(org_id: UUID, method: str, route: str, arguments: Mapping[str, str], refusal: Refusal) -> Event:
-    """A change was refused: the role, the service account or the API key does not allow it, or a limit of the organization was reached."""
+    """A change was refused: the role, the service account or the API key does not allow it, or the organization has reached a limit."""
     details = {"method": method, "route": route, "arguments": dict(arguments), "error_code": refusal.code, "error": refusal.message}
     return Event(EVENT_KINDS["access.refused"], str(org_id), org_id=org_id, details=details, success=False)
 
@@ -39,9 +38,9 @@ def _siem_details(configuration: SiemConfiguration) -> dict[str, Any]:
 
 
 def backchannel_logout_failed(notice: ClaimedLogoutNotice, reason: str, status: int | None) -> Event:
-    """An application did not accept the notice that a session of a user ended. The event has the reason.
+    """An application did not accept the notice that a user's session ended. The event has the reason.
 
-    `reason` is one of a fixed set. `status` is the status of the last response, if there was one.
+    `reason` comes from a fixed set. `status` is the last response's status, if there was a response.
     """
     details = {"service_slug": notice.service_slug, "service_name": notice.service_name, "user_id": str(notice.user_id)}
     outcome = {"session_id": str(notice.session_id), "reason": reason, "response_status_code": status}
@@ -56,9 +55,9 @@ def webhook_created(webhook: Webhook) -> Event:
 
 
 def webhook_updated(old: Webhook, new: Webhook) -> Event:
-    """A webhook was changed. The details have the old and the new value of each changed field.
+    """A webhook was changed. For every changed field, the details have the old and the new value.
 
-    For the URL, they have only scheme and host, and whether path or query changed.
+    For the URL, the details have only scheme and host, and whether path or query changed.
     """
     changes = field_changes(old, new, "name", "events", "is_active")
     if origin_of(old.url) != origin_of(new.url):
@@ -69,7 +68,7 @@ def webhook_updated(old: Webhook, new: Webhook) -> Event:
 
 
 def webhook_secret_rotated(webhook: Webhook) -> Event:
-    """The secret of a webhook was replaced."""
+    """A webhook's secret was replaced."""
     return Event(EVENT_KINDS["webhook.secret.rotated"], str(webhook.id), org_id=webhook.org_id, details=_webhook_details(webhook))
 
 
@@ -83,6 +82,6 @@ def _webhook_details(webhook: Webhook) -> dict[str, Any]:
 
 
 def _path_and_query(url: str) -> tuple[str, str]:
-    """Return the rest of the URL, for comparisons only."""
+    """Return the URL after its origin, for comparisons only."""
     parts = urlsplit(url)
     return parts.path, parts.query

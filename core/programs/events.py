@@ -1,4 +1,4 @@
-"""Constructors for the events of API resources, service accounts and their credentials."""
+"""Constructors for events about API resources, service accounts and their credentials."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def api_resource_created(resource: ApiResource) -> Event:
 
 
 def api_resource_updated(old: ApiResource, new: ApiResource) -> Event:
-    """An API resource was changed. The event contains the old and new value of each changed field."""
+    """An API resource was changed. For every changed field, the event contains the old and new value."""
     changes = field_changes(old, new, "name", "token_seconds")
     for name, describe in (("scopes", _scopes_with_descriptions), ("implied_scopes", _implications)):
         if describe(old) != describe(new):
@@ -36,13 +36,13 @@ def api_resource_updated(old: ApiResource, new: ApiResource) -> Event:
 
 
 def api_resource_access_updated(old: ApiResource, new: ApiResource) -> Event:
-    """The access policy of an API resource was changed."""
+    """An API resource's access policy was changed."""
     changes = {"policy": {"old": old.policy.value, "new": new.policy.value}}
     return _resource_event("api_resource.access.updated", new, {**_resource_details(new), "changes": changes})
 
 
 def external_client_policy_updated(old: ApiResource, new: ApiResource) -> Event:
-    """The external clients that may ask for an API resource were changed. The event has the old and new value of each changed field."""
+    """The external clients that may ask for an API resource were changed. For every changed field, the event has the old and new value."""
     names = "admit", "hosts", "scopes", "accepts_token_endpoint_audience", "registration"
     changes = field_changes(old.external_clients, new.external_clients, *names)
     return _resource_event("api_resource.external_clients.updated", new, {**_resource_details(new), "changes": changes})
@@ -54,7 +54,7 @@ def api_resource_deleted(resource: ApiResource) -> Event:
 
 
 def external_client_added(resource: ApiResource, client_uri: str, service_id: UUID) -> Event:
-    """A user was the first of the organization to give an external client access to the API resource. `client` names it."""
+    """The first user in an organization gave an external client access to the API resource. `client` names the client."""
     return _resource_event(
         "external_client.added",
         resource,
@@ -63,18 +63,18 @@ def external_client_added(resource: ApiResource, client_uri: str, service_id: UU
 
 
 def external_client_updated(resource: ApiResource, client_uri: str, service_id: UUID, changes: Mapping[str, object]) -> Event:
-    """An external client has new metadata. The event contains the old and new value of each changed field."""
+    """An external client has new metadata. For every changed field, the event contains the old and new value."""
     details = {"client": client_label(client_uri), "service_id": str(service_id), "changes": changes}
     return _resource_event("external_client.updated", resource, {**_resource_details(resource), **details})
 
 
 def external_client_removed(org_id: UUID, client_uri: str, service_id: UUID) -> Event:
-    """An external client was removed, because no user has used it for a long time. `client` names it."""
+    """An external client was removed, because no user has used it for a long time. `client` names the external client."""
     return Event(EVENT_KINDS["external_client.removed"], str(service_id), org_id=org_id, details={"client": client_label(client_uri)})
 
 
 def resource_client_updated(resource: ApiResource, client: ResourceClient) -> Event:
-    """An application may ask for an API resource. `scopes` are the scopes that it gets for itself."""
+    """An application may ask for an API resource. `scopes` are the scopes that the application gets for itself."""
     details = {**_resource_details(resource), **_client_details(client), "scopes": list(client.scopes)}
     return _resource_event("api_resource.client.updated", resource, details)
 
@@ -90,7 +90,7 @@ def user_assigned_to_resource(resource: ApiResource, user_id: UUID) -> Event:
 
 
 def user_unassigned_from_resource(resource: ApiResource, user_id: UUID) -> Event:
-    """The assignment of a user to an API resource ended. The end of a membership records none."""
+    """A user's assignment to an API resource ended. If a membership ends, this event is not recorded."""
     return _resource_user_event("api_resource.user.unassigned", resource, user_id)
 
 
@@ -100,7 +100,7 @@ def group_assigned_to_resource(resource: ApiResource, group: Group) -> Event:
 
 
 def group_unassigned_from_resource(resource: ApiResource, group: Group) -> Event:
-    """The assignment of a group to an API resource ended. The deletion of the group records none."""
+    """A group's assignment to an API resource ended. If the group is deleted, this event is not recorded."""
     return _resource_group_event("api_resource.group.unassigned", resource, group)
 
 
@@ -110,19 +110,19 @@ def _resource_group_event(name: str, resource: ApiResource, group: Group) -> Eve
 
 
 def account_resource_updated(resource: ApiResource, account: ServiceAccount, scopes: Sequence[str]) -> Event:
-    """The scopes of a service account at an API resource were changed. Without scopes, it gets no further tokens for the API resource."""
+    """A service account's scopes at an API resource were changed. Without scopes, the account gets no further tokens for it."""
     details = {**_resource_details(resource), "service_account_id": str(account.id), "service_account_name": account.name}
     return _resource_event("api_resource.service_account.updated", resource, {**details, "scopes": list(scopes)})
 
 
 def resource_credential_created(resource: ApiResource, credential: Credential) -> Event:
-    """A credential of an API resource was created."""
+    """An API resource's credential was created."""
     details = {**_resource_details(resource), **_credential_details(credential)}
     return _resource_event("api_resource.credential.created", resource, details)
 
 
 def resource_credential_revoked(resource: ApiResource, credential: Credential) -> Event:
-    """A credential of an API resource was revoked."""
+    """An API resource's credential was revoked."""
     details = {**_resource_details(resource), **_credential_details(credential)}
     return _resource_event("api_resource.credential.revoked", resource, details)
 
@@ -137,7 +137,7 @@ def created_secret_ended(org_id: UUID, secret: CreatedSecret) -> Event:
 
 
 def registration_token_created(token: RegistrationToken) -> Event:
-    """A registration token was created. `uses` is the number of applications that can register with it."""
+    """A registration token was created. `uses` says how many applications can register with it."""
     details = {**_token_details(token), "uses": token.uses_left}
     return Event(EVENT_KINDS["registration_token.created"], str(token.org_id), org_id=token.org_id, details=details)
 
@@ -177,12 +177,12 @@ def _implications(resource: ApiResource) -> dict[str, Any]:
 
 
 def service_account_created(account: ServiceAccount) -> Event:
-    """A service account was created. The events of the platform's accounts are in the platform's log."""
+    """A service account was created. If the account belongs to the platform, the event is in the platform's log."""
     return _account_event("service_account.created", account, _account_fields(account))
 
 
 def service_account_updated(old: ServiceAccount, new: ServiceAccount) -> Event:
-    """A service account was changed. The event contains the old and new value of each changed field."""
+    """A service account was changed. For every changed field, the event contains the old and new value."""
     before, after = _account_fields(old), _account_fields(new)
     changes = {name: {"old": before[name], "new": value} for name, value in after.items() if before[name] != value}
     return _account_event("service_account.updated", new, {"name": new.name, "changes": changes})
@@ -194,12 +194,12 @@ def service_account_deleted(account: ServiceAccount) -> Event:
 
 
 def credential_created(account: ServiceAccount, credential: Credential) -> Event:
-    """A credential of a service account was created."""
+    """A service account's credential was created."""
     return _account_event("service_account.credential.created", account, {"name": account.name, **_credential_details(credential)})
 
 
 def credential_revoked(account: ServiceAccount, credential: Credential) -> Event:
-    """A credential of a service account was revoked."""
+    """A service account's credential was revoked."""
     return _account_event("service_account.credential.revoked", account, {"name": account.name, **_credential_details(credential)})
 
 

@@ -1,4 +1,4 @@
-"""The events of SCIM provisioning and of SCIM tokens."""
+"""Events about SCIM provisioning and SCIM tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,9 +22,9 @@ def user_taken_over(org_id: UUID, user_id: UUID) -> Event:
 
 
 def user_profile_updated(org_id: UUID, user_id: UUID, changed: Sequence[str]) -> Event:
-    """The directory changed the profile of a user.
+    """The directory changed a user's profile.
 
-    `changed` has the names of the attributes, without values.
+    `changed` has the attribute names, without values.
     """
     return Event(EVENT_KINDS["user.updated"], str(user_id), org_id=org_id, details={"changed": list(changed)})
 
@@ -36,7 +36,7 @@ def group_external_id_changed(org_id: UUID, old: str | None, new: str | None) ->
 
 
 def user_email_changed(org_id: UUID, user_id: UUID) -> Event:
-    """The directory changed the email address of a user."""
+    """The directory changed a user's email address."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), org_id=org_id)
 
 
@@ -51,7 +51,7 @@ def user_reactivated(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Eve
 
 
 def user_unblocked(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Event:
-    """An admin removed the block of a user by the directory."""
+    """An admin removed the directory's block from a user."""
     return Event(EVENT_KINDS["user.unblocked"], str(user_id), org_id=org_id, details={"whole_account": whole_account})
 
 

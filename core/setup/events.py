@@ -1,4 +1,4 @@
-"""Constructors for the events of set-up links."""
+"""Constructors for events about set-up links."""
 
 from core.kernel.callers import SetupPart
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -13,17 +13,17 @@ def created(link: SetupLink) -> Event:
 
 
 def opened(link: SetupLink) -> Event:
-    """A set-up link was opened. It works in this browser alone from now on."""
+    """A set-up link was opened. The link works in this browser alone from now on."""
     return _event("setup_link.opened", link)
 
 
 def part_changed(link: SetupLink, part: SetupPart, *, is_ready: bool) -> Event:
-    """The reader of a set-up link changed the proposal for a part."""
+    """A set-up link's reader changed the proposal for a part."""
     return _event("setup_link.part.changed", link, part=part.value, is_ready=is_ready)
 
 
 def part_applied(link: SetupLink, part: SetupPart) -> Event:
-    """An admin applied the proposal of a set-up link for a part."""
+    """An admin applied a set-up link's proposal for a part."""
     return _event("setup_link.part.applied", link, part=part.value)
 
 

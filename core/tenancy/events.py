@@ -1,6 +1,6 @@
-"""The events of organizations, members, invitations, domains, branding and mail servers.
+"""Events about organizations, members, invitations, domains, branding and mail servers.
 
-Each function returns one event.
+Every function returns one event.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from core.tenancy.model.settings import BrandingSettings, SmtpSettings
 def user_invited(invitation: Invitation) -> Event:
     """An email address was invited. The target is the invitation, as in the events about its answer.
 
-    It is not a user: inviting an address must not reveal whether it has an account.
+    The target is not a user: inviting an address must not reveal whether it has an account.
     """
     return Event(EVENT_KINDS["user.invited"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 
@@ -47,12 +47,12 @@ def break_glass_used(org_id: UUID, user_id: UUID, connection: str) -> Event:
 
 
 def role_created(role: OrganizationRole) -> Event:
-    """A role of an organization was created."""
+    """An organization created a role."""
     return Event(EVENT_KINDS["role.created"], str(role.id), org_id=role.org_id, details={"slug": role.slug, **_role_fields(role)})
 
 
 def role_updated(old: OrganizationRole, new: OrganizationRole) -> Event:
-    """A role of an organization was changed. The event contains the old and new value of each changed field."""
+    """An organization changed a role. For every changed field, the event contains the old and new value."""
     before, after = _role_fields(old), _role_fields(new)
     changes = {name: {"old": before[name], "new": value} for name, value in after.items() if before[name] != value}
     details = {"slug": new.slug, "name": new.name, "changes": changes}
@@ -60,7 +60,7 @@ def role_updated(old: OrganizationRole, new: OrganizationRole) -> Event:
 
 
 def role_deleted(role: OrganizationRole, replacement: RoleName | None, holders: Mapping[str, int]) -> Event:
-    """A role of an organization was deleted. Its `holders`, by their kind, have the role `replacement` now."""
+    """An organization deleted a role. The role's `holders`, by their kind, have the role `replacement` now."""
     details = {"slug": role.slug, **_role_fields(role)}
     further = {} if replacement is None else {"replacement": replacement, "holders": dict(holders)}
     return Event(EVENT_KINDS["role.deleted"], str(role.id), org_id=role.org_id, details={**details, **further})
@@ -88,9 +88,9 @@ def organization_created(organization: Organization) -> Event:
 
 
 def organization_updated(old: Organization, new: Organization) -> Event:
-    """The settings of an organization were changed.
+    """An organization's settings were changed.
 
-    The details have the old and new value of each changed field.
+    For every changed field, the details have the old and new value.
     """
     details = field_changes(old, new, "name", "device_trust_days", "personal_tokens", "members_see_end_users")
     return Event(EVENT_KINDS["organization.updated"], str(new.id), org_id=new.id, details=details)
@@ -103,39 +103,39 @@ def group_created(group: Group) -> Event:
 
 
 def group_updated(old: Group, new: Group) -> Event:
-    """The name, the description or the external id of a group was changed."""
+    """A group's name, description or external id was changed."""
     changes = field_changes(old, new, "name", "description", "external_id")
     return _group_event("group.updated", new, {"group_name": new.name, "changes": changes})
 
 
 def group_deleted(group: Group) -> Event:
-    """A group was deleted, with its memberships. `count` is the number of its members."""
+    """A group was deleted, with its memberships. `count` says how many members it had."""
     return _group_event("group.deleted", group, {"group_name": group.name, "count": group.member_count})
 
 
 def group_members_added(group: Group, user_ids: Sequence[UUID]) -> Event:
-    """Users were added to a group. A change of many users has several events."""
+    """Users were added to a group. If many users are added, there are several events."""
     return _group_event("group.member_added", group, _group_members(group, user_ids))
 
 
 def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
-    """Users were removed from a group. The end of a membership in the organization records none."""
+    """Users were removed from a group. When a membership in the organization ends, this event is not recorded."""
     return _group_event("group.member_removed", group, _group_members(group, user_ids))
 
 
 def group_attributes_changed(group: Group, names: Sequence[str]) -> Event:
-    """Attributes of a group changed, which its users have. The event has their names, and no value."""
+    """A group's attributes changed, so its users have other attributes, too. The event has the attribute names, and no value."""
     return _group_event("group.attributes_updated", group, {"group_name": group.name, "attributes": list(names)})
 
 
 def group_role_mapped(old: Group, new: Group) -> Event:
-    """A group gives its members a role of the organization now, or gives it again after it had stopped. `old_role` is the earlier one."""
+    """A group gives its members an organization role now, or gives it again after it had stopped. `old_role` is the earlier role."""
     further = {} if old.role in (None, new.role) else {"old_role": old.role}
     return _group_event("group.role_mapped", new, {"group_name": new.name, "role": new.role, **further})
 
 
 def group_role_unmapped(group: Group) -> Event:
-    """A group gives this role no longer. An admin ended it."""
+    """A group gives this role no longer. An admin ended the mapping."""
     return _group_event("group.role_unmapped", group, {"group_name": group.name, "role": group.role})
 
 
@@ -155,9 +155,9 @@ def _group_event(name: str, group: Group, details: Mapping[str, object]) -> Even
 
 
 def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes: Mapping[str, Mapping[str, object]]) -> Event:
-    """The sign-in policy of an organization, of one of its applications, or of the platform was changed.
+    """The sign-in policy for an organization, an application or the platform was changed.
 
-    `changes` has the old and the new value of each member of its document that changed.
+    For every part of its document that changed, `changes` has the old and the new value.
     """
     details = {"changes": changes}
     if org_id is None:
@@ -168,19 +168,19 @@ def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes
 
 
 def break_glass_users_changed(org_id: UUID, old: Collection[UUID], new: Collection[UUID]) -> Event:
-    """The list of break glass, which belongs to the sign-in policy of the organization, was changed."""
+    """The break-glass list, which belongs to the organization's sign-in policy, was changed."""
     users = {"old": sorted(map(str, old)), "new": sorted(map(str, new))}
     return sign_in_policy_updated(org_id, None, {BREAK_GLASS: users})
 
 
 def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID, reason: str | None = None) -> Event:
-    """The ownership of an organization was transferred to another member."""
+    """An organization's ownership was transferred to another member."""
     details = {"old_owner_id": str(old_owner_id), "new_owner_id": str(new_owner_id)} | ({} if reason is None else {"reason": reason})
     return Event(EVENT_KINDS["organization.owner.changed"], str(org_id), org_id=org_id, details=details)
 
 
 def organization_approved(org_id: UUID, tier: str) -> Event:
-    """A pending organization was approved. `tier` is the name of its tier."""
+    """A pending organization was approved. `tier` is its tier's name."""
     return Event(EVENT_KINDS["organization.approved"], str(org_id), org_id=org_id, details={"tier": tier})
 
 
@@ -200,7 +200,7 @@ def organization_activated(org_id: UUID) -> Event:
 
 
 def organization_tier_updated(org_id: UUID, old: Mapping[str, object], new: Mapping[str, object]) -> Event:
-    """The tier of an organization, or its own limits, were changed.
+    """An organization's tier or its own limits were changed.
 
     `old` and `new` have the tier and all limits.
     """
@@ -275,17 +275,17 @@ def domain_set(claim: DomainClaim) -> Event:
 
 
 def domain_verified(claim: DomainClaim) -> Event:
-    """An organization verified one of its domains."""
+    """An organization verified a domain."""
     return Event(EVENT_KINDS["domain.verified"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
 
 
 def domain_deleted(claim: DomainClaim) -> Event:
-    """An organization removed one of its domains."""
+    """An organization removed a domain."""
     return Event(EVENT_KINDS["domain.deleted"], str(claim.org_id), org_id=claim.org_id, details={"domain": claim.domain})
 
 
 def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
-    """A member, or a signed LogoutRequest of an application, ended a user's sessions in the organization. The event has their number."""
+    """A member, or an application's signed LogoutRequest, ended a user's sessions in the organization. `sessions_revoked` counts them."""
     return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
 
 
@@ -296,12 +296,12 @@ def connection_person_unlinked(org_id: UUID, connection_id: UUID, user_id: UUID)
 
 
 def attribute_created(attribute: Attribute) -> Event:
-    """An organization declared an attribute of its users."""
+    """An organization declared a user attribute."""
     return _attribute_event("organization.attribute.created", attribute, {"kind": attribute.kind.value})
 
 
 def attribute_updated(old: Attribute, new: Attribute) -> Event:
-    """An attribute was changed. The event contains the old and new value of each changed field."""
+    """An attribute was changed. For every changed field, the event contains the old and new value."""
     changes = field_changes(old, new, "label", "writers", "merge", "position")
     return _attribute_event("organization.attribute.updated", new, {"changes": changes})
 
@@ -317,22 +317,22 @@ def _attribute_event(kind: str, attribute: Attribute, details: Mapping[str, obje
 
 
 def attributes_changed(org_id: UUID, user_id: UUID, names: Sequence[str], writer: AttributeWriter) -> Event:
-    """Attributes of a user changed. The event has their names, and no value: it may be a secret of the user."""
+    """A user's attributes changed. The event has the attribute names, and no value: it may be the user's secret."""
     details = {"attributes": list(names), "writer": writer.value}
     return Event(EVENT_KINDS["user.attributes_updated"], str(user_id), org_id=org_id, details=details)
 
 
 def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings) -> Event:
-    """The branding of an organization was changed.
+    """An organization's branding was changed.
 
-    The details have the old and new value of each changed field.
+    For every changed field, the details have the old and new value.
     """
     details = field_changes(old, new, "logo_url", "primary_color", "product_name")
     return Event(EVENT_KINDS["branding.updated"], str(org_id), org_id=org_id, details=details)
 
 
 def service_account_ends(org_id: UUID, account_id: UUID, name: str, ends_at: datetime) -> Event:
-    """The owner of a service account has left or deleted their account. The service account ends later, unless a member takes it over."""
+    """A service account's owner has left or deleted their account. The service account ends later, unless a member takes it over."""
     details = {"name": name, "ends_at": rfc3339(ends_at)}
     return Event(EVENT_KINDS["service_account.ending"], str(account_id), org_id=org_id, details=details)
 
@@ -352,9 +352,9 @@ def setup_link_ended(org_id: UUID, link_id: UUID, name: str, *, by: str | None) 
 
 
 def hrd_updated(org_id: UUID, old: Mapping[Domain, str], new: Mapping[Domain, str]) -> Event:
-    """The home realm routes of an organization were changed.
+    """An organization's home realm routes were changed.
 
-    The details have the slugs of the old and the new identity provider of each changed domain.
+    For every changed domain, the details have the slugs of the old and the new identity provider.
     """
     changed = sorted(domain for domain in {*old, *new} if old.get(domain) != new.get(domain))
     domains = {domain: {"old": old.get(domain), "new": new.get(domain)} for domain in changed}
