@@ -29,11 +29,10 @@ from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, check
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """The requirements of a route on its caller.
+    """What a route requires from its caller.
 
-    `scope` is needed by tokens that have scopes. None: such tokens cannot use the route. A route that
-    `needs_person` needs a user with a session. The effect of a route that `outlives` remains when
-    its caller is gone.
+    `scope` is needed by tokens that have scopes. None: such tokens cannot use the route. A route that `needs_person`
+    needs a user with a session. If a route `outlives`, its effect remains when its caller is gone.
     """
 
     capability: Capability | None = None
@@ -41,7 +40,7 @@ class Requirement:
     inactive: bool = False  # the organization need not be active
     needs_person: bool = False
     outlives: bool = False
-    asks_policy: bool = True  # the sign-in policy of the organization counts
+    asks_policy: bool = True  # the organization's sign-in policy counts
 
 
 class NotAMember(Forbidden):
@@ -151,10 +150,9 @@ class OrganizationNotFound(NotFound):
 
 
 def to_person(caller: Caller, claims: Claims, session: SessionContext | None, *, allow_former_users: bool = False) -> Person:
-    """Return the user of a token, from its claims and the current state of its session.
+    """Return the token's user, from its claims and the current state of its session.
 
-    `allow_former_users` accepts users who have left the organization or the service of the token,
-    which is only context then.
+    `allow_former_users` accepts users who have left the token's organization or service, which is only context then.
 
     Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if
     the user has left the organization; NotAnEndUser if the user no longer uses the service.
@@ -189,7 +187,7 @@ def to_person(caller: Caller, claims: Claims, session: SessionContext | None, *,
 
 
 def require_mfa(person: Person) -> None:
-    """Check that the session of a user with a second factor started with that factor, or on a trusted device.
+    """If the user has a second factor, check that the session started with it or on a trusted device.
 
     Call this before every sign-in to an application (security A-10, V-3, X-8).
     """
@@ -198,7 +196,7 @@ def require_mfa(person: Person) -> None:
 
 
 def require_reach(user: Person, org_id: UUID | None) -> None:
-    """Check that the user's session is good in this organization. With `org_id` None, it must be good everywhere."""
+    """Check that the user's session is good in this organization. Without `org_id`, the session must be good everywhere."""
     if user.bounded_to is not None and user.bounded_to != org_id:
         refusal = OwnProofNeeded()
         refusal.caller = user
@@ -208,10 +206,10 @@ def require_reach(user: Person, org_id: UUID | None) -> None:
 def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime) -> None:
     """Check that the last sign-in in the user's session is as young as `age` demands (security A-12).
 
-    The check is skipped for personal access tokens. It is skipped for tokens of applications unless `age` is FRESH.
-    Of a member who has to come through a connection, the sign-in there counts instead (security SP-9).
+    The check is skipped for personal access tokens. For application tokens, the check is skipped unless `age` is FRESH.
+    If a member must come through a connection, the sign-in there counts instead (security SP-9).
 
-    Raises: SignInNotRecent; NotWhileImpersonating; the refusal of the sign-in through the connection.
+    Raises: SignInNotRecent; NotWhileImpersonating; the refusal for the sign-in through the connection.
     """
     if user.personal_token is not None or (user.service is not None and age is SignInAge.RECENT):
         return
@@ -293,7 +291,7 @@ def check_personal_token(token: PersonalTokenContext, requirement: Requirement, 
 
 
 def scopes_of(caller: OrganizationCaller) -> frozenset[ApiScope] | None:
-    """Return the scopes that narrow the rights of the caller, or None if their token has none."""
+    """Return the scopes that narrow the caller's rights, or None if their token has none."""
     if isinstance(caller, ServiceAccountCaller):
         return caller.scopes
     return None if caller.personal_token is None else caller.personal_token.scopes
@@ -306,7 +304,7 @@ def may_view(caller: OrganizationCaller, capability: Capability) -> bool:
 
 
 def viewed_rights(caller: OrganizationCaller) -> Rights:
-    """Return those of the caller's rights that show data, as `may_view` says."""
+    """Return the caller's rights that show data, as `may_view` says."""
     return frozenset(capability for capability in caller.acts_in.rights if may_view(caller, capability))
 
 
@@ -320,7 +318,7 @@ def require_view(caller: OrganizationCaller, capability: Capability) -> None:
 
 
 def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
-    """Return those of the caller's rights by which they may give something that remains when they are gone."""
+    """Return the rights by which the caller may give something that remains when they are gone."""
     return lasting(rights, caller.granted) if isinstance(caller, ActingServiceAccount) else rights
 
 
@@ -329,7 +327,7 @@ def require_power_of_admin(caller: OrganizationCaller, rights: Rights, used: Rig
 
     `used` are the rights that the system uses.
 
-    Raises: the refusal, if the caller lacks a right of an admin; the errors of `require_lasting`.
+    Raises: the refusal, if the caller lacks an admin's right; the errors of `require_lasting`.
     """
     if not has_rights_of_admin(rights):
         raise refusal
@@ -337,9 +335,9 @@ def require_power_of_admin(caller: OrganizationCaller, rights: Rights, used: Rig
 
 
 def require_lasting(caller: OrganizationCaller, rights: Rights, used: Rights) -> None:
-    """Check that the caller, who has these rights, may give the used ones to another system, which goes on when the caller is gone.
+    """Check that a caller with these rights may give the used rights to another system, which goes on when the caller is gone.
 
-    A service account needs an owner's grant of each of them, and a token their scopes.
+    For every used right, a service account needs an owner's grant, and a token needs the scopes.
     """
     if missing := used - lasting_rights(caller, rights):
         raise NotForServiceAccounts(min(missing))
@@ -347,7 +345,7 @@ def require_lasting(caller: OrganizationCaller, rights: Rights, used: Rights) ->
 
 
 def require_scopes_for(caller: OrganizationCaller, rights: Rights) -> None:
-    """Check that the caller's token has the scopes of these rights, before it creates a credential with them (security J-7).
+    """Check that the caller's token has the scopes for these rights, before it creates a credential with them (security J-7).
 
     The credential remains when the token has ended, so it must not do more than the token.
     """
@@ -359,7 +357,7 @@ def require_scopes_for(caller: OrganizationCaller, rights: Rights) -> None:
 
 
 def allowed_scopes(rights: Rights, scopes: frozenset[ApiScope] | None) -> tuple[ApiScope, ...]:
-    """Return the scopes that a token of an organization's caller with these rights can use. `scopes` narrows them, unless it is None."""
+    """Return the scopes that an organization's token can use, if its caller has these rights. `scopes` narrows them, unless it is None."""
     usable = {
         scope
         for capability in rights

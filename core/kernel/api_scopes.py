@@ -1,8 +1,8 @@
-"""The scopes of our own API, `<base URL>/api`. A scope lets a token read or change one area of the API (RFC 6749 section 3.3).
+"""The scopes for our own API, `<base URL>/api`. A scope lets a token read or change one API area (RFC 6749 section 3.3).
 
-Tokens of service accounts and personal access tokens have scopes. The token of a user's own session
-has none, because it may do everything that the user may do. A scope never gives a right. It only
-narrows the rights of the token's owner, which are read from the database for each request.
+Tokens for service accounts and personal access tokens have scopes. The token of a user's own session has no scopes,
+because it may do everything that the user may do. A scope never gives a right. A scope only narrows the rights of the
+token's owner, which every request reads from the database.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from core.kernel.roles import Capability
 
 
 class Area(StrEnum):
-    """A part of the API with scopes of its own."""
+    """An API part with its own scopes."""
 
     ORGANIZATION = "organization"
     MEMBERS = "members"
@@ -41,7 +41,7 @@ class Area(StrEnum):
 
 
 class ApiScope(StrEnum):
-    """A scope of our own API. A `write` scope does not include the `read` scope of its area."""
+    """A scope for our own API. A `write` scope does not include the area's `read` scope."""
 
     description: str
 
@@ -109,7 +109,7 @@ class ScopeInsufficient(Forbidden):
 def scope_of(capability: Capability, *, changes: bool) -> ApiScope | None:
     """Return the scope that a token needs for a route with this capability, or None if tokens with scopes cannot use the route.
 
-    The area is the first part of the capability's name, or another one in `_AREAS`.
+    The area is the first part of the capability's name, unless `_AREAS` names another area.
     """
     name = capability.partition(".")[0]
     return find_scope(_AREAS.get(name, name), changes=changes)
@@ -122,7 +122,7 @@ def find_scope(area: str, *, changes: bool) -> ApiScope | None:
 
 
 _NAMES: Final = frozenset(ApiScope)
-# Roles belong to the members, and roles of applications to their users.
+# Roles belong to the members, and application roles to their users.
 _AREAS: Final = {"roles": Area.MEMBERS, "groups": Area.MEMBERS, "service_roles": Area.END_USERS}
 
 
@@ -135,6 +135,6 @@ def parse_scopes(names: Iterable[str]) -> frozenset[ApiScope]:
 
 
 def in_order(scopes: Iterable[ApiScope]) -> tuple[ApiScope, ...]:
-    """Return the scopes in the order of `ApiScope`."""
+    """Return the scopes in the order that `ApiScope` declares."""
     members = frozenset(scopes)
     return tuple(scope for scope in ApiScope if scope in members)

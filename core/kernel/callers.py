@@ -26,7 +26,7 @@ class OrganizationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrganizationContext:
-    """The current state of the organization that a token was issued for, with the caller's role and rights in it."""
+    """The current state of a token's organization, with the caller's role and rights in it."""
 
     id: UUID
     slug: str
@@ -37,7 +37,7 @@ class OrganizationContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceContext:
-    """The current state of the service of a session or an API key, and of its organization."""
+    """The current state of the service that a session or an API key belongs to, and of its organization."""
 
     id: UUID
     slug: str
@@ -45,30 +45,30 @@ class ServiceContext:
     is_public: bool  # a single-page, mobile or desktop application, which cannot keep a secret
     org_id: UUID
     org_slug: str
-    status: OrganizationStatus  # of the organization
-    access_token_seconds: int | None = None  # the lifetimes of its tokens; None for those of the platform
+    status: OrganizationStatus  # the organization's
+    access_token_seconds: int | None = None  # how long its tokens live; None: as long as the platform's
     refresh_token_seconds: int | None = None
-    enterprise: bool = False  # the rules of IPSIE SL1
-    has_sign_in_policy: bool = False  # its organization has one
-    required_strength: Strength = Strength.ONE  # of each sign-in
+    enterprise: bool = False  # follows the rules in IPSIE SL1
+    has_sign_in_policy: bool = False  # its organization has a policy
+    required_strength: Strength = Strength.ONE  # for every sign-in
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # RFC 9449 section 5.2
-    always_ask_consent: bool = False  # in each sign-in
-    client_uri: str | None = None  # the address of an external client, or None for a registered application
+    always_ask_consent: bool = False  # in every sign-in
+    client_uri: str | None = None  # an external client's address, or None for a registered application
 
     @property
     def is_external(self) -> bool:
-        """Whether this is an external client, and not an application of the organization."""
+        """Whether this is an external client, and not an application that the organization registered."""
         return self.client_uri is not None
 
     @property
     def client_name(self) -> str:
-        """The client id in requests, tokens and answers: the address of an external client, or the id of a registered application."""
+        """The client id in requests, tokens and answers: the address for an external client, and the id for a registered application."""
         return self.client_uri or str(self.client_id)
 
     @property
     def refuses_passwords(self) -> bool:
-        """Whether the application gets no tokens for a password or an email code of the user.
+        """Whether the application gets no tokens for the user's password or email code.
 
         A sign-in with either has no pushed request, no DPoP proof, and no page that asks for consent.
         """
@@ -79,15 +79,15 @@ class ServiceContext:
     def is_code_flow_only(self) -> bool:
         """Whether applications can start sessions with the authorization code flow only, and not by password or device flow.
 
-        IPSIE SL1 has no other flow. In no other flow can we ask for the second factor again: a
-        trusted device skips it, and a device approval comes from a session that may lack it.
+        IPSIE SL1 has no other flow. No other flow lets us ask for the second factor again. A trusted device skips
+        this factor, and a device approval comes from a session that may lack it.
         """
         return self.enterprise or self.required_strength > Strength.ONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceKey(Caller):
-    """A program with an API key of a service."""
+    """A program with a service's API key."""
 
     key_id: UUID
     permissions: frozenset[Permission]
@@ -96,47 +96,47 @@ class ServiceKey(Caller):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimClient(Caller):
-    """A directory with a SCIM token of an organization."""
+    """A directory with an organization's SCIM token."""
 
     token_id: UUID
     org_id: UUID
     org_slug: str
-    directory_groups: bool = False  # whether it may create groups
-    has_attributes: bool = False  # whether the organization has declared attributes of its users
+    directory_groups: bool = False  # whether the directory may create groups
+    has_attributes: bool = False  # whether the organization has declared user attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationClient(Caller):
-    """A client that registers itself with a registration token of an organization."""
+    """A client that registers itself with an organization's registration token."""
 
     token_id: UUID
     org_id: UUID
-    name: str  # of the token
+    name: str  # the token's name
 
 
 class SetupPart(StrEnum):
-    """A part of the integrations that a set-up link prepares."""
+    """An integration that a set-up link prepares."""
 
     CONNECTION = "connection"
     DOMAIN = "domain"
     DIRECTORY = "directory"
-    CERTIFICATE = "certificate"  # of an existing connection, renewed
+    CERTIFICATE = "certificate"  # a renewed certificate for an existing connection
     SIEM = "siem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupLinkCaller(Caller):
-    """The reader of a set-up link, in the browser that opened it. The link only makes proposals, and has no rights."""
+    """The browser that opened a set-up link. The link only makes proposals, and has no rights."""
 
     link_id: UUID
     org_id: UUID
-    name: str  # of the link
+    name: str  # the link's name
     parts: tuple[SetupPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PersonalTokenContext:
-    """A live personal access token. It acts in one organization, or on the user's own account if `org_id` is None."""
+    """A live personal access token. The token acts in one organization, or on the user's own account if `org_id` is None."""
 
     id: UUID
     prefix: str
@@ -148,13 +148,12 @@ class PersonalTokenContext:
 class Person(Caller):
     """A user with a live session. Every right is read from the database for this request (security J-5).
 
-    `service` is set if an application holds the token, because the user signed in to that service.
-    Such a token allows only a few actions (security J-9). `impersonated_in` is the only organization
-    that an impersonation may act in, or None if it may act in all organizations of the user.
-    `bounded_to` is the only organization in which the session is good, because it began at a connection
-    of this organization, or None. `mfa_missing` is true if the user enabled the second factor in another session after this one
-    had started. `personal_token` is set if a program presents a personal access token of the user. Its
-    id is also `session_id`.
+    `service` is set if an application holds the token, because the user signed in to that service. An application's token allows only a few
+    actions (security J-9). `impersonated_in` is the only organization that an impersonation may act in, or None if it may act in all the
+    user's organizations. `bounded_to` is the only organization in which the session is good, because it began at this organization's
+    connection. `bounded_to` is None for all other sessions. `mfa_missing` is true if the user enabled the second factor in another session
+    after this session had started. `personal_token` is set if a program presents the user's personal access token. The personal token's id
+    is also `session_id`.
     """
 
     user_id: UUID
@@ -169,36 +168,37 @@ class Person(Caller):
     bounded_to: UUID | None = None
     mfa_missing: bool = False
     personal_token: PersonalTokenContext | None = None
-    key_thumbprint: str | None = None  # of the key that the access token is bound to
-    sign_in: SignInFacts | None = None  # the last one in the session; None during an impersonation, and for a personal access token
-    openid_scope: tuple[str, ...] = ()  # of an application's token with OpenID Connect; empty for all other tokens
-    time_zone: str | None = None  # of the profile, on our own pages; None during an impersonation
+    key_thumbprint: str | None = None  # the access token's key
+    sign_in: SignInFacts | None = None  # the session's last sign-in; None during an impersonation, and for a personal access token
+    openid_scope: tuple[str, ...] = ()  # for an application's token with OpenID Connect; empty for all other tokens
+    time_zone: str | None = None  # from the profile, on our own pages; None during an impersonation
 
     @property
     def actor_id(self) -> UUID:
         return self.user_id
 
     def sees(self, scope: str) -> bool:
-        """Return whether the token shows what this scope of OpenID Connect gives. Only applications with `openid` need the scope."""
+        """Return whether the token shows the data that this OpenID Connect scope gives. Only applications with `openid` need the scope."""
         return not self.openid_scope or scope in self.openid_scope
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """A browser session on our own pages: device and proofs of the last sign-in.
+    """A browser session on our own pages: its device, and the proofs from the last sign-in.
 
-    All factors were verified, except a second one that a trusted device skipped. No impersonator uses it.
+    All factors were verified, except a second factor that a trusted device skipped. No impersonator uses a browser
+    session.
     """
 
     id: UUID
     device_id: UUID | None
     proofs: SessionProofs
-    risk_is_high: bool = False  # of its sign-in
+    risk_is_high: bool = False  # its sign-in had a high risk
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSignIn:
-    """The sign-in of a session of any kind. `org_id` is the organization of its application, if any."""
+    """The sign-in in a session of any kind. `org_id` is the organization that its application belongs to, if any."""
 
     session_id: UUID
     org_id: UUID | None
@@ -207,9 +207,10 @@ class StoredSignIn:
 
 
 def acts_for_platform(caller: Caller) -> bool:
-    """Return whether a platform owner acts, also as a member or as another user. Programs of the platform count, too.
+    """Return whether the caller acts for the platform.
 
-    The caller's address and agent stay in the platform's log (security #addresses-of-platform-owners).
+    This is a platform program, or a platform owner, also as a member or as another user. The address and the agent of
+    such a caller stay in the platform's log (security #addresses-of-platform-owners).
     """
     if isinstance(caller, ServiceAccountCaller):
         return caller.org_id is None
@@ -217,40 +218,43 @@ def acts_for_platform(caller: Caller) -> bool:
 
 
 def proofs_at(service: ServiceContext | None, proofs: SessionProofs, now: datetime) -> Proofs:
-    """Return the proofs of a session that count at an application, or at the platform's own frontend, which has the session's reach."""
+    """Return which proofs count at an application, or at the platform's own frontend, which has the session's reach."""
     return in_session(proofs) if service is None else seen_in(proofs, service.org_id, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor(Person):
-    """A user who is signed in on our own pages in a browser. This session is the basis of single sign-on."""
+    """A user who is signed in on our own pages in a browser. This session is the basis for single sign-on."""
 
     browser: BrowserSession
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSignIn:
-    """The sign-in of a member through the connection that the organization requires. It counts there for the age of a sign-in."""
+    """A member's sign-in through the connection that the organization requires.
 
-    is_required: bool  # otherwise the last sign-in of the session counts, also for break glass
-    refusal: Refusal | None = None  # None: it is as young as the request needs
+    The sign-in counts in this organization for the sign-in age.
+    """
+
+    is_required: bool  # otherwise the session's last sign-in counts, also for break glass
+    refusal: Refusal | None = None  # None: the sign-in is as young as the request needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Person):
-    """A user who acts in the organization of the path. The organization of the token is only context."""
+    """A user who acts in the organization that the path names. The token's organization is only context."""
 
     acts_in: OrganizationContext
-    has_sign_in_policy: bool = False  # the organization has one, and it counts in this request
+    has_sign_in_policy: bool = False  # the organization has a policy, and it counts in this request
     connection_sign_in: ConnectionSignIn | None = None  # None: the request asks for no age, or without a policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAccountCaller(Caller):
-    """A program with an access token of a service account. Every right is read from the database for this request.
+    """A program with a service account's access token. Every right is read from the database for this request.
 
-    `scopes` are the scopes of the token that the account still has. `granted` are the capabilities that an
-    owner granted by name. `org_id` is None for a service account of the platform.
+    `scopes` are the token's scopes that the account still has. `granted` are the capabilities that an owner granted by
+    name. `org_id` is None for a platform service account.
     """
 
     account_id: UUID
@@ -272,7 +276,7 @@ class ActingServiceAccount(ServiceAccountCaller):
     acts_in: OrganizationContext
 
 
-# The callers of the routes of an organization. A route that needs a person has a Member.
+# The callers for an organization's routes. A route that needs a person has a Member.
 OrganizationCaller = Member | ActingServiceAccount
 
 
@@ -282,7 +286,7 @@ def organization_of(caller: OrganizationCaller | None) -> UUID | None:
 
 
 def share_of(caller: Caller) -> Share:
-    """Return the share of a caller with credentials: the organization's, or the user's own if they act in no organization.
+    """Return the caller's share: the organization's, or the user's own if they act in no organization.
 
     Without credentials, return the current share.
     """
@@ -299,13 +303,13 @@ def share_of(caller: Caller) -> Share:
     return of_account(caller.user_id) if caller.organization is None else of_organization(caller.organization.id)
 
 
-# The callers of the routes of the platform.
+# The callers for the platform's routes.
 PlatformCaller = Person | ServiceAccountCaller
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """The sign-in policy of an organization, or of the platform, in a request: `is_met` if the session has a live pass."""
+    """The sign-in policy that counts for a request, the organization's or the platform's: `is_met` if the session has a live pass."""
 
     is_met: bool
     admin_networks: tuple[str, ...] = ()
@@ -313,7 +317,7 @@ class PolicyState:
 
 @dataclass(frozen=True, slots=True)
 class MembershipState:
-    """The status of an organization, and the role and the rights of a user in it. `role` is None if the user is not a member."""
+    """An organization's status, and the user's role and rights in it. `role` is None if the user is not a member."""
 
     id: UUID
     slug: str
@@ -328,10 +332,9 @@ class MembershipState:
 class SessionContext:
     """A live session, loaded by one statement: its user, and the organizations or the service around it.
 
-    `organization` is the organization of the token, or None if the user is not a member of it.
-    `acts_in` is the organization of the path, or None if the path has none or an unknown one. The
-    session of an application has a `service` instead, and `uses_service` tells whether the user
-    still uses it.
+    `organization` is the token's organization, or None if the user is not a member there. `acts_in` is the path's
+    organization, or None if the path has none or an unknown one. An application's session has a `service` instead, and
+    `uses_service` tells whether the user still uses it.
     """
 
     user_id: UUID
@@ -345,13 +348,13 @@ class SessionContext:
     uses_service: bool = False
     mfa_missing: bool = False
     impersonated_in: UUID | None = None
-    bounded_to: UUID | None = None  # of `Person`
+    bounded_to: UUID | None = None  # as in `Person`
     sign_in: SignInFacts | None = None
-    time_zone: str | None = None  # only of a browser's session
+    time_zone: str | None = None  # only for a browser session
 
 
 def to_acting_service_account(account: ServiceAccountCaller, organization: OrganizationContext) -> ActingServiceAccount:
-    """Return the service account as one that acts in its organization."""
+    """Return the service account, acting in its organization."""
     return ActingServiceAccount(
         **{field.name: getattr(account, field.name) for field in fields(ServiceAccountCaller)}, acts_in=organization
     )

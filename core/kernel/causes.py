@@ -1,15 +1,15 @@
-"""The causes of changes: HTTP clients without credentials, and the service itself. All callers derive from `Caller`."""
+"""Who or what causes a change: HTTP clients without credentials, and the service itself. All callers derive from `Caller`."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The cause of a change. `transaction(by=...)` writes it into audit entries."""
+    """Who or what causes a change. `transaction(by=...)` writes it into audit entries."""
 
     address: str | None = None
     agent: str | None = None
-    request_id: str | None = field(default=None, compare=False)  # of the HTTP request
+    request_id: str | None = field(default=None, compare=False)  # the HTTP request's id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Connections: the identity providers that sign users in, under neutral slugs.
 
-Those of the platform are set up by the operator. `websuite` and `officesuite` speak OpenID Connect.
-`codehost` speaks plain OAuth, so the adapter requests the email address with a separate call.
+The operator sets up the platform's connections. `websuite` and `officesuite` speak OpenID Connect. `codehost` speaks
+plain OAuth, so the adapter requests the email address with a separate call.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,13 @@ from core.kernel.providers import ProviderClient
 from core.kernel.uris import origin_of
 from core.kernel.values import Domain, Slug
 
-# The name of a connection in addresses, rows, events and responses. It never changes, and names one connection only.
+# A connection's name in addresses, rows, events and responses. The name never changes, and names only this connection.
 ConnectionSlug = NewType("ConnectionSlug", str)
 CODEHOST: Final = ConnectionSlug("codehost")
 WEBSUITE: Final = ConnectionSlug("websuite")
 OFFICESUITE: Final = ConnectionSlug("officesuite")
-# The preset of a connection without an identity provider: in a test sign-in, an admin answers for one. It stays a draft.
+# The preset for a connection without an identity provider: in a test sign-in, an admin answers in its place. Such a connection stays a
+# draft.
 TEST_PROVIDER: Final = "test"
 
 
@@ -29,10 +30,10 @@ class ConnectionProtocol(StrEnum):
 
     OAUTH = "oauth"
     OIDC = "oidc"
-    SAML = "saml"  # of organizations only
+    SAML = "saml"  # only for organizations
 
 
-# The connections of the platform: id and protocol.
+# The platform's connections: id and protocol.
 PLATFORM_CONNECTIONS: Final[Mapping[ConnectionSlug, tuple[UUID, ConnectionProtocol]]] = MappingProxyType(
     {
         CODEHOST: (UUID(int=1), ConnectionProtocol.OAUTH),
@@ -44,7 +45,7 @@ PLATFORM_CONNECTIONS: Final[Mapping[ConnectionSlug, tuple[UUID, ConnectionProtoc
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRef:
-    """A connection of an organization, as other areas name it."""
+    """An organization's connection, as other areas name it."""
 
     id: UUID
     org_id: UUID
@@ -55,13 +56,13 @@ class ConnectionRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """The settings of a connection. The last URLs depend on the protocol."""
+    """The settings for a connection. The last URLs depend on the protocol."""
 
     client: ProviderClient | None  # None: only services have credentials
     authorize_url: str
     token_url: str
     userinfo_url: str
-    scopes: tuple[str, ...] = ()  # requested in addition to the identifying ones
+    scopes: tuple[str, ...] = ()  # requested in addition to the identifying scopes
     emails_url: str = ""
     issuer: str = ""
     jwks_url: str = ""
@@ -80,32 +81,35 @@ class Connection:
 
     @property
     def can_reauthenticate(self) -> bool:
-        """Return whether it can be told to authenticate the user again. Plain OAuth has no parameter for it."""
+        """Return whether the identity provider can be told to authenticate the user again.
+
+        Plain OAuth has no parameter for a new authentication.
+        """
         return self.protocol is ConnectionProtocol.OIDC
 
     def is_issuer(self, issuer: str) -> bool:
-        """Return whether the `iss` parameter of a callback names this provider (RFC 9207)."""
+        """Return whether the callback parameter `iss` names this provider (RFC 9207)."""
         if self.protocol is ConnectionProtocol.OAUTH:  # it defines no issuer
             return origin_of(issuer) == origin_of(self.settings.authorize_url)
         return issuer == self.settings.issuer
 
 
 def platform_connection(slug: ConnectionSlug, settings: ConnectionSettings) -> Connection:
-    """Return the connection of the platform with this slug."""
+    """Return the platform connection with this slug."""
     id_, protocol = PLATFORM_CONNECTIONS[slug]
     return Connection(id_, None, slug, protocol, settings)
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredConnection:
-    """A connection of an organization through which users have to come. Its slug never changes."""
+    """An organization's connection through which users have to come. The connection's slug never changes."""
 
     id: UUID
     slug: str
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the connection of a stored `document`."""
+        """Return the connection in a stored `document`."""
         return cls(UUID(stored["id"]), stored["slug"])
 
     @property
@@ -116,9 +120,9 @@ class RequiredConnection:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """The facts about a user that decide which connection of an organization they have to come through."""
+    """The facts about a user that decide which organization's connection they have to come through."""
 
-    domain: Domain | None = None  # of the address, if this organization has proved it
+    domain: Domain | None = None  # the address's domain, if this organization has proved it
     known_at: frozenset[UUID] = frozenset()  # the ids of the organization's connections that know the user
     is_listed: bool = False  # for break glass
 

@@ -6,12 +6,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 PRODUCT: Final = "Gatehouse"
 PLATFORM_SUPPORT: Final = "Platform support"  # an impersonation, as the user sees it
-_UNITS: Final = (("minute", 60, 3_600), ("hour", 3_600, 86_400), ("day", 86_400, 30 * 86_400))  # name, seconds, seconds of the next unit
+_UNITS: Final = (("minute", 60, 3_600), ("hour", 3_600, 86_400), ("day", 86_400, 30 * 86_400))  # name, seconds, seconds in the next unit
 _TO_SPACES: Final = str.maketrans("_.:", "   ")
 
 
 def to_words(value: str) -> str:
-    """Return a value of an enumeration as words, such as "Past due" for `past_due`."""
+    """Return an enumeration value as words, such as "Past due" for `past_due`."""
     words = value.translate(_TO_SPACES).strip()
     return words[:1].upper() + words[1:]
 
@@ -23,7 +23,7 @@ def format_utc(time: datetime) -> str:
 
 
 def format_local(time: datetime, zone: str) -> str:
-    """Return a point in time in a zone of the IANA database, such as "5 March 2026 at 15:05 CET (Europe/Berlin)".
+    """Return a point in time in an IANA time zone, such as "5 March 2026 at 15:05 CET (Europe/Berlin)".
 
     An unknown zone counts as UTC.
     """
@@ -35,7 +35,10 @@ def format_local(time: datetime, zone: str) -> str:
 
 
 def format_ago(time: datetime, now: datetime) -> str:
-    """Return a point in time as seen from `now`, such as "3 minutes ago" or "in 2 days". At 30 days and more, it is the day in UTC."""
+    """Return a point in time as seen from `now`, such as "3 minutes ago" or "in 2 days".
+
+    A time at least 30 days away becomes its UTC day.
+    """
     distance = abs((now - time).total_seconds())
     if distance < _UNITS[0][1]:
         return "just now"
@@ -48,6 +51,6 @@ def format_ago(time: datetime, now: datetime) -> str:
 
 
 def format_day(time: datetime) -> str:
-    """Return the day of a point in time in UTC, such as "5 March 2026"."""
+    """Return a time's UTC day, such as "5 March 2026"."""
     time = time.astimezone(UTC)
     return f"{time.day} {time:%B %Y}"

@@ -42,7 +42,7 @@ class Refusal(Exception):
     audited: ClassVar[bool] = False
     # The caller without sufficient rights, if the action had not begun yet.
     caller: Caller | None = None
-    # Further members of the error body for programs.
+    # Further members in the error body, for programs.
     fields: Mapping[str, Any] = {}
 
     def __init__(self, message: str | None = None) -> None:
@@ -158,7 +158,7 @@ class Limited(Refusal):
 
     @property
     def wait(self) -> str:
-        """The time until the next attempt, as people say it. It is not shorter than `retry_after`."""
+        """The time until the next attempt, as people say it. The text is not shorter than `retry_after`."""
         return f"{self.retry_after} s" if self.retry_after < 120 else f"{-(-self.retry_after // 60)} minutes"
 
 

@@ -1,7 +1,7 @@
-"""The catalog of all events: their names in webhooks and audit logs, categories and targets.
+"""The event catalog: names in webhooks and audit logs, categories and targets.
 
-Every event writes a row that webhooks deliver. If its kind is `audited`, it also writes an audit
-entry of the same name. The functions that create events are in `events.py` of each area.
+Every event writes a row that webhooks deliver. If an event's kind is `audited`, an audit entry with the same name is
+written, too. The functions that create events are in every area's `events.py`.
 """
 
 import re
@@ -14,7 +14,7 @@ from uuid import UUID
 
 
 class Target(StrEnum):
-    """The type of object an event is about. `domain` and `branding` occur only in filters."""
+    """What an event is about. `domain` and `branding` occur only in filters."""
 
     USER = "user"
     SERVICE = "service"
@@ -37,7 +37,7 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
-    """A kind of event. Its `name` never changes, because receivers and stored entries contain it."""
+    """An event kind. The event's `name` never changes, because receivers and stored entries contain it."""
 
     name: str
     label: str
@@ -48,8 +48,8 @@ class EventKind:
     # Recorded only for organizations that a platform owner has approved once. Anyone can create an
     # organization, and could fill the log with a frequent event.
     approved_only: bool = False
-    # So frequent that it has a row only for organizations that chose it for a webhook. The choice of a whole
-    # category does not have it.
+    # A frequent event has a row only for organizations that chose it for a webhook. A webhook for a whole category does
+    # not choose such an event.
     by_choice: bool = False
 
 
@@ -120,7 +120,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in [
-            # Members' sign-ins to the platform are audited, those to a service are not
+            # Members' sign-ins to the platform are audited, but not sign-ins to a service
             # (core.authentication.events).
             *_kinds("Authentication", Target.USER, "user.login.success", "user.reauthenticated", approved_only=True),
             # Webhook-only events.
@@ -233,7 +233,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
         ]
     }
 )
-# The actions that the audit log of an organization can contain.
+# The actions that an organization's audit log can contain.
 AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if kind.audited and not kind.platform_only}
 )
@@ -245,14 +245,14 @@ PLATFORM_ACTIONS: Mapping[str, EventKind] = MappingProxyType({name: kind for nam
 class Event:
     """An event, to be recorded in the transaction that caused it.
 
-    The event goes to the log of `org_id`. Without `org_id`, it has one entry for each organization with
-    a confirmed membership of `of_person`. If there is none, or with `on_platform`, it has one entry in the platform's log.
+    The event goes to the log of the organization `org_id`. Without `org_id`, the event has an entry in every organization that has a
+    confirmed membership for the user `of_person`. If there is no such organization, or with `on_platform`, the event has an entry in the
+    platform's log.
 
-    `success` is false if the action was refused. `details` are stored in the audit entry. `data` is
-    the payload of webhooks; None means `details`. Neither contains a secret (security L-3).
-    `by_time` marks an event without an actor, such as an expiry. `impersonator_id` is the
-    impersonator, if it is not that of the transaction's caller. `id` is the id of the audit entry, if
-    the use case returns it; such an event goes to one log only.
+    `success` is false if the action was refused. `details` are stored in the audit entry. `data` is the webhook
+    payload; None means `details`. Neither contains a secret (security L-3). `by_time` marks an event without an actor,
+    such as an expiry. `impersonator_id` is the impersonator, if it is not the impersonator of the transaction's caller.
+    `id` is the audit entry's id, if the use case returns it; such an event goes to one log only.
     """
 
     kind: EventKind
@@ -269,18 +269,21 @@ class Event:
 
     @property
     def has_log(self) -> bool:
-        """Whether the event may go to a log. Without an organization and a person, one that is for approved organizations only does not."""
+        """Whether the event may go to a log.
+
+        Without an organization and a person, an event goes to no log if only approved organizations record it.
+        """
         is_addressed = self.org_id is not None or self.of_person is not None or self.on_platform
         return is_addressed or (self.kind.audited and not self.kind.approved_only)
 
     @property
     def may_have_entry(self) -> bool:
-        """Whether the event may have an entry in an audit log. An event for one organization alone has none if it is not audited."""
+        """Whether the event may have an entry in an audit log. An event for one organization alone has no entry if it is not audited."""
         return self.kind.audited or self.org_id is None or self.on_platform
 
     @property
     def payload(self) -> Mapping[str, Any]:
-        """Return the payload of webhooks, with the target of the event. The target of a login is its actor, so it is left out."""
+        """Return the webhook payload, with the event's target. A login's target is its actor, so it is left out."""
         payload = self.details if self.data is None else self.data
         if self.kind.name == "user.login.success":
             return payload
@@ -288,7 +291,7 @@ class Event:
 
 
 def field_changes(old: object, new: object, *fields: str) -> dict[str, dict[str, object]]:
-    """Return the old and the new value of each of these fields that changed, by field name."""
+    """Return the old and the new value for the given fields that changed, by field name."""
     # The fields are listed explicitly, because a field added later may be a secret.
     return {name: {"old": was, "new": is_} for name in fields if (was := getattr(old, name)) != (is_ := getattr(new, name))}
 

@@ -1,9 +1,9 @@
-"""The sentences of the audit log, one for each kind of event.
+"""The sentences for the audit log, one per event kind.
 
-A field in braces is `actor`, `target`, or a path in the details, such as `tier` or `new.tier`. A field that names a user
-or an application by id, such as `new_owner_id`, becomes its name. Of several sentences, the first one applies whose
-condition is true and whose fields all have a value. A condition is a path in the details, or `self` if the actor is
-the target, or the invited user. The last sentence has no condition and only the fields `actor` and `target`, so every entry has a sentence.
+A field in braces is `actor`, `target`, or a path in the details, such as `tier` or `new.tier`. A field that names a user or an application
+by id, such as `new_owner_id`, becomes its name. The first sentence applies whose condition is true and whose fields all have a value. A
+condition is a path in the details, or `self` if the actor is the target, or the invited user. The last sentence has no condition and only
+the fields `actor` and `target`, so every entry has a sentence.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} took a role from the members of the group {target}",
         ),
         "group.mapping_stopped": ("The group {target} no longer gives the role {role}", "The group {target} no longer gives a role"),
-        # The security of accounts
+        # Account security
         "security.mfa.enabled": (
             ("self", "{actor} turned on two-factor authentication"),
             "{actor} turned on two-factor authentication for {target}",
@@ -171,7 +171,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "domain.deleted": ("{actor} removed the domain {domain}", "{actor} removed a domain"),
         "branding.updated": ("{actor} changed the branding",),
         "connection.created": ("{actor} created the connection {name}", "{actor} created a connection"),
-        # That of the platform has no name here.
+        # The platform's connections have no name here.
         "connection.updated": ("{actor} changed the connection {name}", "{actor} changed the logo of the identity provider {target}"),
         "connection.deleted": ("{actor} removed the connection {name}", "{actor} removed a connection"),
         "connection.activated": ("{actor} activated the connection {name}", "{actor} activated a connection"),

@@ -11,11 +11,11 @@ from core.kernel.values import new_secret
 
 MAX_IMAGE_BYTES: Final = 200_000
 MAX_PIXELS: Final = 4_000_000
-# A progressive JPEG is decoded once for each of its scans. Programs write about ten.
+# A progressive JPEG is decoded again for every scan. Programs write about ten.
 MAX_SCANS: Final = 32
-SMALL: Final = 64  # the longer side of the two sizes that are kept, in pixels
+SMALL: Final = 64  # both sizes are stored, and mean the longer side in pixels
 LARGE: Final = 256
-CONTENT_TYPE: Final = "image/png"  # of both
+CONTENT_TYPE: Final = "image/png"  # for every stored image
 IMAGE_PATH: Final = "/images/"
 
 
@@ -44,7 +44,7 @@ class ImageDamaged(Invalid):
 
 
 class ImageType(StrEnum):
-    """The types of images that are accepted, by content type."""
+    """The accepted image types, by content type."""
 
     PNG = "image/png"
     JPEG = "image/jpeg"
@@ -53,7 +53,7 @@ class ImageType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """The type of an image, and its size in pixels."""
+    """An image's type, and its size in pixels."""
 
     type: ImageType
     width: int
@@ -62,7 +62,7 @@ class ImageHeader:
 
 @dataclass(frozen=True, slots=True)
 class ImageOwner:
-    """The object that an image belongs to. The id of an organization stands alone, or with that of its application."""
+    """The object that an image belongs to. An organization's id stands alone, or with its application's id."""
 
     user_id: UUID | None = None
     org_id: UUID | None = None
@@ -72,7 +72,7 @@ class ImageOwner:
 
 @dataclass(frozen=True, slots=True)
 class NewImage:
-    """An image encoded again in two sizes, as PNG. `key` is the part of its address that cannot be guessed."""
+    """An image encoded again in two sizes, as PNG. `key` is the address part that cannot be guessed."""
 
     small: bytes = field(repr=False)
     large: bytes = field(repr=False)
@@ -81,7 +81,7 @@ class NewImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageAddress:
-    """The address of an image in one size."""
+    """An image's address in one size."""
 
     key: str
     size: int
@@ -93,7 +93,7 @@ class ImageAddress:
 
 
 def check_header(content: bytes, content_type: str | None = None) -> ImageHeader:
-    """Return the header of an image that can be decoded. `content_type` is the request's, if it names the file's type."""
+    """Return an image's header, if the image can be decoded. `content_type` is the request's content type, if it names the file's type."""
     if not content:
         raise ImageMissing
     if len(content) > MAX_IMAGE_BYTES:
@@ -146,7 +146,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
 
 
 def _jpeg_segments(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the marker of each segment before the first scan, and the position of its length."""
+    """Yield the marker of every segment before the first scan, and the position where its length stands."""
     place = 2
     while True:
         if content[place] != 0xFF:

@@ -10,7 +10,7 @@ from core.kernel import uris
 from core.kernel.errors import Invalid
 
 LONGEST_URL: Final = 2048
-MAX_REPLY_SIZE: Final = 64 * 1024  # bytes of the body, unless the caller needs more; the rest is not read
+MAX_REPLY_SIZE: Final = 64 * 1024  # body bytes, unless the caller needs more; the rest is not read
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -23,7 +23,7 @@ class KeyPortNotAllowed(Invalid):
 
 
 class SendFailure(StrEnum):
-    """The reason why a call got no response. The tenant sees only this, so that it cannot explore the operator's network."""
+    """The reason why a call got no response. The tenant sees only the reason, so that it cannot explore the operator's network."""
 
     NOT_RESOLVED = "the host name was not resolved"
     NOT_ALLOWED = "the host is at an address that is not allowed"
@@ -43,9 +43,9 @@ class SendFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response of a target. A redirect is a response too, and is never followed. `body` is the first part of the raw body.
+    """A target's response. A redirect is a response too, and is never followed. `body` is the first part of the raw body.
 
-    The names of `headers` are in lower case. Of several with one name, the first counts.
+    The `headers` have names in lower case. If several headers have the same name, the first counts.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""Paths of hosted pages that the core and emails link to."""
+"""Paths for hosted pages that the core and emails link to."""
 
 from typing import Final
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ UNDO_PATH: Final = "/auth/undo"
 RECOVER_PATH: Final = "/auth/recover"
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 SETUP_PATH: Final = "/setup"
-CONNECTIONS_PATH: Final = "/auth/connections"  # of the endpoints of all connections
+CONNECTIONS_PATH: Final = "/auth/connections"  # above the endpoints for all connections
 SETUP_STEPS_PATH: Final = f"{SETUP_PATH}/steps"
 ACCOUNT_PATH: Final = "/app/account"
 SECURITY_PATH: Final = "/app/account/security"
@@ -25,7 +25,7 @@ ORGANIZATIONS_PATH: Final = "/app/account/organizations"
 EMAIL_PATH: Final = "/app/account/email"
 IDENTITIES_PATH: Final = "/app/account/identities"
 PERSONAL_TOKENS_PATH: Final = "/app/account/personal-tokens"
-# `holder` is the id of a program, or the slug of an application.
+# `holder` is a program's id, or an application's slug.
 PLATFORM_CREDENTIALS_PATH: Final = "/app/platform/service-accounts/{holder}/credentials"
 SERVICE_ACCOUNTS_PATH: Final = "/app/organizations/{org_slug}/service-accounts"
 SERVICE_ACCOUNT_CREDENTIALS_PATH: Final = "/app/organizations/{org_slug}/service-accounts/{holder}/credentials"
@@ -39,11 +39,11 @@ RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"
 
 
 def connection_endpoint_path(connection_id: UUID, endpoint: str = "") -> str:
-    """Return the path of an endpoint that the identity provider of a connection uses: `callback`, `acs`. Without: the entity ID."""
+    """Return the path for an endpoint that a connection's identity provider uses: `callback`, `acs`. Without: the entity ID."""
     return f"{CONNECTIONS_PATH}/{connection_id}{'/' if endpoint else ''}{endpoint}"
 
 
 def connection_start_path(connection_id: UUID, **query: str | None) -> str:
-    """Return the path at which a browser begins a sign-in through a connection of an organization, with these parameters."""
+    """Return the path at which a browser begins a sign-in through an organization's connection, with these parameters."""
     sent = {name: value for name, value in query.items() if value}
     return connection_endpoint_path(connection_id, "start") + (f"?{urlencode(sent)}" if sent else "")

@@ -10,28 +10,28 @@ from urllib.parse import quote
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 
-# The names of the providers on pages, unless a setting or an address gives them another one.
+# The provider names on pages, unless a setting or an address gives another name.
 PROVIDER_NAMES: Final[Mapping[ConnectionSlug, str]] = MappingProxyType({provider: provider.title() for provider in PLATFORM_CONNECTIONS})
-CERTIFICATE_EXPIRES_SOON: Final = timedelta(days=30)  # the overview and the check of SAML warn of a certificate from then on
+CERTIFICATE_EXPIRES_SOON: Final = timedelta(days=30)  # from then on, the overview and the SAML check warn about a certificate
 
 
 @dataclass(frozen=True, slots=True)
 class SupportContact:
-    """The place where users of this installation get help: an email address or an https URL."""
+    """The place where this installation's users get help: an email address or an https URL."""
 
     address: str
 
     @property
     def url(self) -> str:
-        """Return the target of a link to the contact."""
+        """Return the link target for the contact."""
         return self.address if self.address.startswith("https://") else f"mailto:{quote(self.address, safe='@')}"
 
 
 @dataclass(frozen=True, slots=True)
 class IosApp:
-    """An iOS application of the operator, which may run ceremonies of passkeys."""
+    """The operator's iOS application, which may run passkey ceremonies."""
 
-    id: str  # of its team and its bundle, as in ABCDE12345.com.example.app
+    id: str  # its team and its bundle, as in ABCDE12345.com.example.app
 
     def __str__(self) -> str:
         return f"ios:{self.id}"
@@ -39,10 +39,10 @@ class IosApp:
 
 @dataclass(frozen=True, slots=True)
 class AndroidApp:
-    """An Android application of the operator, which may run ceremonies of passkeys."""
+    """The operator's Android application, which may run passkey ceremonies."""
 
     package: str
-    digests: tuple[bytes, ...]  # the SHA-256 of each certificate that signs it
+    digests: tuple[bytes, ...]  # the SHA-256 of every certificate that signs it
 
     def __str__(self) -> str:
         return f"android:{self.package}:{'+'.join(digest.hex() for digest in self.digests)}"
@@ -68,7 +68,7 @@ class Policy:
     refresh_grace: timedelta = timedelta(seconds=10)
     verification_ttl: timedelta = timedelta(hours=24)
     reset_ttl: timedelta = timedelta(hours=1)
-    welcome_ttl: timedelta = timedelta(days=7)  # of the link in the email to a user that a directory created
+    welcome_ttl: timedelta = timedelta(days=7)  # for the link in the email to a user that a directory created
     pre_auth_ttl: timedelta = timedelta(seconds=600)
     fresh_sign_in_ttl: timedelta = timedelta(minutes=10)  # for ways in, owner rights, impersonation, personal tokens, deletion and export
     recent_sign_in_ttl: timedelta = timedelta(minutes=60)  # for everything else that outlives the session
@@ -82,26 +82,26 @@ class Policy:
     failed_logins_kept: timedelta = timedelta(days=90)
     invitation_ttl: timedelta = timedelta(days=7)
     invitations_per_day: int = 1000  # per organization; its directory may cause the same number of emails in addition
-    setup_link_days: int = 14  # the longest life of a mailed set-up link
+    setup_link_days: int = 14  # the longest life for a mailed set-up link
     auto_approve_organizations: bool = False
-    waiting_organizations: int = 5  # of one account, that wait for approval
+    waiting_organizations: int = 5  # per account, while they wait for approval
     notify_owners_of_organizations: bool = True  # platform owners get an email about an organization that waits for approval
-    key_environment: Literal["live", "test"] | None = None  # part of the prefix of API keys, as in sk_live_
+    key_environment: Literal["live", "test"] | None = None  # part of an API key's prefix, as in sk_live_
     export_login_events: int = 1000  # the largest number in a data export, newest first
-    # The pause before each delivery attempt of a webhook, and the duration limit of one attempt.
+    # The pause before every delivery attempt for a webhook, and how long an attempt may take.
     webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))
     webhook_timeout: timedelta = timedelta(seconds=10)
     webhooks_per_organization: int = 50  # security W-6
-    key_ports: frozenset[int] = frozenset({443})  # of the servers of clients and pipelines from which we fetch keys (security W-3)
-    client_document_bytes: int = 5 * 1024  # of the metadata that an external client publishes
+    key_ports: frozenset[int] = frozenset({443})  # where we fetch keys from clients and pipelines (security W-3)
+    client_document_bytes: int = 5 * 1024  # for metadata that an external client publishes
     client_registration: bool = False  # whether clients may register themselves without an initial access token
-    frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
-    passkey_rp_id: str | None = None  # of new passkeys: a host. None: that of the first passkey, or the host of the base URL
+    frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through it
+    passkey_rp_id: str | None = None  # a host, for new passkeys. None: the first passkey's host, or the base URL's host
     native_apps: tuple[NativeApp, ...] = ()
     common_passwords: frozenset[str] = field(default=frozenset(), repr=False)  # case-folded
     provider_names: Mapping[ConnectionSlug, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
     support: SupportContact | None = None  # shown on error pages and in emails
-    billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both
+    billing_livemode: bool | None = None  # accept only live or only test events from the payment provider; None accepts all
 
     def offers_email(self, choice: bool | None) -> bool:
         """Return whether a service with this choice, or the platform if it is None, offers sign-in by email."""

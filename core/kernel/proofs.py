@@ -1,4 +1,4 @@
-"""Proofs that a user is here, and the factors of an account. Each fact that follows from them has one function."""
+"""Proofs that a user is here, and an account's factors. Every fact that follows from them has one function."""
 
 from collections.abc import Collection, Mapping, Sized
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from uuid import UUID
 
 
 class Method(StrEnum):
-    """A way to prove that the user is here. Login records have the same names."""
+    """A way to prove that the user is here. Login records use the method names."""
 
     PASSWORD = "password"  # noqa: S105  (a name)
     EMAIL = "email"
@@ -19,21 +19,22 @@ class Method(StrEnum):
     TOTP = "totp"
     BACKUP_CODE = "backup_code"
     PASSKEY = "passkey"
-    CONNECTION = "connection"  # of an organization
+    CONNECTION = "connection"  # an organization's connection
 
 
-# A proof by one of these counts only beside a first factor.
+# A proof by such a method counts only beside a first factor.
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
 # A second factor counts beside a first factor that is at most this much newer, and is not asked again for this time.
 SECOND_FACTOR_TTL: Final = timedelta(minutes=10)
 OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER, Method.CONNECTION}
 _PASSKEY, _TOTP, _BACKUP_CODE, _CONNECTION = Method.PASSKEY, Method.TOTP, Method.BACKUP_CODE, Method.CONNECTION
-# The names of RFC 8176. An identity provider has none there, and neither has the link for owners.
+# The names in RFC 8176. RFC 8176 has no name for identity providers, and none for the link for
+# owners.
 _NAMES: Final[Mapping[Method | None, str]] = MappingProxyType({Method.PASSWORD: "pwd", Method.EMAIL: "otp"})
 
 
 class Strength(IntEnum):
-    """The strength of several proofs together, or the strength that something requires."""
+    """How strong several proofs are together, or how strong a sign-in has to be."""
 
     NONE = 0
     ONE = 1  # a first factor
@@ -59,49 +60,51 @@ _STRENGTHS: Final[Mapping[Acr, Strength]] = MappingProxyType({acr: Strength(1 + 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One proof that the user is here. `at` is UTC."""
+    """A proof that the user is here. `at` is UTC."""
 
     method: Method | None  # None: the account no longer has this first factor, or a later release stored the proof
     at: datetime
-    provider: str | None = None  # the name of the identity provider, for PROVIDER
+    provider: str | None = None  # the identity provider's name, for PROVIDER
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier, and no second factor followed
     user_verified: bool = False  # the method itself verified two factors
     phishing_resistant: bool = False
     hardware: bool = False  # the key cannot leave its device
     passkey: UUID | None = field(default=None, compare=False)  # for PASSKEY
-    # Of an organization's connection. The proof counts in that organization alone, until this time (UTC) if there is one.
+    # Set for an organization's connection. The proof counts in that organization alone, until this time (UTC) if it is set.
     connection: UUID | None = None
     org: UUID | None = None
     until: datetime | None = None
     login: UUID | None = None  # the stored sign-in at the connection, which a sign-out needs
-    vouched_at: datetime | None = None  # UTC, of a later sign-in at the connection that may not have asked the user; None: `at`
-    received: tuple[str, ...] = field(default=(), compare=False)  # names of the claims that came, for the sign-in log; not stored
+    vouched_at: datetime | None = None  # UTC: a later sign-in at the connection that may not have asked the user; None: `at`
+    received: tuple[str, ...] = field(default=(), compare=False)  # the claims that came, by name, for the sign-in log; not stored
 
     @property
     def is_second(self) -> bool:
-        """Whether it counts only beside a first factor."""
-        method = self.method  # compared by identity: the hash of a member takes longer than all the rest
+        """Whether the method counts only beside a first factor."""
+        method = self.method  # compared by identity: hashing a member takes longer than all the rest
         return (method is _PASSKEY and not self.user_verified) or method is _TOTP or method is _BACKUP_CODE
 
     @property
     def can_be_second(self) -> bool:
-        """Whether it can count beside a first factor. A passkey that verified its user can also be that one."""
+        """Whether the proof can count beside a first factor. A passkey that verified its user can also be the first factor."""
         return self.method is _PASSKEY or self.is_second
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a proof of the account's own, which counts everywhere."""
+        """Whether the proof is the account's own, and so counts everywhere."""
         return self.method is not _CONNECTION
 
 
-# The proofs of one sign-in, and of reauthentications in its session, oldest first. Empty: the user did not sign in, as in an impersonation.
+# The proofs from one sign-in, and from reauthentications in its session, oldest first. Empty: the user did not sign in, as in an
+# impersonation.
 Proofs = tuple[Proof, ...]
-# All proofs of a session. No function below takes them: `seen_in` and `in_session` return those that count somewhere.
+# All proofs in a session. No function below takes all proofs: `seen_in` and `in_session` return the proofs that count
+# somewhere.
 SessionProofs = Sized
 
 
 class FactorKind(StrEnum):
-    """A kind of factor of an account."""
+    """A factor kind that an account can have."""
 
     PASSWORD = "password"  # noqa: S105  (a name)
     MAILBOX = "mailbox"
@@ -125,7 +128,7 @@ class Factor:
 
 
 def first_proof(name: str, at: datetime, *, is_fresh: bool = True) -> Proof:
-    """Return the proof of a first factor. `name` is that of the method or the identity provider, as in the login records."""
+    """Return the proof for a first factor. `name` is the name that the login records give the method or the identity provider."""
     if name in OWN_FIRST_METHODS:
         return Proof(Method(name), at, is_fresh=is_fresh)
     if name == Method.CONNECTION:  # only `Proof` itself names the organization; without it, the proof counts nowhere
@@ -134,37 +137,43 @@ def first_proof(name: str, at: datetime, *, is_fresh: bool = True) -> Proof:
 
 
 def complete(first: Proof, second: Proof) -> Proofs:
-    """Return the proofs of a sign-in with a second factor. This shows that the user is here now, whatever the identity provider did."""
+    """Return the proofs for a sign-in with a second factor.
+
+    A second factor shows that the user is here now, whatever the identity provider did.
+    """
     return replace(first, is_fresh=True), second
 
 
 def seen_in(proofs: SessionProofs, org_id: UUID | None, now: datetime) -> Proofs:
-    """Return the proofs of a session that count in this organization and its applications at this time (UTC).
+    """Return the session's proofs that count in this organization and its applications at this time (UTC).
 
-    The proof of an organization's connection counts in that organization alone. `org_id` None: for the account itself and the
-    platform, only the account's own proofs count. Without a first factor, none counts.
+    The proof from an organization's connection counts in that organization alone. `org_id` None: for the account itself and the platform,
+    only the account's own proofs count. Without a first factor, no proof counts.
     """
     return _of(every_proof(proofs), org_id, now)
 
 
 def in_session(proofs: SessionProofs, org_id: UUID | None = None) -> Proofs:
-    """Return the proofs that count wherever the session is good: the account's own, or those of a session with a boundary.
+    """Return the proofs that count wherever the session is good: the account's own, or the proofs in a session with a boundary.
 
-    The session of an application is good in its organization (`org_id`).
+    An application's session is good in its organization (`org_id`).
     """
     every = every_proof(proofs)
     return _of(every, org_id or boundary_of(every), None)
 
 
 def every_proof(proofs: SessionProofs) -> Proofs:
-    """Return all proofs of a session, to store them. Nothing else may use them all, because some count in one organization only."""
+    """Return all proofs in a session, to store them.
+
+    Nothing else may use all proofs, because some proofs count in a single organization.
+    """
     return cast("Proofs", proofs)
 
 
 def used_connection(proofs: SessionProofs, org_id: UUID | None = None) -> Proof | None:
-    """Return the proof of the connection through which the user came last, or None if it was another way.
+    """Return the proof from the connection through which the user came last, or None if it was another way.
 
-    The session of an application has the proofs that count in its organization (`org_id`).
+    An application's session has the proofs that count in its organization (`org_id`).
     """
     firsts = [proof for proof in every_proof(proofs) if not proof.is_second and (proof.is_own or org_id in (None, proof.org))]
     return firsts[-1] if firsts and not firsts[-1].is_own else None
@@ -173,7 +182,7 @@ def used_connection(proofs: SessionProofs, org_id: UUID | None = None) -> Proof 
 def boundary_of(proofs: SessionProofs) -> UUID | None:
     """Return the only organization in which a session with these proofs is good.
 
-    None: a first factor of the account's own opens all of the account.
+    The result is None if the account's own first factor opens the whole account.
     """
     firsts = [proof for proof in every_proof(proofs) if not proof.is_second]
     return firsts[-1].org if firsts and not any(proof.is_own for proof in firsts) else None
@@ -186,10 +195,11 @@ def named_login(proofs: SessionProofs) -> tuple[UUID, UUID] | None:
 
 
 def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
-    """Return the proofs of a session after a reauthentication with `new` ones.
+    """Return a session's proofs after a reauthentication with `new` proofs.
 
-    The account's own proofs since then by other methods stay beside them: policies with different methods count each of them, and a
-    second factor is not asked again. Proofs of the account's own and of an organization's connection do not replace each other.
+    The account's own proofs after `since` by other methods stay beside the new proofs. Policies with different methods count all these
+    proofs, and a second factor is not asked again. The account's own proofs and an organization connection's proofs do not replace each
+    other.
     """
     every, connections = every_proof(proofs), {proof.connection for proof in new}
     is_own = all(proof.is_own for proof in new)
@@ -198,16 +208,17 @@ def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
 
 
 def _beside(old: Proofs, new: Proofs, since: datetime) -> list[Proof]:
-    """Return the account's own proofs since then by other methods than the new ones."""
+    """Return the account's own proofs after `since` by other methods than the new proofs."""
     methods = {(proof.method, proof.provider) for proof in new}
     return [proof for proof in recent(old, since) if proof.is_own and (proof.method, proof.provider) not in methods]
 
 
 def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime, since: datetime) -> Proofs | None:
-    """Return the proofs of a new session that replaces one of the same user, or None if nothing of the old one stays.
+    """Return the proofs for a new session that replaces the same user's old session, or None if no old proof stays.
 
-    A sign-in at a connection keeps the account's own proofs. Other sign-ins keep those of other connections, and as a reauthentication
-    does, own proofs since then by other methods. Each session ends at its time (UTC), and the proof of the connection with it.
+    A sign-in at a connection keeps the account's own proofs. Other sign-ins keep proofs from other connections. As a reauthentication does,
+    other sign-ins also keep own proofs after `since` by other methods. Every session ends at its time (UTC), and the connection's proof
+    with it.
     """
     is_own = boundary_of(new) is None
     old, new = ([_ending(proof, end) for proof in every_proof(some)] for some, end in ((proofs, ends_at), (new, new_ends_at)))
@@ -222,14 +233,14 @@ def _ending(proof: Proof, end: datetime) -> Proof:
 
 
 def end_of(proofs: SessionProofs) -> datetime | None:
-    """Return the latest end (UTC) of a session with these proofs, if its only first factor is the proof of a connection, or None."""
+    """Return the latest end (UTC) for a session with these proofs, if its only first factor is a connection's proof, or None."""
     if boundary_of(proofs) is None:
         return None
     return min((proof.until for proof in in_session(proofs) if proof.until is not None), default=None)
 
 
 def with_second(proofs: SessionProofs, second: Proof) -> Proofs:
-    """Return the proofs of a session with a second factor, in place of an earlier one."""
+    """Return the proofs for a session with a second factor, in place of an earlier second factor."""
     return (*(proof for proof in every_proof(proofs) if not proof.is_second and replace(proof, at=second.at) != second), second)
 
 
@@ -244,10 +255,10 @@ def recent(proofs: Proofs, since: datetime) -> Proofs:
 
 
 def sign_in_with(first: Proof, proofs: Proofs) -> Proofs:
-    """Return the proofs of one sign-in: its first factor, and the second factors of the session that count beside it.
+    """Return a sign-in's proofs: its first factor, and the session's second factors that count beside it.
 
-    A second factor counts beside a first factor that is at most SECOND_FACTOR_TTL newer. An earlier passkey is only a second factor
-    there: a first factor makes no passkey newer.
+    A second factor counts beside a first factor that is at most SECOND_FACTOR_TTL newer. A passkey from before the first factor counts only
+    as a second factor, because a later first factor makes no passkey newer.
     """
     since = first.at - SECOND_FACTOR_TTL
     seconds = (proof for proof in proofs if proof is not first and proof.can_be_second and proof.at >= since)
@@ -255,7 +266,7 @@ def sign_in_with(first: Proof, proofs: Proofs) -> Proofs:
 
 
 def strength_of(proofs: Proofs) -> Strength:
-    """Return the strength of the proofs of one sign-in together. A second factor alone has none."""
+    """Return how strong a sign-in's proofs are together. A second factor alone has no strength."""
     has_first = has_second = False
     for proof in proofs:
         if proof.is_second:
@@ -270,28 +281,28 @@ def strength_of(proofs: Proofs) -> Strength:
 
 
 def newest_sign_in(proofs: Proofs) -> Proofs:
-    """Return the proofs of the newest sign-in or reauthentication of a session.
+    """Return the proofs from the session's newest sign-in or reauthentication.
 
-    Protocols know only these, so that `acr`, `amr` and `auth_time` are about the same moment. Earlier first factors, which
-    `renewed` keeps, count for the methods of sign-in policies alone.
+    Protocols know only the newest sign-in, so that `acr`, `amr` and `auth_time` are about the same moment. Earlier first factors, which
+    `renewed` keeps, count only for the methods in sign-in policies.
     """
     return proofs if len(proofs) <= 1 else sign_in_with(_newest_first_factor(proofs), proofs)
 
 
 def session_strength(proofs: Proofs) -> Strength:
-    """Return the strength of the newest sign-in of a session."""
+    """Return how strong the session's newest sign-in is."""
     return strength_of(newest_sign_in(proofs))
 
 
 def acr_of(proofs: Proofs, asked: Collection[Acr] = ()) -> Acr:
-    """Return the strongest authentication context class that is met, of the `asked` ones if one of these is met."""
+    """Return the strongest authentication context class that is met, or the strongest asked class if an asked class is met."""
     strength = session_strength(proofs)
     met = [acr for acr, required in _STRENGTHS.items() if required <= strength]
     return ([acr for acr in met if acr in asked] or met or [Acr.PASSWORD])[-1]
 
 
 def amr_of(proofs: Proofs) -> list[str]:
-    """Return the methods with their names of RFC 8176. An identity provider has none."""
+    """Return the methods with their names from RFC 8176. An identity provider has no such name."""
     first = _newest_first_factor(proofs)
     name = _NAMES.get(first.method)
     names = [] if name is None else [name]
@@ -307,30 +318,30 @@ def amr_of(proofs: Proofs) -> list[str]:
 
 
 def first_method_of(proofs: Proofs) -> str | None:
-    """Return the name of the first factor, as in the login records, or None if it is not known."""
+    """Return the first factor's name, as in the login records, or None if it is not known."""
     proof = _newest_first_factor(proofs)
     return proof.provider or (proof.method and proof.method.value)
 
 
 def methods_of(proofs: Proofs) -> tuple[str, ...]:
-    """Return the names of the methods, as in the login records: of the first factor, and of the second one if it was proved."""
+    """Return the method names as in the login records: first the first factor, then the second factor if it was proved."""
     first, second = first_method_of(proofs), second_of(proofs)
     names = () if second is None or second.method is None else (second.method.value,)
     return (first or Method.PASSWORD.value, *names)  # the account may no longer have the first factor
 
 
 def second_of(proofs: Proofs) -> Proof | None:
-    """Return the proof of the second factor beside the first one, or None. A passkey can be either."""
+    """Return the proof of the second factor beside the first factor, or None. A passkey can be either."""
     return next(reversed(newest_sign_in(proofs)[1:]), None)
 
 
 def proved_at(proofs: Proofs) -> datetime:
-    """Return the time (UTC) of the newest first factor. A second factor alone makes no sign-in newer."""
+    """Return when (UTC) the newest first factor was proved. A second factor alone makes no sign-in newer."""
     return _newest_first_factor(proofs).at
 
 
 def is_fresh(proofs: Proofs) -> bool:
-    """Return whether the user took part in the newest sign-in. Otherwise an identity provider may have known them from earlier."""
+    """Return whether the user took part in the newest sign-in. Otherwise an identity provider may have known the user from earlier."""
     return _newest_first_factor(proofs).is_fresh
 
 
@@ -340,12 +351,12 @@ def is_by_provider(proofs: Proofs) -> bool:
 
 
 def required_strength(factors: Collection[Factor]) -> Strength:
-    """Return the strength of a sign-in with all factors that an account with these ones has."""
+    """Return how strong a sign-in with all these factors is."""
     return Strength.TWO if any(factor.is_second for factor in factors) else Strength.ONE
 
 
 def reachable_strength(factors: Collection[Factor]) -> Strength:
-    """Return the strength of the strongest sign-in that an account with these factors can do.
+    """Return how strong a sign-in can be at most with these account factors.
 
     Sign-ins accept a security key only if it is a second factor.
     """
@@ -354,7 +365,7 @@ def reachable_strength(factors: Collection[Factor]) -> Strength:
 
 
 def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
-    """Return whether the proofs of the newest sign-in are of all factors of an account with these ones."""
+    """Return whether the newest sign-in's proofs cover all these account factors."""
     return session_strength(proofs) >= required_strength(factors)
 
 

@@ -22,11 +22,11 @@ class ProviderClient:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationRequest:
-    """The parameters of a redirect to a provider. The callback is checked against them.
+    """The parameters in a redirect to a provider. The callback is checked against these parameters.
 
-    `scopes` are requested in addition to the identifying ones; None means the platform's defaults.
-    With `fresh_since`, the user must authenticate at the provider after that time,
-    in UTC. Sources: RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core section 3.1.2.1.
+    `scopes` are requested in addition to the identifying scopes; None means the platform's defaults. With
+    `fresh_since`, the user must authenticate at the provider after that time, in UTC. Sources: RFC 6749 section 4.1.1,
+    RFC 7636, OpenID Connect Core section 3.1.2.1.
     """
 
     client: ProviderClient
@@ -40,7 +40,7 @@ class AuthenticationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
-    """The tokens of a provider's API for one user. `expires_at` is in UTC, or None if the provider did not say."""
+    """A provider's API tokens for one user. `expires_at` is in UTC, or None if the provider did not say."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(repr=False)
@@ -52,9 +52,9 @@ class ProviderTokens:
 class FederatedIdentity:
     """The user that a provider authenticated. Provider, issuer and subject identify them, never the email address (security O-5).
 
-    `email` is None if the provider returned no valid one. `email_verified` is true only if the
-    provider asserts it, which `officesuite` never does. `is_fresh` is true if the
-    provider authenticated the user again on request, which `codehost` cannot do.
+    `email` is None if the provider returned no valid address. `email_verified` is true only if the provider asserts it,
+    which `officesuite` never does. `is_fresh` is true if the provider authenticated the user again on request, which
+    `codehost` cannot do.
     """
 
     issuer: str

@@ -1,4 +1,4 @@
-"""Roles with their capabilities, and the permissions of API keys."""
+"""Roles with their capabilities, and API key permissions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NewType
 
-# The name of a role, as rows, tokens, events and responses have it.
+# A role name, as rows, tokens, events and responses have it.
 RoleName = NewType("RoleName", str)
 OWNER: Final = RoleName("owner")
 ADMIN: Final = RoleName("admin")
 MEMBER: Final = RoleName("member")
 
 
-# Every endpoint of an organization or the platform requires exactly one.
+# Every endpoint for an organization or the platform requires exactly one capability.
 class Capability(StrEnum):
-    """A right of a role, or of platform owners."""
+    """A right that a role or a platform owner has."""
 
     ORGANIZATION_VIEW = "organization.view"  # every role has it
     ORGANIZATION_MANAGE = "organization.manage"
@@ -32,7 +32,7 @@ class Capability(StrEnum):
     API_KEYS_MANAGE = "api_keys.manage"
     END_USERS_VIEW = "end_users.view"
     END_USERS_MANAGE = "end_users.manage"
-    SERVICE_ROLES_ASSIGN = "service_roles.assign"  # roles of applications
+    SERVICE_ROLES_ASSIGN = "service_roles.assign"  # application roles
     RESOURCES_VIEW = "resources.view"
     RESOURCES_MANAGE = "resources.manage"
     SERVICE_ACCOUNTS_MANAGE = "service_accounts.manage"
@@ -42,7 +42,7 @@ class Capability(StrEnum):
     SIGN_INS_VIEW = "sign_ins.view"
     SIGN_IN_POLICY_MANAGE = "sign_in_policy.manage"
     ANALYTICS_VIEW = "analytics.view"
-    # Of platform owners, who have them in no organization
+    # For platform owners, who have them in no organization
     PLATFORM_ORGANIZATIONS_VIEW = "platform_organizations.view"
     PLATFORM_ORGANIZATIONS_MANAGE = "platform_organizations.manage"
     PLATFORM_USERS_VIEW = "platform_users.view"
@@ -50,7 +50,7 @@ class Capability(StrEnum):
     PLATFORM_AUDIT_VIEW = "platform_audit.view"
     PLATFORM_SIGN_INS_VIEW = "platform_sign_ins.view"
     PLATFORM_INSTALLATION_VIEW = "platform_installation.view"
-    PLATFORM_OWN = "platform.own"  # owners, impersonation, deletion of organizations, service accounts
+    PLATFORM_OWN = "platform.own"  # owners, impersonation, organization deletion, service accounts
 
     @property
     def is_of_platform(self) -> bool:
@@ -76,7 +76,7 @@ _VIEWED_BY_MEMBERS: Final = frozenset(
 _OF_ORGANIZATION: Final = frozenset(capability for capability in Capability if not capability.is_of_platform)
 
 
-# The rights that a role of an organization can give. Ownership is transferred, and every role lets its holders see the organization.
+# The rights that an organization's role can give. Ownership is transferred, and every role lets its holders see the organization.
 CUSTOMIZABLE: Final[Rights] = _OF_ORGANIZATION - {Capability.ORGANIZATION_OWN, Capability.ORGANIZATION_VIEW}
 
 
@@ -108,8 +108,8 @@ _RIGHTS_WITHOUT_END_USERS: Final = {**_RIGHTS, MEMBER: _VIEWED_BY_MEMBERS - {Cap
 PLATFORM_RIGHTS: Final[Rights] = frozenset(capability for capability in Capability if capability.is_of_platform)
 
 
-# The capabilities that an owner can grant a service account by name, and the changes that each allows: effects
-# that remain when the account is gone. No other one is ever granted.
+# The capabilities that an owner can grant a service account by name, and the changes that they allow: effects that
+# remain when the account is gone. No other capability is ever granted.
 GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
     {
         Capability.ORGANIZATION_MANAGE: "Change the settings of the organization, its branding, and the attributes of its users.",
@@ -138,7 +138,7 @@ _PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAG
 
 
 class Permission(StrEnum):
-    """A right of an API key on its service. No permission implies another one."""
+    """A right that an API key has on its service. A permission never implies another permission."""
 
     READ_USERS = "read:users"
     WRITE_USERS = "write:users"
@@ -149,7 +149,7 @@ class Permission(StrEnum):
     READ_ANALYTICS = "read:analytics"
     READ_SERVICE = "read:service"
     WRITE_SERVICE = "write:service"
-    WRITE_ROLES = "write:roles"  # give and take roles of the service
+    WRITE_ROLES = "write:roles"  # give and take the service's roles
     EVALUATE_ACCESS = "evaluate:access"
 
 
@@ -159,21 +159,21 @@ _CUSTOMIZABLE: Final[Mapping[str, Capability]] = MappingProxyType({capability.va
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """The role of a member or a service account, and all rights that they hold."""
+    """The role that a member or a service account has, and all their rights."""
 
-    role: RoleName | None  # None: of the platform
+    role: RoleName | None  # None: for the platform
     rights: Rights
 
 
 def find_role(name: str | None) -> Role | None:
-    """Return the built-in role with this name, or None for roles of organizations and of later releases."""
+    """Return the built-in role with this name, or None for organization roles and roles from later releases."""
     return None if name is None else ROLES.get(RoleName(name))
 
 
 def rights_of(name: str | None, *, members_see_end_users: bool = True) -> Rights:
-    """Return the rights of the built-in role with this name. None and other names have none.
+    """Return the rights that the built-in role with this name gives. None and other names have no rights.
 
-    `members_see_end_users` is the setting of the organization. If it is false, the role `member` does not see end users.
+    `members_see_end_users` is the organization's setting. If it is false, the role `member` does not see end users.
     """
     return (_RIGHTS if members_see_end_users else _RIGHTS_WITHOUT_END_USERS).get(name, NO_RIGHTS)
 
@@ -184,7 +184,7 @@ def names_with(capability: Capability) -> tuple[RoleName, ...]:
 
 
 def custom_rights(capabilities: Iterable[str]) -> Rights:
-    """Return the rights that a role of an organization gives. A later release may have stored capabilities that are unknown here."""
+    """Return the rights that an organization's role gives. A later release may have stored capabilities that are unknown here."""
     return frozenset(_CUSTOMIZABLE[name] for name in capabilities if name in _CUSTOMIZABLE) | {Capability.ORGANIZATION_VIEW}
 
 
@@ -199,7 +199,7 @@ def custom_role(slug: str, name: str, capabilities: Iterable[str]) -> Role:
 
 
 def phrase_of(name: str, label: str | None) -> str:
-    """Return the phrase for a role in emails. `label` is the name that the organization gave the role; built-in ones need none."""
+    """Return the phrase for a role in emails. `label` is the name that the organization gave the role; built-in roles need no label."""
     built_in = find_role(name)
     return f"“{label or name}”" if built_in is None else built_in.phrase
 
@@ -207,16 +207,17 @@ def phrase_of(name: str, label: str | None) -> str:
 def is_admin(rights: Rights) -> bool:
     """Return whether a member with these rights counts as an admin: they hold a right that the role `member` does not give.
 
-    A member without any right counts as one. Their role is unknown: a later release has stored it.
+    A member without any right counts as an admin. A role without any right is unknown: a later release
+    has stored it.
     """
     return not rights or not rights <= _VIEWED_BY_MEMBERS
 
 
 def has_rights_of_admin(rights: Rights) -> bool:
-    """Return whether a caller with these rights has every right of an admin.
+    """Return whether a caller with these rights has every right that an admin has.
 
-    Only such a caller may let another system decide about members: a directory (security C-3), or the identity provider of a
-    connection (security S-12).
+    Only such a caller may let another system decide about members: a directory (security C-3), or a connection's identity provider
+    (security S-12).
     """
     return ROLES[ADMIN].rights <= rights
 
@@ -229,9 +230,9 @@ def needs_roles_manage(name: str) -> bool:
 def may_give(giver: Rights, role: Role | None, *, to_program: bool = False) -> bool:
     """Return whether a caller with these rights may give this role (security R-1). None is an unknown role.
 
-    The giver has every right of the role. To give a person another role than `member`, the giver needs
-    `roles.manage`, too. No role gives a person the ownership: it is transferred. A program stops with the
-    rights of the user who answers for it, so it needs no `roles.manage`.
+    The giver needs every right that the role gives. To give a person another role than `member`, the giver needs
+    `roles.manage`, too. No role gives a person the ownership: it is transferred. A program stops with the rights of the
+    user who answers for it, so it needs no `roles.manage`.
     """
     if role is None or not role.rights <= giver:
         return False
@@ -241,7 +242,7 @@ def may_give(giver: Rights, role: Role | None, *, to_program: bool = False) -> b
 
 
 def giveable(giver: Rights, roles: Iterable[Role], *, to_program: bool = False) -> tuple[Role, ...]:
-    """Return those of these roles that a caller with these rights may give, in the same order."""
+    """Return which of these roles a caller with these rights may give, in the same order."""
     return tuple(role for role in roles if may_give(giver, role, to_program=to_program))
 
 
@@ -252,23 +253,23 @@ def loses_promotion(old: Rights, old_granted: Rights, new: Rights, new_granted: 
 
 
 def lasting(rights: Rights, granted: Rights) -> Rights:
-    """Return those of a service account's rights by which it may give something that remains when the account is gone.
+    """Return the service account rights by which it may give something that remains when the account is gone.
 
-    It needs an owner's grant of each right that can be granted.
+    The account needs an owner's grant for every right that can be granted.
     """
     return rights - (GRANTABLE.keys() - granted)
 
 
 def has_rights_of(actor: Authority, target: Authority) -> bool:
-    """Return whether the actor has every right of the target. The rights of an unknown role are unknown, so no actor has them."""
+    """Return whether the actor has every right that the target has. An unknown role's rights are unknown, so no actor has them."""
     return bool(target.rights) and target.rights <= actor.rights
 
 
 def may_act_on(actor: Authority, target: Authority) -> bool:
     """Return whether a member or service account may remove, block, sign out, reset or recover this member (security R-10).
 
-    The actor has every right of the target. Owners and admins keep the power that they have over each other:
-    an admin may sign out the owner. The rights of an unknown role are unknown, so only they may act on it.
+    The actor needs every right that the target has. Owners and admins keep the power that they have over each other: an
+    admin may sign out the owner. An unknown role's rights are unknown, so only owners and admins may act on it.
     """
     if has_rights_of(actor, target):
         return True

@@ -50,17 +50,17 @@ def working_for(share: Share) -> Iterator[Share]:
 
 
 class FairQueue(Generic[T]):
-    """Items that wait. Groups are served in turn, and so are the members of a group."""
+    """Items that wait. Groups are served in turn, and so are a group's members."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
-        self._sizes: Counter[Hashable] = Counter()  # of the groups
+        self._sizes: Counter[Hashable] = Counter()  # waiting items per group
 
     def __len__(self) -> int:
         return self._sizes.total()
 
     def add(self, share: Share, item: T, most: int | None = None) -> T | None:
-        """Add an item behind the earlier items of its share.
+        """Add an item behind its share's earlier items.
 
         If more than `most` items wait then, remove and return the newest item of the largest share in the largest group. So only the share
         that floods the queue is refused. Among equal shares, the last share in turn loses an item, but never a share with its first item.
@@ -84,7 +84,7 @@ class FairQueue(Generic[T]):
         self._end_turn(group, member)
 
     def pop(self, may_run: Callable[[Share], bool] = lambda _: True) -> tuple[Share, T] | None:
-        """Remove and return the next item of a share that may run, with the share, or None."""
+        """Remove and return the next item from a share that may run, with the share, or None if there is none."""
         for group, members in self._groups.items():
             for member, items in members.items():
                 if may_run((group, member)):
@@ -106,7 +106,7 @@ class FairQueue(Generic[T]):
 
 
 class WakeUp(Protocol):
-    """An event of the framework for asynchronous tasks, such as `trio.Event`."""
+    """An event from the framework for asynchronous tasks, such as `trio.Event`."""
 
     def set(self) -> None:
         """Wake the tasks that wait."""
@@ -128,9 +128,9 @@ class _Waiter:
 
 
 class FairPlaces:
-    """A number of places for tasks or threads. Shares that wait for a place are served in turn.
+    """A limited number of places for tasks or threads. Shares that wait for a place are served in turn.
 
-    It can replace a `trio.CapacityLimiter` for threads. A place is free again when its thread has ended.
+    A `FairPlaces` can replace a `trio.CapacityLimiter` for threads. A place is free again when its thread has ended.
     """
 
     def __init__(
@@ -144,14 +144,14 @@ class FairPlaces:
     ) -> None:
         """A group uses at most `of_group` places, a share at most `of_share`. At most `waiting` tasks wait.
 
-        Without `of_share`, a share takes a place only while it uses fewer places than are free: at most half of the places.
-        The next share takes at most half of the rest.
+        Without `of_share`, a share takes a place only while it uses fewer places than are free: at most half the places. The next share
+        takes at most half the rest.
         """
         self._event = event
         self._total = total
         self._of_group = of_group or total
         self._of_share = of_share
-        self._in_use: Counter[Hashable] = Counter()  # of shares and of groups
+        self._in_use: Counter[Hashable] = Counter()  # places per share and per group
         self._used = 0
         self._most_waiting = waiting
         self._waiting: FairQueue[_Waiter] = FairQueue()
@@ -218,11 +218,11 @@ class FairPlaces:
             waiter.end(is_admitted=True)
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
-        """Take a place for a thread, in the share of the task that starts it."""
+        """Take a place for a thread, in the share that its starting task has."""
         share = current_share.get()
         await self._take(share)
         self._borrowed[borrower] = share
 
     def release_on_behalf_of(self, borrower: object) -> None:
-        """Free the place of a thread that has ended."""
+        """Free the place when its thread has ended."""
         self._end(self._borrowed.pop(borrower))

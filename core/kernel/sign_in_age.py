@@ -1,4 +1,4 @@
-"""The age of a sign-in that an action accepts, because an open session is not proof enough (security A-12; RFC 9470)."""
+"""How old a sign-in may be for an action, because an open session is not proof enough (security A-12; RFC 9470)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from core.kernel.proofs import Acr, Strength
 
 
 class SignInAge(StrEnum):
-    """The sign-in that an action needs. It must have used all factors that the account has, and each of them counts with its age."""
+    """The sign-in that an action needs. The sign-in must have used all the account's factors, and every factor counts with its age."""
 
-    ANY = "any"  # also an old one, and one without all factors
+    ANY = "any"  # also an old sign-in, or a sign-in without all factors
     RECENT = "recent"  # at most `Policy.recent_sign_in_ttl` old
     FRESH = "fresh"  # at most `Policy.fresh_sign_in_ttl` old
 
     def limit(self, policy: Policy) -> timedelta:
-        """Return the age of the oldest sign-in that is accepted. Not for ANY."""
+        """Return how old an accepted sign-in may be. Not for ANY."""
         return policy.fresh_sign_in_ttl if self is SignInAge.FRESH else policy.recent_sign_in_ttl
 
 
@@ -27,14 +27,17 @@ class AuthenticationInsufficient(Unauthenticated):
 
     oauth_error = "insufficient_user_authentication"  # RFC 9470 section 3
     token_sent = True
-    needed: Mapping[str, str] = {}  # the parameters `acr_values` and `max_age` of the challenge
+    needed: Mapping[str, str] = {}  # the challenge parameters `acr_values` and `max_age`
 
 
 class SignInNotRecent(AuthenticationInsufficient):
     """Confirm that it's you: call POST /api/auth/reauthenticate or sign in again, and repeat this."""
 
     def __init__(self, limit: timedelta, required: Strength, message: str | None = None) -> None:
-        """`limit`: the age of the oldest sign-in that is accepted. `required`: the strength that it needs, also on a trusted device."""
+        """`limit`: how old an accepted sign-in may be.
+
+        `required`: the strength that an accepted sign-in needs, also on a trusted device.
+        """
         super().__init__(message)
         acr = {"acr_values": next(acr.value for acr in Acr if acr.strength is required)} if required >= Strength.TWO else {}
         self.needed = {**acr, "max_age": str(int(limit.total_seconds()))}
@@ -42,13 +45,13 @@ class SignInNotRecent(AuthenticationInsufficient):
 
 @dataclass(frozen=True, slots=True)
 class SignInFacts:
-    """The last sign-in in a session: the one that started it, or a later reauthentication. `at` is UTC."""
+    """A session's last sign-in: at its start, or a later reauthentication. `at` is UTC."""
 
     at: datetime
     is_proof: bool  # the user took part in it (security A-12)
     strength: Strength
-    required: Strength  # of a sign-in with all factors that the account has now
-    second_at: datetime | None = None  # UTC, of the newest second factor; None: none is required, or it was proved with the first one
+    required: Strength  # for a sign-in with all factors that the account has now
+    second_at: datetime | None = None  # UTC, for the newest second factor; None: none is required, or it was proved with the first factor
 
     @property
     def is_complete(self) -> bool:
@@ -57,7 +60,7 @@ class SignInFacts:
 
     @property
     def oldest_at(self) -> datetime:
-        """When the oldest of these factors was proved. Each of them counts with its age."""
+        """When the oldest factor in the sign-in was proved. Every factor counts with its age."""
         return min(self.at, self.second_at or self.at)
 
     def is_younger_than(self, limit: timedelta, now: datetime) -> bool:
@@ -66,11 +69,11 @@ class SignInFacts:
 
 
 def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
-    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user."""
+    """Check a session's last sign-in. `facts` is None for a session in which the user did not sign in."""
     if not is_enough(facts, age, policy, now):
         raise SignInNotRecent(age.limit(policy), Strength.ONE if facts is None else facts.required)
 
 
 def is_enough(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> bool:
-    """Return whether the last sign-in of a session is young enough and used all factors. `facts` as in `check_sign_in`."""
+    """Return whether the session's last sign-in is young enough and used all factors. `facts` as in `check_sign_in`."""
     return age is SignInAge.ANY or (facts is not None and facts.is_complete and now - facts.oldest_at <= age.limit(policy))

@@ -1,4 +1,4 @@
-"""Rules for the URIs that organizations register: absolute, only characters of RFC 3986, and never ambiguous between two parsers.
+"""Rules for the URIs that organizations register: absolute, only characters from RFC 3986, and never ambiguous between two parsers.
 
 Asterisks are refused although RFC 3986 allows them: admins would mean a wildcard, and there are no wildcards.
 International hosts are converted to A-labels before a URI is checked and stored.
@@ -17,7 +17,7 @@ _PATH_AND_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()+,;=:@/?%-]*")
 _AUTHORITY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>.*))?", re.DOTALL)
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _IPV6 = re.compile(r"\[[0-9A-Fa-f:.]+\]")
-# The host of a URI in any spelling, and what comes before and after it.
+# A URI's host in any spelling, and the text before and after it.
 _AROUND_HOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#:@\[\]]+)(.*)", re.DOTALL)
 _OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
 # A percent sign without two hex digits (RFC 3986 section 2.1), and an escaped control character
@@ -48,7 +48,7 @@ def to_ascii(uri: str) -> str:
 
 
 def _to_unicode(uri: str) -> str:
-    """Return the URI with the A-labels of its host in Unicode (RFC 5890 section 2.3.2.1)."""
+    """Return the URI with its host's A-labels in Unicode (RFC 5890 section 2.3.2.1)."""
     parts = _AROUND_HOST.fullmatch(uri)
     if parts is None:
         return uri
@@ -60,7 +60,7 @@ def _to_unicode(uri: str) -> str:
 
 
 def find_registered(registered: Collection[str | None], requested: str | None) -> str | None:
-    """Return the registered URI that equals the requested one byte for byte, or that equals it with the host in Unicode (security O-2)."""
+    """Return the registered URI that equals the requested URI byte for byte, or that equals it with the host in Unicode (security O-2)."""
     if requested is None or requested in registered:
         return requested
     return None if requested.isascii() else next((uri for uri in registered if uri and _to_unicode(uri) == requested), None)
@@ -83,9 +83,9 @@ def _shown_port(scheme: str, port: int | None) -> str:
 
 
 def web_flaw(uri: str) -> str | None:
-    """Return why this is not an absolute https URL, or an http URL on the loopback interface, or None if it is one.
+    """Return why this is not an absolute https URL, or an http URL on the loopback interface, or None if it is.
 
-    The answer is the rest of a sentence. Its subject is "it", the URI.
+    The answer completes a sentence. Its subject is "it", which means the URI.
     """
     parts = _parse(uri)
     if isinstance(parts, str):
@@ -94,9 +94,9 @@ def web_flaw(uri: str) -> str | None:
 
 
 def native_flaw(uri: str) -> str | None:
-    """Return the reason to refuse a redirect URI of a native application, or None.
+    """Return the reason to refuse a native application's redirect URI, or None.
 
-    It must be a web URL, or an absolute URI with a private-use scheme.
+    The redirect URI must be a web URL, or an absolute URI with a private-use scheme.
     """
     if has_private_scheme(uri):
         return None
@@ -129,10 +129,10 @@ def is_web_url(uri: str) -> bool:
 
 
 def normalize(uri: str) -> str | None:
-    """Return the form of the URI in which two spellings are compared, or None if it is not valid.
+    """Return the URI form in which two spellings are compared, or None if it is not valid.
 
-    Scheme, host and the namespace of a URN are in lower case, a default port is left out, and an empty
-    path is `/` (RFC 3986 sections 6.2.2.1 and 6.2.3, RFC 8141 section 3.1). Nothing else changes.
+    Scheme, host and a URN's namespace are in lower case, a default port is left out, and an empty path is `/` (RFC 3986
+    sections 6.2.2.1 and 6.2.3, RFC 8141 section 3.1). Nothing else changes.
     """
     parts = _parts(to_ascii(uri))
     if parts is None:
@@ -151,7 +151,7 @@ def host_of(uri: str) -> str | None:
 
 
 def start_of(uri: str) -> str | None:
-    """Return the start page of the server or native application of a URI, or None if the URI is not valid."""
+    """Return the start page for the server or native application that the URI names, or None if the URI is not valid."""
     match _parts(to_ascii(uri)):
         case (scheme, str(host), port, _):
             return f"{scheme}://{host.lower()}{_shown_port(scheme, port)}/"
@@ -161,7 +161,7 @@ def start_of(uri: str) -> str | None:
 
 
 def is_on_loopback(uri: str) -> bool:
-    """Return whether the host of the URI is the loopback interface."""
+    """Return whether the URI's host is the loopback interface."""
     return host_of(uri) in LOOPBACK
 
 
@@ -183,7 +183,7 @@ def _is_own_address(host: str) -> bool:
 
 
 def is_same_server(uri: str, other: str) -> bool:
-    """Return whether two URLs have the same host and port. All names of the loopback interface are one host."""
+    """Return whether two URLs have the same host and port. All names for the loopback interface are the same host."""
     return _server_of(uri) == _server_of(other) is not None
 
 
@@ -193,7 +193,7 @@ def add_parameters(uri: str, parameters: Mapping[str, str]) -> str:
 
 
 def has_port_of(uri: str, ports: Collection[int]) -> bool:
-    """Return whether the port of an absolute URL is one of these. A URL on the loopback interface may have any."""
+    """Return whether an absolute URL has one of these ports. A URL on the loopback interface may have any port."""
     match _parts(uri):
         case (scheme, str(host), port, _):
             return host.lower() in LOOPBACK or (port or DEFAULT_PORTS.get(scheme)) in ports
@@ -211,14 +211,14 @@ def has_private_scheme(uri: str) -> bool:
 def equals_except_loopback_port(registered: str, asked: str) -> bool:
     """Return whether two loopback URIs are equal, or differ only in the port.
 
-    A native application listens on another port each time it runs (RFC 8252 section 7.3).
+    A native application listens on a different port every time it runs (RFC 8252 section 7.3).
     """
     without_port = _without_loopback_port(registered)
     return without_port is not None and without_port == _without_loopback_port(asked)
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL in canonical form, as browsers send them, or an empty text if it is not a URL."""
+    """Return a URL's scheme, host and port in canonical form, as browsers send them, or an empty text if it is not a URL."""
     try:
         parts = urlsplit(canonicalize(url))
     except ValueError:
@@ -246,7 +246,7 @@ def _parts(uri: str, *, controls: bool = False) -> _Parts | None:
 
 
 def _parse(uri: str, *, controls: bool = False) -> _Parts | str:
-    """Return scheme, host, port and the rest, or the flaw of a URI that is not valid, which is NOT_WEB without a scheme."""
+    """Return scheme, host, port and the rest, or the flaw in an invalid URI, which is NOT_WEB without a scheme."""
     scheme, colon, rest = uri.partition(":")
     if not colon or not _SCHEME.fullmatch(scheme):
         return NOT_WEB
@@ -272,7 +272,7 @@ def _parse(uri: str, *, controls: bool = False) -> _Parts | str:
 
 
 def _parse_authority(authority: str) -> tuple[str, int | None] | str:
-    """Return host and port, or the flaw of an authority that is not valid."""
+    """Return host and port, or the flaw in an invalid authority."""
     if "@" in authority:
         return "it has a user name. Remove everything before the @, and the @."
     parts = _AUTHORITY.fullmatch(authority)

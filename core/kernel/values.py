@@ -31,18 +31,17 @@ _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 MAX_HOST_NAME: Final = 253
 
 
-# Control characters (C0, C1), Unicode line breaks, bidirectional overrides, lone surrogates, and the
-# two noncharacters U+FFFE and U+FFFF, which XML excludes.
-# PostgreSQL, XML and email headers refuse some of them, and users cannot see the others (security
-# E-4, N-5).
+# Control characters (C0, C1), Unicode line breaks, bidirectional overrides, lone surrogates, and the two noncharacters
+# U+FFFE and U+FFFF, which XML excludes. PostgreSQL, XML and email headers refuse some such characters, and users cannot
+# see the rest (security E-4, N-5).
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
-# Characters that show nothing and are no format characters: those with the property Default_Ignorable_Code_Point, such as
-# fillers and selectors of variants, also unassigned ones (Unicode 16, DerivedCoreProperties.txt)
+# Characters that show nothing and are no format characters: characters with the property Default_Ignorable_Code_Point, such as fillers and
+# variation selectors, also unassigned ones (Unicode 16, DerivedCoreProperties.txt)
 _IGNORABLE: Final = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2065, 0x3164, *range(0xFE00, 0xFE10), 0xFFA0)
 _IGNORABLE_BEYOND: Final = (*range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000))
-# The empty braille pattern, the Khitan filler, the null notehead, and the two spaces of SignWriting
+# The empty braille pattern, the Khitan filler, the null notehead, and the two SignWriting spaces
 _EMPTY: Final = (0x2800, 0x16FE4, 0x1D159, 0x1DA7F, 0x1DA80)
 _BLANK: Final = frozenset(map(chr, (*_IGNORABLE, *_IGNORABLE_BEYOND, *_EMPTY)))
 
@@ -63,7 +62,7 @@ def without_invisible(text: str) -> str:
 
 
 def to_printable(text: str) -> str:
-    """Replace each character that `is_printable` refuses by a question mark."""
+    """Replace every character that `is_printable` refuses by a question mark."""
     return _FORBIDDEN.sub("?", text)
 
 
@@ -77,13 +76,13 @@ class DomainInvalid(Invalid):
 
 
 class Domain(str):
-    """A domain name in canonical form: at least two A-labels in lower case. Two spellings of one domain are equal."""
+    """A domain name in canonical form: at least two A-labels in lower case. Two spellings of the same domain are equal."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the canonical form of `text`. Raises: DomainInvalid."""
+        """Return the domain in canonical form. Raises: DomainInvalid."""
         name = to_a_labels(text)
         labels = name.split(".")
         # If the last label is a number, the name is an IPv4 address. A single label is a host name,
@@ -94,7 +93,7 @@ class Domain(str):
 
 
 class Email(str):
-    """An email address in canonical form: trimmed, in lower case, the domain in A-labels. Two spellings of one mailbox are equal.
+    """An email address in canonical form: trimmed, in lower case, the domain in A-labels. Two spellings of the same mailbox are equal.
 
     Every input passes through `parse`, so a unique index on the canonical form is sufficient (security E-3).
     """
@@ -103,9 +102,9 @@ class Email(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the canonical form of `text`. Raises: EmailInvalid."""
+        """Return the address in canonical form. Raises: EmailInvalid."""
         local, at, domain = text.strip(" ").rpartition("@")
-        # Check for ASCII before lowering the case: the lower case of the Kelvin sign is a plain "k"
+        # Check for ASCII before lowering the case: the Kelvin sign's lower case is a plain "k"
         # (CVE-2019-19844).
         if not at or not local.isascii() or len(local) > 64:
             raise EmailInvalid
@@ -124,7 +123,7 @@ class Email(str):
 
     @classmethod
     def parse_part(cls, text: str) -> str:
-        """Return the canonical form of a part of an address, to search stored addresses for it. Its domain labels become A-labels."""
+        """Return a part of an address in canonical form, to search stored addresses for it. The part's domain labels become A-labels."""
         local, at, domain = text.strip().lower().rpartition("@")
         try:
             return f"{local}{at}{to_a_labels(domain)}"
@@ -136,7 +135,8 @@ class Email(str):
         return Domain(self.rpartition("@")[2])
 
 
-# What no label of a host name has: other ASCII characters, and a hyphen at the start or at the end.
+# What a host name's labels never have: other ASCII characters, and a hyphen at the start or at the
+# end.
 _NOT_IN_LABELS = re.compile(r"[\0-,/:-`{-\x7f]|(?:^|\.)-|-(?:\.|$)")
 
 
@@ -147,15 +147,15 @@ def to_a_labels(domain: str) -> str:
     """
     if domain.isascii():
         return domain.lower()
-    # A-labels are longer than their Unicode form. The codec takes seconds for very long names.
+    # An A-label is longer than its Unicode form. The codec takes seconds for very long names.
     if len(domain) > MAX_HOST_NAME:
         raise DomainInvalid
-    if unicodedata.normalize("NFD", domain) == domain:  # some systems paste accents as characters of their own
+    if unicodedata.normalize("NFD", domain) == domain:  # some systems paste accents as separate characters
         domain = unicodedata.normalize("NFC", domain)
     lowered = domain.lower()
     # Full-width and compatibility letters would become another, existing domain (CVE-2026-73420).
-    # The codec of the standard library (IDNA 2003) turns the sharp s into "ss". Names that change
-    # when encoded and decoded again are refused.
+    # The standard library's codec (IDNA 2003) turns the sharp s into "ss". Names that change when
+    # encoded and decoded again are refused.
     if unicodedata.normalize("NFKC", domain) != domain or _NOT_IN_LABELS.search(lowered):
         raise DomainInvalid
     try:
@@ -187,7 +187,10 @@ _RESERVED = frozenset({
 
 
 class Slug(str):
-    """The name of an organization or a service in URLs. It is in lower case, so it is unique regardless of case (security T-4)."""
+    """The name that an organization or a service has in URLs.
+
+    A slug is in lower case, so it is unique regardless of case (security T-4).
+    """
 
     __slots__ = ()
 
@@ -220,7 +223,7 @@ class NameUsedTooOften(Invalid):
 
 
 async def create_with_free_slug(name: str, fallback: str, create: Callable[[Slug], Awaitable[T]], taken: type[Refusal]) -> T:
-    """Return what `create` returns for the first free slug of `Slug.suggest`.
+    """Return what `create` returns for the first free slug that `Slug.suggest` yields.
 
     Raises: NameUsedTooOften if the first MAX_SUGGESTED_SLUGS are not free; the other errors of `create`.
     """
@@ -232,31 +235,30 @@ async def create_with_free_slug(name: str, fallback: str, create: Callable[[Slug
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list: its number, starting at 1, and the number of items per page."""
+    """A list page: its number, starting at 1, and how many items a page has."""
 
     number: int
     limit: int
 
     @property
     def offset(self) -> int:
-        """Return the number of items before this page."""
+        """Return how many items come before this page."""
         return (self.number - 1) * self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class PageResult(Generic[T]):
-    """One page of a list, and the number of items in the whole list."""
+    """A list page, and how many items the whole list has."""
 
     items: Sequence[T]
     total: int
 
 
 class Batches(Generic[T]):
-    """An asynchronous iterator over the batches of a list that has no maximum length (security N-6).
+    """An asynchronous iterator over the batches of a list without a maximum length (security N-6).
 
-    `read` gets the last item of the previous batch (None at the start) and the largest size of the
-    next one. Each call should take its own database connection, and return it at the end. `limit`
-    bounds the number of items.
+    `read` gets the previous batch's last item (None at the start) and the largest size for the next batch. Every call
+    should take its own database connection, and return it at the end. `limit` bounds the item count.
     """
 
     def __init__(self, read: Callable[[T | None, int], Awaitable[Sequence[T]]], limit: int | None = None, *, size: int = 500) -> None:
@@ -264,7 +266,7 @@ class Batches(Generic[T]):
         self._size = size
         self._left = limit
         self._last: T | None = None
-        self.has_ended = limit == 0  # there is no other batch
+        self.has_ended = limit == 0  # there is no further batch
 
     def __aiter__(self) -> Self:
         return self
@@ -276,7 +278,10 @@ class Batches(Generic[T]):
         return batch
 
     async def next_batch(self) -> Sequence[T]:
-        """Return the next batch, or an empty one at the end. Use it instead of `anext` with a default, which has a bug in Python 3.11."""
+        """Return the next batch, or an empty batch at the end.
+
+        Use `next_batch` instead of `anext` with a default, which has a bug in Python 3.11.
+        """
         if self.has_ended:
             return ()
         size = self._size if self._left is None else min(self._size, self._left)
@@ -290,7 +295,7 @@ class Batches(Generic[T]):
 
 
 class Keep(enum.Enum):
-    """The type of KEEP: the value of a field that a change leaves as it is. None would set the field to null."""
+    """The type of KEEP: the value for a field that a change leaves as it is. With None, a change would set the field to null."""
 
     KEEP = "keep"
 
@@ -312,12 +317,12 @@ def parse_id(text: str) -> uuid.UUID | None:
 
 
 def rfc3339(time: datetime) -> str:
-    """Return a time in the format of responses and log entries: in UTC, with a Z."""
+    """Return a time in the format for responses and log entries: in UTC, with a Z."""
     return time.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def read_time(value: object) -> datetime | None:
-    """Return the time (UTC) of a NumericDate (RFC 7519 section 2), or None if the value is not one."""
+    """Return the time (UTC) that a NumericDate means (RFC 7519 section 2), or None if the value is no NumericDate."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
@@ -332,7 +337,7 @@ def new_id() -> uuid.UUID:
 
 
 def new_secret() -> str:
-    """Return 256 random bits as 43 characters of base64url."""
+    """Return 256 random bits as 43 base64url characters."""
     return secrets.token_urlsafe(32)
 
 
@@ -342,7 +347,7 @@ def base64url(content: bytes) -> str:
 
 
 def digest(secret: str) -> bytes:
-    """Return the SHA-256 digest of a secret (32 bytes). The database stores and finds secrets by their digests.
+    """Return a secret's SHA-256 digest (32 bytes). The database stores and finds secrets by their digests.
 
     Secrets with at least 122 random bits need no slow hash (security A-5).
     """
