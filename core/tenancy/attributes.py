@@ -1,4 +1,4 @@
-"""The attributes of users that an organization declares, and their values for members and groups.
+"""The user attributes that an organization declares, and their values for members and groups.
 
 `core.applications.attributes` has the values as end users and API keys see them.
 """
@@ -35,13 +35,13 @@ from ports.storage import Reading, Transaction
 
 
 async def list_declared(ports: Ports, caller: OrganizationCaller) -> Sequence[Attribute]:
-    """Return the attributes of the caller's organization, in their order."""
+    """Return the attributes that the caller's organization declared, in their order."""
     async with ports.storage.reading() as read:
         return await read.attributes.list_declared(caller.acts_in.id)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, name: str) -> Attribute:
-    """Return an attribute of the caller's organization."""
+    """Return an attribute that the caller's organization declared."""
     async with ports.storage.reading() as read:
         return await _find(read, caller.acts_in.id, name)
 
@@ -63,7 +63,7 @@ async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute)
 
 
 async def update(ports: Ports, caller: OrganizationCaller, name: str, changes: Mapping[str, Any]) -> Attribute:
-    """Change the label, the writers, the merge rule or the position of an attribute, by field. The values stay.
+    """Change an attribute's label, writers, merge rule or position, by field. The values stay.
 
     Raises: NoAttributeChanges, AttributeNotFound, AttributeLabelInvalid, AttributeMergeInvalid.
     """
@@ -92,7 +92,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, name: str) -> None:
 
 
 async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> AttributeValues:
-    """Return the attributes of a member with their values."""
+    """Return a member's attributes with their values."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
@@ -100,7 +100,10 @@ async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> 
 
 
 async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a member as an admin. None removes a value. A caller who may not read values gets the values that they set."""
+    """Change a member's values as an admin.
+
+    A change to None removes the value. A caller who may not read values gets only the values that they set.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
@@ -116,10 +119,10 @@ async def of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> 
 
 
 async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a group as an admin, also of a group that a directory manages. None removes a value.
+    """Change a group's values as an admin, also for a group that a directory manages. A change to None removes the value.
 
-    The values are those of its members, so the caller has power over each of them (security R-10). A caller who may not read
-    values gets those that they set.
+    The group's members get the values, so the caller needs power over every member (security R-10). A caller who may not read values gets
+    only the values that they set.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
@@ -136,7 +139,7 @@ async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UU
 async def change(
     tx: Transaction, org_id: UUID, user_id: UUID, changes: Mapping[str, Any], writer: AttributeWriter, now: datetime
 ) -> AttributeValues | None:
-    """Change values of a user of a locked organization, and return all of them, or None if it does not know the user.
+    """Change a user's values in a locked organization, and return all values, or None if it does not know the user.
 
     Anonymized users are unknown. Raises: the errors of `AttributeValues.change`.
     """

@@ -1,7 +1,7 @@
-"""The branding of an organization's emails, and of the pages that they link to.
+"""The design for an organization's emails, and for the pages that they link to.
 
-Anyone can request an email or a page in the design of an active organization, by its slug. So
-branding must not change anything except the look.
+By its slug, anyone can request an email or a page in an active organization's design. Branding must therefore change
+nothing except the look.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from ports.storage import Transaction
 
 
 async def get_settings(ports: Ports, caller: OrganizationCaller) -> BrandingSettings:
-    """Return the branding settings of the caller's organization."""
+    """Return the branding settings for the caller's organization."""
     async with ports.storage.reading() as read:
         return await read.branding.settings(caller.acts_in.id) or NO_BRANDING
 
@@ -34,7 +34,10 @@ async def update(
     primary_color: str | Keep | None = KEEP,
     product_name: str | Keep | None = KEEP,
 ) -> BrandingSettings:
-    """Change the branding settings, and return them. None removes a value. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid."""
+    """Change the branding settings, and return them.
+
+    A change to None removes the value. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid.
+    """
     changes = _check(provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name))
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
@@ -58,7 +61,7 @@ async def preview(ports: Ports, caller: OrganizationCaller, **changes: str | Kee
 
 
 async def set_logo(ports: Ports, caller: OrganizationCaller, content: bytes, content_type: str | None = None) -> BrandingSettings:
-    """Make an uploaded image the logo of the organization, and return the branding."""
+    """Make an uploaded image the organization's logo, and return the branding."""
     image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
@@ -76,7 +79,7 @@ async def _save(ports: Ports, tx: Transaction, org_id: UUID, changes: Mapping[st
 
 
 async def get_design(ports: Ports, org_id: UUID) -> Design | None:
-    """Return the design of this organization's pages, or None for the platform's design.
+    """Return the design for this organization's pages, or None for the platform's design.
 
     An organization that is not active has the platform's design.
     """
@@ -85,6 +88,6 @@ async def get_design(ports: Ports, org_id: UUID) -> Design | None:
 
 
 async def get_design_of_link(ports: Ports, purpose: TokenPurpose, token: str) -> Design | None:
-    """Return the design of the page behind an emailed link, or None for the platform's design. The link may be used or expired."""
+    """Return the design for the page behind an emailed link, or None for the platform's design. The link may be used or expired."""
     async with ports.storage.reading() as read:
         return await read.branding.design_of_link(digest(token), purpose)

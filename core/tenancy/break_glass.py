@@ -1,6 +1,6 @@
 """Break glass: the owners and admins who may come without the connection that the sign-in policy requires.
 
-Each use is reported to all admins and platform owners (`core.authentication.policy_passes`).
+Every use is reported to all admins and platform owners (`core.authentication.policy_passes`).
 """
 
 from collections.abc import Collection, Sequence
@@ -14,13 +14,13 @@ from ports import Ports
 
 
 async def list_users(ports: Ports, caller: Member) -> Sequence[BreakGlassUser]:
-    """Return the users of the caller's organization that are listed, ordered by email."""
+    """Return the listed users in the caller's organization, ordered by email."""
     async with ports.storage.reading() as read:
         return await read.sign_in_policies.break_glass_users(caller.acts_in.id)
 
 
 async def list_candidates(ports: Ports, caller: Member) -> Sequence[BreakGlassUser]:
-    """Return the first 100 owners and admins of the caller's organization, ordered by email."""
+    """Return the first 100 owners and admins in the caller's organization, ordered by email."""
     async with ports.storage.reading() as read:
         return await read.sign_in_policies.admins(caller.acts_in.id)
 

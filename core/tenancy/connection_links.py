@@ -1,4 +1,4 @@
-"""The end of links of accounts to the connections of organizations."""
+"""Ending links between accounts and organizations' connections."""
 
 from datetime import datetime
 from uuid import UUID
@@ -17,6 +17,6 @@ async def remove(tx: Transaction, org_id: UUID, connection_id: UUID, user_id: UU
 
 
 async def remove_all(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """Unlink a user from the connections of all organizations, and end their sign-ins there. The account is locked."""
+    """Unlink a user from the connections in all organizations, and end their sign-ins there. The account is locked."""
     for link in await tx.connection_identities.of_user(user_id):
         await remove(tx, link.org_id, link.connection_id, user_id, now)

@@ -1,8 +1,7 @@
-"""The domains of an organization: each is claimed without proof, then verified by a DNS record.
+"""An organization's domains: every domain is claimed without proof, then verified by a DNS record.
 
-The rules are those of security T-6.
-docs/adr/0007 explains why claim and verification are separate, and why a verified domain includes
-its subdomains.
+The rules are in security T-6. docs/adr/0007 explains why claim and verification are separate, and why a verified domain
+includes its subdomains.
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from ports.storage import Reading, Transaction
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[DomainClaim]:
-    """Return the domains of the caller's organization, ordered by name. There are at most MAX_DOMAINS."""
+    """Return the domains of the caller's organization, ordered by name. An organization has at most MAX_DOMAINS domains."""
     async with ports.storage.reading() as read:
         return await read.domains.of_organization(caller.acts_in.id)
 
@@ -44,7 +43,7 @@ async def get(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Domai
 
 
 async def claim(ports: Ports, caller: OrganizationCaller, domain: Domain) -> DomainClaim:
-    """Add a domain to the organization, and return it. It is unverified.
+    """Add a domain to the organization, and return it. The new domain is unverified.
 
     If the organization already has this domain, nothing changes: the verification and the challenge stay.
     """
@@ -73,7 +72,7 @@ async def verify(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Do
     pending = await get(ports, caller, domain)
     if pending.verified_at is not None:
         return pending
-    await require_record(ports, pending)  # outside of any transaction, because the look-up may take seconds
+    await require_record(ports, pending)  # outside any transaction, because the look-up may take seconds
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         current = await tx.domains.find(pending.org_id, domain)
@@ -81,22 +80,22 @@ async def verify(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Do
             raise DomainNotFound
         if current.verified_at is not None:
             return current
-        # DomainTaken is raised only here, after the proof. Otherwise anyone could find out which
-        # domains other organizations have verified.
+        # DomainTaken is raised only here, after the proof. If other functions raised it, anyone
+        # could find out which domains other organizations have verified.
         verified = await tx.domains.mark_verified(current.org_id, domain, ports.clock.now())
         tx.record(events.domain_verified(verified))
     return verified
 
 
 async def require_record(ports: Ports, claim: DomainClaim) -> None:
-    """Check that the DNS has the record of a claim."""
+    """Check that the DNS has the claim's record."""
     found = await ports.dns.texts(claim.record_name)
     if claim.record_value not in found:
         raise RecordNotFound(claim, found)
 
 
 async def add_verified(tx: Transaction, claims: Sequence[DomainClaim], now: datetime) -> None:
-    """Add verified domains, whose records were found, in place of unverified claims. The organization is locked."""
+    """Add domains after their records were found, and verify them. The domains replace unverified claims. The organization is locked."""
     for claim in claims:
         present = {each.domain: each for each in await tx.domains.of_organization(claim.org_id)}
         former = present.get(claim.domain)
@@ -112,9 +111,9 @@ async def add_verified(tx: Transaction, claims: Sequence[DomainClaim], now: date
 
 
 async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
-    """Return one page of the accounts at a verified domain of the organization that other organizations created, newest first.
+    """Return a page of accounts at the organization's verified domain that other organizations created, newest first.
 
-    The organization's directory takes them over by creating users with these addresses.
+    The organization's directory takes such accounts over by creating users with these addresses.
     """
     async with ports.storage.reading() as read:
         await _require_verified(read, caller, domain)
@@ -122,7 +121,7 @@ async def list_foreign_accounts(ports: Ports, caller: OrganizationCaller, domain
 
 
 async def list_foreign_invitations(ports: Ports, caller: OrganizationCaller, domain: Domain, page: Page) -> PageResult[ForeignInvitation]:
-    """Return one page of other organizations' pending invitations to a verified domain of the organization, newest first."""
+    """Return a page of other organizations' pending invitations to the organization's verified domain, newest first."""
     async with ports.storage.reading() as read:
         await _require_verified(read, caller, domain)
         return await read.domains.foreign_invitations(caller.acts_in.id, domain, page, ports.clock.now())
@@ -135,12 +134,12 @@ async def _require_verified(read: Reading, caller: OrganizationCaller, domain: D
 
 
 async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
-    """Return whether an organization other than this one has verified the domain of this address."""
+    """Return whether an organization other than `org_id` has verified the domain in this address."""
     return await tx.domains.verified_owner(email) not in (None, org_id)
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
-    """Remove a domain of the organization. Its other domains stay as they are."""
+    """Remove the organization's domain. Other domains stay as they are."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.find(organization.id, domain) or refuse(DomainNotFound)

@@ -1,7 +1,6 @@
-"""Governance by platform owners: tiers, and the list and lifecycle of all organizations.
+"""Governance by platform owners: tiers, the list of all organizations, and their lifecycle.
 
-The rules are those of decisions 236, 238.
-The states of an organization: docs/specification/lifecycles.md.
+The rules are in decisions 236 and 238. The organization states: docs/specification/lifecycles.md.
 """
 
 from collections.abc import Collection, Mapping
@@ -46,7 +45,7 @@ async def save_tiers(ports: Ports, tiers: Collection[Tier]) -> None:
     if not tiers:
         return
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        # Lock order: by name. Several processes do this at the same time when they start.
+        # Lock order: by name. Several processes save the tiers at the same time when they start.
         for tier in sorted(tiers, key=lambda tier: tier.name):
             await tx.tiers.put(tier)
 
@@ -66,7 +65,7 @@ async def list_organizations(
 
 
 async def count_organizations(ports: Ports) -> Mapping[OrganizationStatus, int]:
-    """Return the number of organizations with each status."""
+    """Return how many organizations have which status."""
     async with ports.storage.reading() as read:
         return await read.organizations.counts()
 
@@ -95,7 +94,7 @@ async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
 async def create_approved(ports: Ports, caller: Person, slug: str, name: str) -> Organization:
     """Create an active organization that the caller owns, who is a platform owner.
 
-    An empty slug stands for the first free one that resembles the name.
+    Without a slug, the slug is the first free one that resembles the name.
     """
 
     async def create(valid_slug: Slug) -> Organization:
@@ -118,10 +117,10 @@ async def create_approved(ports: Ports, caller: Person, slug: str, name: str) ->
 
 
 async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:
-    """Approve a pending organization, and return it. Its owner gets an email, unless `notify` is false.
+    """Approve a pending organization, and return it. The organization's owner gets an email, unless `notify` is false.
 
-    Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one
-    if it has none.
+    The organization's tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial tier if
+    it has none.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -130,7 +129,7 @@ async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: U
             tier = organization.tier or await tx.tiers.by_name(organizations_model.INITIAL_TIER) or refuse(TierNotFound)
         else:
             tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
-        # After the look-up of the tier, because 404 comes before 400.
+        # After the tier look-up, because 404 comes before 400.
         _require_status(organization, OrganizationStatus.PENDING)
         approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)
@@ -141,9 +140,9 @@ async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: U
 
 
 async def reject(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str) -> Organization:
-    """Reject a pending organization, and return it. This is final: a rejected organization can only be deleted.
+    """Reject a pending organization, and return it. Rejecting is final: a rejected organization can only be deleted.
 
-    Its owner gets an email with the reason.
+    The organization's owner gets an email with the reason.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -160,8 +159,8 @@ async def reject(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str
 async def suspend(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str | None) -> Organization:
     """Suspend an active organization, and return it.
 
-    The next requests of its members are refused. Their sessions do not end. They work again when
-    the organization is activated. Its owner gets an email with the reason, if there is one.
+    Requests by its members are refused from then on. The members' sessions do not end. Sessions work again when the
+    organization is activated. The organization's owner gets an email with the reason, if a reason is given.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -176,7 +175,7 @@ async def suspend(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: st
 
 
 async def activate(ports: Ports, caller: PlatformCaller, org_id: UUID) -> Organization:
-    """Activate a suspended organization, and return it. Its owner gets an email."""
+    """Activate a suspended organization, and return it. The organization's owner gets an email."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id, OrganizationStatus.SUSPENDED)
@@ -198,8 +197,8 @@ async def change_tier(
 ) -> Organization:
     """Change the organization's tier and its own limits, and return it.
 
-    A limit of None means that the limit of the tier applies. A limit may be lower than the current
-    number of members or services: nothing is removed, but nothing can be added.
+    If a limit is None, the tier's limit applies. A limit may be lower than the current member or service count: nothing
+    is removed, but nothing can be added.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -220,10 +219,10 @@ async def change_tier(
 
 
 async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reason: str) -> None:
-    """Remove the networks from the sign-in policy of an organization, so that its admins can act from anywhere again.
+    """Remove the networks from an organization's sign-in policy, so that its admins can act from anywhere again.
 
-    They could not do it themselves after their networks changed (security SP-7). All other rules stay. Its
-    owner and admins get an email with the reason.
+    The admins could not remove the networks themselves after their networks changed (security SP-7). All other rules
+    stay. The organization's owner and admins get an email with the reason.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -248,7 +247,7 @@ async def delete(ports: Ports, caller: PlatformCaller, org_id: UUID) -> None:
 
 
 async def _notify_owner(tx: Transaction, kind: EmailKind, organization: Organization, now: datetime, reason: str | None = None) -> None:
-    """Queue an email about this change to the owner of the organization, if the owner's account is usable."""
+    """Queue an email about this change to the organization's owner, if the owner's account is usable."""
     address = await tx.organizations.owner_address(organization.id)
     if address is not None:
         await tx.email_queue.add(new_email(kind, address, now, token=reason, org_id=organization.id))
@@ -265,8 +264,8 @@ def _tier_and_limits(organization: Organization) -> dict[str, object]:
 async def _lock_as_platform_owner(tx: Transaction, caller: PlatformCaller, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
     """Lock the organization, and check that the caller is a platform owner.
 
-    The caller stays a platform owner until the transaction ends (security Z-5, Z-6). The status of
-    the organization must be one of `allowed`, if any are given.
+    The caller stays a platform owner until the transaction ends (security Z-5, Z-6). The organization's status must be
+    in `allowed`, if any statuses are given.
     """
     organization = await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
     await platform.lock_rights(tx, caller)
@@ -275,7 +274,7 @@ async def _lock_as_platform_owner(tx: Transaction, caller: PlatformCaller, org_i
 
 
 def _require_status(organization: Organization, *allowed: OrganizationStatus) -> None:
-    """Check that the organization has one of these statuses."""
+    """Check that the organization has a status from this list."""
     if organization.status not in allowed:
         *others, last = allowed
         raise WrongOrganizationStatus(organization.status, f"{', '.join(others)} or {last}" if others else str(last))

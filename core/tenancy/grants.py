@@ -1,4 +1,4 @@
-"""The end of grants by rights that the giver has lost (security R-4): invitations, credentials, roles, roles of groups, and break glass."""
+"""Ending grants when the giver has lost the rights (security R-4): invitations, credentials, roles, group roles, and break glass."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -14,11 +14,11 @@ from ports.storage import Transaction
 
 
 async def void_grants(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-    """End the grants of users after their rights have changed or they left (security R-4).
+    """End users' grants after their rights have changed or they left (security R-4).
 
-    These are the pending invitations that they may no longer give, and the invitations and roles that
-    their stopped service accounts gave. The credentials that they created end, for all programs that they may
-    no longer manage (security J-12). Groups lose the roles that they gave these.
+    Pending invitations end that the users may no longer give, with the invitations and roles that their stopped service
+    accounts gave. The credentials that these users created end, for all programs that they may no longer manage
+    (security J-12). Groups lose the roles that these users gave them.
 
     The caller has locked the organization, and has stored the change.
     """
@@ -39,7 +39,7 @@ async def _void_grants_of(tx: Transaction, org_id: UUID, user_id: UUID, roles: S
 
 
 async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
-    """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
+    """Stop the group roles that their givers may no longer give, after a change that can take rights away.
 
     The groups' members lose the rights with their next request, and the grants that they made with these rights end. Users who may no
     longer be listed for break glass leave the list. Set-up links end if their creators may no longer create links. The caller has
@@ -59,9 +59,10 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
 
 
 async def _end_break_glass(tx: Transaction, org_id: UUID) -> None:
-    """Remove users who no longer count as admins, have left, or have no usable account, from the list of break glass.
+    """Remove users who no longer count as admins, have left, or have no usable account, from the break-glass list.
 
-    No later role or reactivation brings them back. All sessions are asked for the sign-in policy again.
+    No later role or reactivation brings these users back to the list. All sessions are asked for the sign-in policy
+    again.
     """
     left, ended = await tx.sign_in_policies.end_break_glass(org_id)
     if ended:
@@ -70,18 +71,18 @@ async def _end_break_glass(tx: Transaction, org_id: UUID) -> None:
 
 
 async def require_power_over_directories(tx: Transaction, org_id: UUID, rights: Rights, now: datetime) -> None:
-    """Check that a group of a directory may give these rights: the creators of all SCIM tokens that fill groups have them.
+    """Check that a directory's group may give these rights: the creators of all SCIM tokens that fill groups have them.
 
-    A creator may have a copy of the token, and could add themself to the group. The caller has locked the organization.
+    A creator may have copied the token, and could add themself to the group. The caller has locked the organization.
     """
     require_equal_creators(await tx.scim_tokens.creators(org_id, now), rights)
 
 
 async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
-    """Void the invitations and roles of a user's service accounts that have stopped, as `void_promotions` does.
+    """Void the invitations and roles that a user's stopped service accounts gave, as `void_promotions` does.
 
-    They have stopped if the user can no longer own them. The roles that the user gave groups stop, too. The caller has
-    changed the user's membership or account.
+    A service account has stopped if the user can no longer own it. The roles that the user gave groups stop, too. The
+    caller has changed the user's membership or account.
     """
     await _void_stopped_accounts(tx, org_id, owner_id, await tx.roles.all(org_id), now)
     await stop_unfounded(tx, org_id, now)

@@ -1,4 +1,4 @@
-"""The names that a directory sees as groups: those of the organization, of its services for assigned users, and of its groups."""
+"""The names that a directory sees as groups: the organization, its services for assigned users, and its groups."""
 
 from uuid import UUID
 
@@ -7,14 +7,17 @@ from ports.storage import Transaction
 
 
 async def require_free_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID | None = None) -> None:
-    """Check that a group of a locked organization may have this name. `of` is the id of the group, if it exists."""
+    """Check that a group in a locked organization may have this name. `of` is the group's id, if it exists."""
     for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
         if id_ != of:
             raise GroupNameTaken(kind)
 
 
 async def require_free_shared_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID) -> None:
-    """Check that a locked organization, or a service of it for assigned users, may have this name. `of` is the id of either."""
+    """Check that a locked organization, or its service for assigned users, may have this name.
+
+    `of` is the id of this organization or service.
+    """
     for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
         if id_ != of:
             raise SharedNameTaken(kind)

@@ -1,7 +1,6 @@
-"""The roles of an organization that groups give to their members, beside the own role (security R-11).
+"""The organization roles that groups give to their members, beside the member's own role (security R-11).
 
-A member with `roles.manage` and every right of a role lets a group give it. When they lose one of these rights, the group
-stops to give the role.
+A member with `roles.manage` and every right in a role lets a group give it. When they lose such a right, the group stops giving the role.
 """
 
 from collections.abc import Sequence
@@ -22,9 +21,10 @@ from ports import Ports
 
 @dataclass(frozen=True, slots=True)
 class GroupRoleChoices:
-    """The roles that a member may let a group give, and the address of the member who gave it the present one.
+    """The roles that a member may let a group give, and the address of the member who gave it the present role.
 
-    `has_power`: the member may act on each member in the group. `mapper` is None without a role, and if they are no member any longer.
+    `has_power`: the member may act on every member in the group. `mapper` is None without a role, and if the mapper is no member any
+    longer.
     """
 
     roles: Sequence[Role]
@@ -34,7 +34,7 @@ class GroupRoleChoices:
 
 
 async def load_choices(ports: Ports, caller: Member, group: Group) -> GroupRoleChoices:
-    """Return the roles that the caller may let a group give. There are none if they may not take the present one away."""
+    """Return the roles that the caller may let a group give. There are no choices if the caller may not take the present role away."""
     rights, org_id = caller.acts_in.rights, caller.acts_in.id
     async with ports.storage.reading() as read:
         roles = await read.roles.all(org_id)
@@ -47,11 +47,12 @@ async def load_choices(ports: Ports, caller: Member, group: Group) -> GroupRoleC
 
 
 async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group:
-    """Let a group give this role to its confirmed members, and return the group. It replaces the role that the group gave.
+    """Let a group give this role to its confirmed members, and return the group. The role replaces the role that the group gave.
 
     A stopped mapping starts again, and the caller answers for it.
 
-    The role of each member of the group changes, so this needs power over each of them, as does `take` (security R-10).
+    The role changes for every member in the group, so the caller needs power over every member, as for `take` (security
+    R-10).
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -77,7 +78,7 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
 
 
 async def take(ports: Ports, caller: Member, group_id: UUID) -> None:
-    """Let a group give no role any longer. Its members lose the rights that only the group gave, with their next request.
+    """Let a group give no role any longer. With their next request, the group's members lose the rights that only the group gave.
 
     Raises: OrganizationGroupNotFound, GroupWithoutRole, GroupGivesMore, GroupAboveOwn.
     """

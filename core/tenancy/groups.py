@@ -1,4 +1,4 @@
-"""The groups of an organization: their names, their members, and the access that ends with a group.
+"""An organization's groups: their names, their members, and the access that ends with a group.
 
 Admins change the groups that they created. A directory changes its own (`core.provisioning.directory_groups`).
 """
@@ -40,13 +40,13 @@ from ports.storage import Reading, Transaction
 
 
 async def list_page(ports: Ports, caller: OrganizationCaller, page: Page, *, search: str | None = None) -> PageResult[Group]:
-    """Return a page of the organization's groups by name. `search` is a part of the name, in any case."""
+    """Return a page with the organization's groups by name. `search` is a part of the name, in any case."""
     async with ports.storage.reading() as read:
         return await read.groups.page(caller.acts_in.id, page, search=to_name_key((search or "").strip()) or None)
 
 
 async def list_all(ports: Ports, caller: OrganizationCaller) -> Sequence[Group]:
-    """Return all groups of the organization by name."""
+    """Return all groups in the organization by name."""
     async with ports.storage.reading() as read:
         return await read.groups.of_org(caller.acts_in.id)
 
@@ -58,7 +58,7 @@ async def find(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Grou
 
 
 async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Sequence[Group]:
-    """Return the groups of the organization that the user is in, by name."""
+    """Return the organization's groups that the user is in, by name."""
     async with ports.storage.reading() as read:
         return await read.groups.of_user(caller.acts_in.id, user_id)
 
@@ -66,7 +66,7 @@ async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) 
 async def list_members(
     ports: Ports, caller: OrganizationCaller, group_id: UUID, page: Page, *, search: str | None = None
 ) -> PageResult[MemberOfGroup]:
-    """Return a page of the users in a group. `search` is a part of an email address."""
+    """Return a page with the users in a group. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         group = await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
@@ -83,7 +83,7 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, descriptio
 async def update(
     ports: Ports, caller: OrganizationCaller, group_id: UUID, *, name: str | Keep = KEEP, description: str | Keep | None = KEEP
 ) -> Group:
-    """Change the name or the description of a group, and return the group.
+    """Change a group's name or description, and return the group.
 
     Raises: NoGroupChanges, OrganizationGroupNotFound, ManagedByDirectory, GroupNameTaken.
     """
@@ -98,18 +98,18 @@ async def update(
 async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> None:
     """Delete a group. Users lose the access that only the group gave.
 
-    Like their removal from the group, this needs power over each of its members (security R-10).
+    Like removing its members, this needs power over every member (security R-10).
     """
     async with ports.storage.transaction(by=caller) as tx:
         await remove(tx, await lock_own_group(tx, caller, group_id, of_all=True), ports.clock.now())
 
 
 async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
-    """Add a confirmed member or an end user of the organization to a group. Nothing changes if the user is in the group."""
+    """Add the organization's confirmed member or end user to a group. Nothing changes if the user is in the group."""
     async with ports.storage.transaction(by=caller) as tx:
         group = await lock_own_group(tx, caller, group_id, user_id)
-        # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
-        # organization is locked, no other transaction removes one of its users.
+        # Checked before the lock, so that callers cannot lock accounts in other organizations. While the organization
+        # is locked, no other transaction removes its users.
         await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
         await lock_person(tx, user_id) or refuse(GroupUserNotFound)
         present = await tx.groups.present(group.org_id, group.id, [user_id])
@@ -117,7 +117,7 @@ async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, u
 
 
 async def add_member_by_email(ports: Ports, caller: OrganizationCaller, group_id: UUID, email: Email) -> UUID:
-    """Add the user with this address to a group, as `add_member` does. Return their id.
+    """Add the user with this address to a group, as `add_member` does. Return the user's id.
 
     The refusal is the same for an address without an account.
     """
@@ -129,7 +129,7 @@ async def add_member_by_email(ports: Ports, caller: OrganizationCaller, group_id
 
 
 async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
-    """Remove a user from a group. They lose the access that only the group gave."""
+    """Remove a user from a group. The user loses the access that only the group gave."""
     async with ports.storage.transaction(by=caller) as tx:
         group = await lock_own_group(tx, caller, group_id, user_id)
         await tx.groups.present(group.org_id, group.id, [user_id]) or refuse(NotInGroup)
@@ -147,9 +147,9 @@ async def lock_own_group(
 ) -> Group:
     """Lock the organization, and return a group that admins manage.
 
-    The caller has power over the user who joins or leaves it, and with `of_all` over all its members.
-    If the change gives or takes what the users of the group have by it, the caller could also give each user all of it: the caller
-    of a group with a role is a person who may give the role, and has the rights behind access and roles at applications and API resources.
+    The caller has power over the user who joins or leaves the group, and with `of_all` over all its members. If the change gives or takes
+    the group's access and roles, the caller needs all rights to give a single user the same. For a group with a role, the caller must also
+    be a person who may give this role.
     """
     organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
     group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
@@ -173,13 +173,13 @@ async def lock_own_group(
 
 
 async def require_power_over_members(tx: Transaction, actor: Authority, group: Group) -> None:
-    """Check that a caller may act on each member in the group (security R-10)."""
+    """Check that a caller may act on every member in the group (security R-10)."""
     if not await _has_power(tx, actor, group):
         raise GroupAboveOwn
 
 
 async def has_power_over(ports: Ports, caller: OrganizationCaller, group: Group) -> bool:
-    """Return whether the caller may act on each member in the group, before a page offers it."""
+    """Return whether the caller may act on every member in the group, before a page offers it."""
     async with ports.storage.reading() as read:
         return await _has_power(read, Authority(caller.acts_in.role, caller.acts_in.rights), group)
 
@@ -239,7 +239,7 @@ async def save(tx: Transaction, old: Group, new: Group, now: datetime) -> Group:
 
 
 async def remove(tx: Transaction, group: Group, now: datetime) -> None:
-    """Delete a group. Its members lose the access that only the group gave."""
+    """Delete a group. The group's members lose the access that only the group gave."""
     services = await tx.assignments.services_of_group(group.org_id, group.id)
     givers = await tx.group_roles.givers_in(group.org_id, [group.id]) if group.gives_role else ()
     members = await tx.groups.present(group.org_id, group.id, None) if services else set()
@@ -253,7 +253,7 @@ async def remove(tx: Transaction, group: Group, now: datetime) -> None:
 
 
 async def change_members(tx: Transaction, group: Group, joining: Collection[UUID], leaving: Collection[UUID], now: datetime) -> Group:
-    """Add and remove users of a group, and return the group. The cost depends on these users, and not on the group's size.
+    """Add and remove a group's users, and return the group. The cost depends on the added and removed users, and not on the group's size.
 
     The caller has checked who may join, and that the leaving users are members. Users who leave lose the
     access that only the group gave, with their sessions at these applications.
@@ -264,8 +264,8 @@ async def change_members(tx: Transaction, group: Group, joining: Collection[UUID
         return group
     if group.member_count + len(joining) - len(leaving) > MAX_GROUP_MEMBERS:
         raise GroupFull
-    # Lock order: the accounts before the counter of the group and before sessions. An anonymization that is in
-    # progress ends first, and its account is not added.
+    # Lock order: the accounts before the group's counter and before sessions. An anonymization that is in progress ends
+    # first, and its account is not added.
     await tx.scim_users.lock(group.org_id, [*joining, *leaving])
     if leaving:
         await tx.groups.remove_members(group.org_id, group.id, leaving, now)
@@ -286,6 +286,6 @@ def _batches(user_ids: Collection[UUID]) -> list[list[UUID]]:
 
 
 async def _end_access(tx: Transaction, group: Group, services: Collection[UUID], user_ids: Collection[UUID], now: datetime) -> None:
-    """End the sessions at these services of users who may no longer use them."""
+    """At these services, end the sessions of users who may no longer use them."""
     if services and user_ids:
         await tx.organization_sessions.end_without_access(group.org_id, services, user_ids, now)

@@ -1,6 +1,7 @@
-"""Home realm discovery: the identity provider for users of an email domain (decision 103).
+"""Home realm discovery: the identity provider for users at an email domain (decision 103).
 
-It is a provider of the platform, or a connection of the organization. Both are named by their slugs, which differ.
+The identity provider is a platform provider, or an organization's connection. Slugs name the providers and connections,
+and no platform slug equals a connection's slug.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from core.tenancy.model.domains import MAX_ROUTES, DuplicateDomain, HomeRealmRou
 from ports import Ports
 from ports.storage import Reading
 
-Routes = Mapping[Domain, str]  # slugs of identity providers
+Routes = Mapping[Domain, str]  # the identity providers' slugs
 
 
 async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeRealmRoute]:
@@ -33,7 +34,7 @@ async def list_connections(ports: Ports, caller: OrganizationCaller) -> list[Con
 async def find_connection(read: Reading, domain: Domain, org_id: UUID | None) -> ConnectionRef | None:
     """Return the active connection to which this domain leads in an application of `org_id`, or None.
 
-    A sign-in at a connection is good in its own organization only (security S-10), so the application of another one leads to none.
+    A sign-in at a connection is good in its own organization only (security S-10), so another organization's application leads to none.
     """
     match = await read.home_realm.match(domain)
     connection = None if match is None else match.connection
@@ -41,7 +42,7 @@ async def find_connection(read: Reading, domain: Domain, org_id: UUID | None) ->
 
 
 async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, str]]) -> list[HomeRealmRoute]:
-    """Replace all routes of the organization, and return the new routes."""
+    """Replace all the organization's routes, and return the new routes."""
     new: dict[Domain, str] = {}
     for domain, slug in routes:
         if domain in new:
@@ -51,7 +52,7 @@ async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[
 
 
 async def set_route(ports: Ports, caller: OrganizationCaller, domain: Domain, slug: str) -> HomeRealmRoute:
-    """Set the identity provider of a domain, and return its route. Other routes stay as they are."""
+    """Set the identity provider for a domain, and return its route. Other routes stay as they are."""
 
     def with_route(old: Routes) -> Routes:
         if domain not in old and len(old) >= MAX_ROUTES:
@@ -62,7 +63,7 @@ async def set_route(ports: Ports, caller: OrganizationCaller, domain: Domain, sl
 
 
 async def remove_route(ports: Ports, caller: OrganizationCaller, domain: Domain) -> None:
-    """Remove the route of a domain. Other routes stay as they are."""
+    """Remove a domain's route. Other routes stay as they are."""
 
     def without_route(old: Routes) -> Routes:
         if domain not in old:

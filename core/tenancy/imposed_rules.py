@@ -1,6 +1,6 @@
 """Imposed rules: rules of a sign-in policy that a member with fewer rights than the owner added or tightened (security #imposed-rules).
 
-The owner and the admins get an email about each imposed rule. The owner can remove these rules, even if they keep the owner out.
+The owner and the admins get an email about every imposed rule. The owner can remove these rules, even if they keep the owner out.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,21 +30,21 @@ from ports.storage import Reading, Transaction
 
 @dataclass(frozen=True, slots=True)
 class ImposedRules:
-    """The names of the imposed rules in a sign-in policy. `service_slug` None: in the policy of the organization."""
+    """The names of the imposed rules in a sign-in policy. `service_slug` None: the organization's own policy."""
 
     service_slug: str | None
     rules: Sequence[str]
 
 
 async def list_all(ports: Ports, caller: Member) -> Sequence[ImposedRules]:
-    """Return the imposed rules of the caller's organization: first in its own policy, then in the policies of its applications."""
+    """Return the imposed rules in the caller's organization: first in its own policy, then in its applications' policies."""
     async with ports.storage.reading() as read:
         policies = await read.sign_in_policies.imposed(caller.acts_in.id)
     return [ImposedRules(slug, policy.imposed_names) for policy, slug in policies]
 
 
 async def remove(ports: Ports, caller: Member) -> None:
-    """Remove all imposed rules of the caller's organization, and bring back the owner's rules and break-glass list.
+    """Remove all imposed rules from the caller's organization, and bring back the owner's rules and break-glass list.
 
     The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts for this request. If
     users could not sign in with the owner's rules, the policies accept more methods afterwards.
@@ -74,8 +74,8 @@ async def remove(ports: Ports, caller: Member) -> None:
 async def impose_connection(tx: Transaction, caller: OrganizationCaller, connection: RequiredConnection, now: datetime) -> bool:
     """Return whether a policy requires this connection, which the caller changes.
 
-    A wrong value keeps out all users who must sign in through the connection. So unless the caller is the owner, the requirement is an
-    imposed rule from now on.
+    A wrong value keeps out all users who must sign in through the connection. Unless the caller is the owner, the requirement is therefore
+    an imposed rule from now on.
     """
     organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
     policies = await tx.sign_in_policies.requiring(organization.id, connection.id)
@@ -88,9 +88,9 @@ async def impose_connection(tx: Transaction, caller: OrganizationCaller, connect
 
 
 async def impose_parent(tx: Transaction, caller: OrganizationCaller, rights: Rights, domain: Domain, now: datetime) -> None:
-    """Impose the connection of the parent domain, which users of the removed verified domain need from now on.
+    """Impose the parent domain's connection, which the users at the removed verified domain need from now on.
 
-    The owner's rules count: they come back when the owner removes the imposed rules.
+    The owner's rules count: the requirement comes back with them when the owner removes the imposed rules.
     """
     org_id = caller.acts_in.id
     policy = await tx.sign_in_policies.find(org_id)
@@ -120,7 +120,7 @@ async def keep_list(
 
 
 async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Collection[UUID] | None, now: datetime) -> None:
-    """Restore the owner's break-glass list `listed`. None: keep the present list.
+    """Restore the owner's break-glass list `listed`. With None, the present list stays.
 
     Users who may not be listed, or lack a factor that the policies ask for, leave the list.
     """

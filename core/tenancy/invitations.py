@@ -1,9 +1,8 @@
-"""Invitations: listing, canceling, accepting, declining and expiry. `inviting` sends them.
+"""Invitations: listing, canceling, accepting, declining and expiry. `inviting` sends invitations.
 
-Every change locks the invitation's organization first, so the organization's invitations do not
-change during the transaction. The sweeper is the exception: it takes no such lock, and only expires
-invitations. Therefore `tx.invitations.end` decides which answer counts. It changes a pending
-invitation only, and returns whether it did.
+Every change locks the invitation's organization first, so the organization's invitations do not change during the
+transaction. The sweeper is the exception: it takes no such lock, and only marks invitations as expired. Therefore
+`tx.invitations.end` decides which answer counts. `end` changes a pending invitation only, and returns whether it did.
 """
 
 from datetime import datetime
@@ -57,7 +56,7 @@ async def list_page(
     search: str | None = None,
     role: str | None = None,
 ) -> PageResult[ListedInvitation]:
-    """Return one page of the organization's invitations with this status and role, newest first.
+    """Return a page with the organization's invitations that have this status and role, newest first.
 
     A pending invitation that has passed its expiry has the status expired. `search` matches any part
     of an email address, as for members.
@@ -102,8 +101,7 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
 async def _load_pending(tx: Transaction, organization: Organization, invitation_id: UUID, now: datetime) -> Invitation | None:
     """Return the organization's pending invitation with this id, or None.
 
-    An invitation that has passed its expiry is marked as expired. The caller must commit that
-    before it raises.
+    An invitation that has passed its expiry is marked as expired. The caller must commit the mark before it raises.
     """
     invitation = await tx.invitations.by_id(organization.id, invitation_id)
     if invitation is None or not invitation.is_pending or await expire_if_due(tx, invitation, now):
@@ -117,8 +115,8 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
 async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation]:
     """Return the invitations that the caller can still answer.
 
-    The list is empty until the caller's address is verified (security R-4). It includes invitations
-    of organizations that are not active, which can be accepted later.
+    The list is empty until the caller's address is verified (security R-4). The list includes invitations from
+    organizations that are not active, which can be accepted later.
     """
     if not caller.email_verified:
         return []
@@ -138,7 +136,7 @@ async def get_by_token(ports: Ports, token: str, person: Person | None = None) -
 
 
 async def get_design(ports: Ports, token: str) -> Design | None:
-    """Return the design of the pages about this invitation, or None for the platform's design. The invitation may have any state."""
+    """Return the design for the pages about this invitation, or None for the platform's design. The invitation may have any state."""
     async with ports.storage.reading() as read:
         received = await read.invitations.received_by_token(parse_token(token)[0], ports.clock.now())
         return None if received is None else await read.branding.design(received.invitation.org_id)
@@ -147,9 +145,8 @@ async def get_design(ports: Ports, token: str) -> Design | None:
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     """Accept an invitation, and return the organization that the recipient joined.
 
-    The account with the invited address joins. If there is none, one is created. The token of the email
-    proves the mailbox. An invitation that has passed its expiry is marked as expired before
-    the error is raised.
+    The account with the invited address joins. If no account has the address, it is created. The token in the email
+    proves the mailbox. An invitation that has passed its expiry is marked as expired before the error is raised.
     """
     now = ports.clock.now()
     person = caller if isinstance(caller, Person) else None
@@ -187,10 +184,10 @@ async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
 
 
 async def lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
-    """Lock the organization of the invitation with this token, and return both.
+    """Lock the organization that sent the invitation with this token, and return the organization and the invitation.
 
-    `token` may also be the SHA-256 of the token in hexadecimal, which the recipient's list of
-    invitations shows. The hash works only for the signed-in recipient.
+    `token` may also be the SHA-256 of the token in hexadecimal, which the recipient's invitation list shows. The hash
+    works only for the signed-in recipient.
     """
     token_hash, is_hash = parse_token(token)
     organization = await tx.organizations.lock_by_invitation_token(token_hash) or refuse(InvitationNotPending)
@@ -211,7 +208,7 @@ def require_pending(invitation: Invitation) -> None:
 async def expire_if_due(tx: Transaction, invitation: Invitation, now: datetime) -> bool:
     """Mark a pending invitation as expired if it has passed its expiry, and return whether it has.
 
-    The caller must commit this before it raises an error.
+    The caller must commit the mark before it raises an error.
     """
     if invitation.expires_at > now:
         return False
@@ -231,16 +228,15 @@ async def add_invited_member(
     by_mail: bool = False,
     on_behalf: bool = False,
 ) -> Account:
-    """Make the invited account a member of the locked organization, accept the invitation, and return the account.
+    """Make the invited account a member in the locked organization, accept the invitation, and return the account.
 
-    `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the
-    recipient; then the account must exist. Otherwise a missing account is created. At a domain that
-    another organization has verified, only the token of the email creates one.
+    `person` is the signed-in recipient, if the recipient is signed in. With `on_behalf` a member accepts for the
+    recipient; then the account must exist. Otherwise a missing account is created. At a domain that another
+    organization has verified, only the token in the email creates an account.
 
-    With `by_mail`, the token is from the email, which proves the mailbox. The inviter knows the
-    other token, so it verifies no address and deletes nothing (security A-7, R-3). The membership
-    is confirmed if the mailbox is proved, if the recipient is signed in, or if this organization
-    created the account (security R-5).
+    With `by_mail`, the token is from the email, which proves the mailbox. The inviter knows the other token, so that
+    token verifies no address and deletes nothing (security A-7, R-3). The membership is confirmed if the mailbox is
+    proved, if the recipient is signed in, or if this organization created the account (security R-5).
     """
     account = await _lock_invited_account(tx, organization, invitation, now, by_mail=by_mail, on_behalf=on_behalf)
     # Another account may have got the address since the request began.
@@ -250,9 +246,9 @@ async def add_invited_member(
         if on_behalf:
             raise InviteeBlocked(account.id)
         raise InviteeCannotJoin if person is None else BlockedByDirectory
-    # An unproven account must not accept invitations. Otherwise the owner of the address would let
-    # a squatter in (security A-9). One error for both cases, because the person who has the token
-    # must not learn which one it is.
+    # An unproven account must not accept invitations. Otherwise the address's owner would let a
+    # squatter in (security A-9). The error is the same in both cases, because the person who has
+    # the token must not learn which case it is.
     if account.is_usable and account.is_unproven:
         raise InviteeCannotJoin
     if by_mail:
@@ -322,7 +318,9 @@ async def next_expiry(ports: Ports) -> datetime | None:
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Mark overdue invitations as expired, in batches. Return their number by kind, or None if another process holds the lease.
+    """Mark overdue invitations as expired, in batches.
+
+    Return how many invitations expired by kind, or None if another process holds the lease.
 
     No rule relies on this sweep: every use case checks the expiry itself.
     """

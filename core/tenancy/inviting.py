@@ -34,10 +34,10 @@ from ports.storage import Transaction
 async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: str) -> tuple[ListedInvitation, str]:
     """Invite an email address to the organization, and return the invitation with a token.
 
-    Only this result contains this token. It joins, and proves nothing. The email has another token,
-    which proves the mailbox. If the organization has a mail server, it can read the email, so there
-    is one token for both, which proves nothing (security R-3). If the pending invitation for the
-    address has passed its expiry, it is first marked as expired, to make room for the new one.
+    Only this result contains this token. The token lets the recipient join, and proves nothing. The email has another
+    token, which proves the mailbox. If the organization has a mail server, it can read the email, so there is one token
+    for both, which proves nothing (security R-3). If the pending invitation for the address has passed its expiry, it
+    is first marked as expired, to make room for the new one.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -53,11 +53,11 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
 
 
 async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequence[tuple[Email, str]]) -> list[BulkInvitation]:
-    """Invite each of these addresses with its role, and return one result for each address, in the same order.
+    """Invite every address with its role, and return a result per address, in the same order.
 
-    An address that cannot be invited does not prevent the others. Its result has the refusal, which is one
-    of InvitedDomainRefused, AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
-    then no invitation is sent. The results contain no tokens.
+    An address that cannot be invited does not prevent the other invitations. The address's result has the refusal: InvitedDomainRefused,
+    AlreadyMember, InviteeBlocked or InvitationAlreadySent. Every other refusal is for the whole call: then no invitation is sent. The
+    results contain no tokens.
     """
     now = ports.clock.now()
     refusals: dict[int, Refusal] = {}
@@ -90,9 +90,9 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
 
 
 async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> ListedInvitation:
-    """Replace a pending or expired invitation by a new one for the same address and role, and return the new one.
+    """Replace a pending or expired invitation by a new invitation for the same address and role, and return it.
 
-    The links of the old one stop working.
+    The old links stop working.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -127,7 +127,7 @@ async def _require_below_daily_limit(ports: Ports, tx: Transaction, org_id: UUID
 
 
 async def _load_domains(tx: Transaction, org_id: UUID) -> frozenset[Domain] | None:
-    """Return the domains of the addresses that the sign-in policy allows to invite, or None for all."""
+    """Return the domains to which the sign-in policy allows invitations, or None for all."""
     policy = await tx.sign_in_policies.find(org_id)
     return None if policy is None else policy.rules.invited_domains
 
@@ -159,9 +159,9 @@ async def _send(
 ) -> tuple[Invitation, str]:
     """Add an invitation, queue its email, and return the invitation with the token for the inviter.
 
-    With `hide_token`, the email has a token of its own.
+    With `hide_token`, the email has its own token.
     """
-    token = str(new_id())  # clients expect the form of a UUID; it has 122 random bits
+    token = str(new_id())  # clients expect a UUID; it has 122 random bits
     mail_token = str(new_id()) if hide_token else token
     invitation = Invitation(
         id=new_id(),

@@ -1,8 +1,8 @@
-"""The mail server of an organization, for the organization's own emails only.
+"""An organization's mail server, for the organization's own emails only.
 
-Emails with links that give access to an account always use the platform's server. Otherwise an
-organization could read the password reset links of other users (security E-1). The password is
-stored encrypted, and only sent to the mail server (security W-7).
+Emails with links that give access to an account always use the platform's server. If its own server sent them, an
+organization could read other users' password reset links (security E-1). The password is stored encrypted, and only
+sent to the mail server (security W-7).
 """
 
 from core.kernel.callers import OrganizationCaller
@@ -31,7 +31,7 @@ async def get_settings(ports: Ports, caller: OrganizationCaller) -> SmtpSettings
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the organization's mail server. Its emails use the platform's server again."""
+    """Remove the organization's mail server. The organization's emails use the platform's server again."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)

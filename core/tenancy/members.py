@@ -1,6 +1,6 @@
-"""Members: their roles, their removal, and the transfer of ownership.
+"""Members: their roles, their removal, and the ownership transfer.
 
-The rules are those of decision 199 and security R-1, R-2, R-6.
+The rules are in decision 199 and security R-1, R-2, R-6.
 """
 
 from collections.abc import Collection, Sequence
@@ -52,7 +52,7 @@ from core.tenancy.program_ends import let_programs_go_on
 from ports import Ports
 from ports.storage import Reading, Transaction
 
-EXPORT_BATCH: Final = 500  # members of an export that are read at once
+EXPORT_BATCH: Final = 500  # members that an export reads at once
 
 
 async def list_page(
@@ -65,9 +65,9 @@ async def list_page(
     state: MemberState | None = None,
     order: MemberOrder = MemberOrder.JOINED,
 ) -> MembersPage:
-    """Return one page of the members with this role and state, in this order.
+    """Return a page with the members who have this role and state, in this order.
 
-    `search` matches any part of an email address, or the id of the user. Case is ignored, and a domain matches in its
+    `search` matches any part of an email address, or the user's id. Case is ignored, and a domain matches in its
     internationalized form, too.
 
     Raises: OrganizationNotFound; RoleFilterUnknown; the errors of `require_view` if the state needs the right to manage members.
@@ -89,7 +89,7 @@ async def export(
 ) -> Batches[ExportedMember]:
     """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
 
-    Callers who may not see end users get no groups and no roles of applications.
+    Callers who may not see end users get no groups and no application roles.
     """
     require_view(caller, Capability.MEMBERS_MANAGE)
     org_id, sees_holdings = caller.acts_in.id, may_view(caller, Capability.END_USERS_VIEW)
@@ -115,7 +115,7 @@ async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Seque
 
 
 async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Check that this user is a member of the caller's organization."""
+    """Check that this user is a member in the caller's organization."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
@@ -146,8 +146,8 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Membe
 async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
     """End a member's sessions in the organization and return their number (security S-4, R-9).
 
-    Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
-    membership and all other sessions continue.
+    Authorization codes, device approvals and pending sign-ons in the organization end as well. The membership and all
+    other sessions continue.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -217,8 +217,8 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
 async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Email a member a link to set a new password (security R-8).
 
-    Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
-    email has its own limit per recipient.
+    Only the mailbox's owner can use the link, so the caller gets no power over the account. The email has its own limit
+    per recipient.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -275,11 +275,11 @@ async def _end_locked_membership(tx: Transaction, membership: Membership, now: d
 
 
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
-    """End a membership and everything that the user had because of it.
+    """End a membership and everything that the user had through it.
 
-    This removes the user from groups, and from services that they used only as a member. It ends their sessions in the
-    organization, and revokes invitations from and to them. The directory forgets the user. Unless it
-    blocks them, they can come back with an invitation. `by_self`: their service accounts go on for a while.
+    The user leaves groups, and services that they used only as a member. The user's sessions in the organization end,
+    and invitations from and to them are revoked. The directory forgets the user. Unless the directory blocks the user,
+    they can come back with an invitation. With `by_self`, the user's service accounts go on for a while.
 
     The caller has locked the membership and the account, and has recorded the event.
     """
@@ -291,16 +291,16 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
 
 async def remove_links(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-    """Unlink former members from the connections of the organization, and end their sign-ins there. The accounts are locked.
+    """Unlink former members from the organization's connections, and end their sign-ins there. The accounts are locked.
 
-    Users of its applications keep the link, which can bind them there (security SP-9).
+    Users of the organization's applications keep the link, which can bind them there (security SP-9).
     """
     await end_sign_ins_at_connections(tx, org_id, user_ids, now)
     await tx.connection_identities.remove_of_strangers(org_id, user_ids)
 
 
 async def end_sign_ins_at_connections(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-    """End the sign-ins of former members through the connections of the organization. The accounts are locked, and keep their links."""
+    """End former members' sign-ins through the organization's connections. The accounts are locked, and keep their links."""
     for connection_id, user_id in await tx.connection_identities.connections_of(org_id, user_ids):
         await tx.session_sign_ins.end_of_connection(org_id, connection_id, user_id, now)
     await tx.connection_identities.forget_groups(org_id, user_ids)
@@ -311,8 +311,8 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
     The account must have no other membership. The caller has recorded the event.
     """
-    # Lock order: refresh token, then session, as in a token refresh. So remove the sessions and
-    # their tokens before `end_membership` locks sessions.
+    # Lock order: refresh token, then session, as in a token refresh. Therefore remove the sessions
+    # and their tokens before `end_membership` locks sessions.
     await tx.sessions.remove(user_id, now)
     await tx.service_accounts.end_going_on(user_id, None, now)
     await end_membership(tx, org_id, user_id, now)
@@ -320,7 +320,7 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
 
 async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
-    """End the access of a former member: sessions, pending sign-ins and invitations.
+    """End a former member's access: sessions, pending sign-ins and invitations.
 
     Invitations that the user sent or received end, too. The user's service accounts stop, and the roles
     that they gave are void. With `by_self`, service accounts with an end (`ends_at`) go on (security #own-end).
@@ -335,7 +335,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
 async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, reason: str | None = None) -> None:
     """Make another member the owner, and the caller, who is the owner, an admin (security R-2).
 
-    Both get an email.
+    The new and the old owner get an email.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -347,7 +347,8 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
         if not account.is_usable:
             raise NewOwnerNotActive
         old = await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
-        # The old owner first: a unique index allows one owner, and is checked after each statement.
+        # The old owner first: a unique index allows one owner, and is checked after every
+        # statement.
         for membership, role in ((old, ADMIN), (new, OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
@@ -360,8 +361,8 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
     """Revoke the pending invitations that these users received.
 
-    A user can become a member without answering an older invitation, if the directory provisions or
-    restores them. This invitation must not bring the user back after their removal.
+    A user can become a member without answering an older invitation, if the directory provisions or restores them. An
+    older invitation must not bring the user back after their removal.
     """
     for invitation in await tx.invitations.cancel_to(org_id, user_ids, now):
         tx.record(events.invitation_revoked(invitation))

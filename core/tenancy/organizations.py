@@ -67,9 +67,8 @@ async def lock_authority(tx: Transaction, caller: OrganizationCaller, capability
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
     """Create an organization that the caller owns.
 
-    It is pending until a platform owner approves it, unless the operator turned approval off.
-    The platform owners get an email about a pending organization, unless the
-    operator turned these emails off.
+    The organization is pending until a platform owner approves it, unless the operator turned approval off. The
+    platform owners get an email about a pending organization, unless the operator turned these emails off.
     """
     valid_slug, now = Slug.parse(slug), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -87,7 +86,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
 async def add_for_account(
     tx: Transaction, ports: Ports, caller: Person, slug: Slug, name: str, now: datetime
 ) -> tuple[Organization, Account]:
-    """Add an organization without an owner for the caller, and lock the account of the caller."""
+    """Add an organization without an owner for the caller, and lock the caller's account."""
     organization = await add_organization(tx, ports, slug, name, now)
     account = await own_account.lock_own_account(tx, caller, now)
     # The address may have changed since the request arrived.
@@ -97,14 +96,14 @@ async def add_for_account(
 
 
 async def create_by_form(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
-    """Create an organization as `create` does. An empty slug stands for the first free one that resembles the name."""
+    """Create an organization as `create` does. Without a slug, the slug is the first free one that resembles the name."""
     if slug:
         return await create(ports, caller, slug, name)
     return await create_with_free_slug(name, "organization", lambda free: create(ports, caller, free, name), SlugTaken)
 
 
 async def _notify_platform_owners(tx: Transaction, organization: Organization, creator: Account, now: datetime) -> None:
-    """Queue an email to each platform owner, except the creator, about an organization that waits for approval."""
+    """Queue an email to every platform owner, except the creator, about an organization that waits for approval."""
     for address in await tx.accounts.platform_owner_addresses():
         if address != creator.email:
             await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_WAITING, address, now, org_id=organization.id))
@@ -136,7 +135,7 @@ async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str,
 
 
 async def add_first_owner(tx: Transaction, organization: Organization, owner_id: UUID, now: datetime) -> Membership:
-    """Add the owner of a new organization, and record the organization's creation. The membership is confirmed."""
+    """Add a new organization's owner, and record that the organization was created. The membership is confirmed."""
     membership = Membership(
         id=new_id(), org_id=organization.id, user_id=owner_id, role=OWNER, created_at=now, confirmed_at=now, rights=rights_of(OWNER)
     )
@@ -148,7 +147,7 @@ async def add_first_owner(tx: Transaction, organization: Organization, owner_id:
 async def list_own(ports: Ports, caller: Person) -> list[tuple[Organization, Membership]]:
     """Return the organizations that the caller is a member of, in any status, ordered by slug.
 
-    A session that is good in one organization only shows no other one.
+    A session that is good in a single organization shows no other organization.
     """
     async with ports.storage.reading() as read:
         own = await read.organizations.by_member(caller.user_id)
@@ -172,9 +171,9 @@ async def update(
 ) -> Organization:
     """Change the organization's settings, and return it.
 
-    While `personal_tokens` is false, personal access tokens are refused in the organization. This counts
-    from the next request on, and does not change when they expire. `members_see_end_users` also counts from
-    the next request on, and only callers who see end users change it (security R-1).
+    While `personal_tokens` is false, personal access tokens are refused in the organization. The setting counts from
+    the next request on, and does not change when tokens expire. `members_see_end_users` also counts from the next
+    request on, and only callers who see end users change it (security R-1).
 
     Raises: EmptyOrganizationUpdate; SharedNameTaken; RoleInsufficient, ScopeInsufficient, if the caller may not see end users;
     the errors of `lock_organization_for`.
@@ -187,7 +186,7 @@ async def update(
     async with ports.storage.transaction(by=caller) as tx:
         old, rights = await lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
         if members_see_end_users not in (KEEP, old.members_see_end_users):
-            # It gives a right to all members, or takes it away from them.
+            # The setting gives a right to all members, or takes it away from them.
             if Capability.END_USERS_VIEW not in rights:
                 raise RoleInsufficient
             require_scopes_for(caller, frozenset({Capability.END_USERS_VIEW}))
@@ -212,10 +211,9 @@ async def delete(ports: Ports, caller: Member) -> None:
 async def delete_locked(tx: Transaction, organization: Organization, now: datetime) -> None:
     """Delete a locked organization permanently, with everything that belongs to it.
 
-    The accounts of its members remain. Accounts that it created and its directory deactivated are
-    activated again, because only this directory could do so later. If the
-    organization has more than IMMEDIATE_PURGE_LIMIT records, the housekeeper removes the rest
-    later. No request can reach them.
+    The members' accounts remain. Accounts that the organization created and its directory deactivated are activated
+    again, because only this directory could do so later. If the organization has more than IMMEDIATE_PURGE_LIMIT
+    records, the housekeeper removes the rest later. No request can reach the remaining records.
     """
     await tx.scim_users.reopen_accounts(organization.id, now)
     await tx.organizations.delete(organization.id, now)

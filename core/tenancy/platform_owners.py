@@ -1,4 +1,4 @@
-"""The platform owners: the first one, and how users become platform owners and stop to be ones (security I-1)."""
+"""The platform owners: the first owner, and how users become platform owners and stop being owners (security I-1)."""
 
 from datetime import datetime
 from uuid import UUID
@@ -40,7 +40,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
     async with ports.storage.reading() as read:
         if await read.accounts.platform_owner_exists():  # saves the expensive hash; checked again under the lock
             raise PlatformOwnerExists
-    # Last, because a start with the password of the existing owner must not fail when the rules change.
+    # Last, because a start with the existing owner's password must not fail when the rules change.
     check_new_password(password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
@@ -67,9 +67,11 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
 
 
 async def make_owner(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """Make a user a platform owner. Groups give them no roles any longer, and grants by such roles end (security R-11).
+    """Make a user a platform owner.
 
-    Their links to connections of organizations end, too (security S-12).
+    Groups give the new owner no roles any longer, and grants by such roles end (security R-11).
+
+    The new owner's links to organizations' connections end, too (security S-12).
     """
     await tx.accounts.promote(user_id, now)
     await connection_links.remove_all(tx, user_id, now)
@@ -78,11 +80,11 @@ async def make_owner(tx: Transaction, user_id: UUID, now: datetime) -> None:
 
 
 async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | None = None) -> None:
-    """Make a user with a second factor a platform owner. A platform owner stays one (security I-1).
+    """Make a user with a second factor a platform owner. A platform owner stays a platform owner (security I-1).
 
-    Sessions that impersonate the user end (security I-3). So do the rights that groups of organizations gave the user,
-    with what the user gave by these (security R-11). Links to connections end, with the sign-ins there. All platform owners get an
-    email.
+    Sessions that impersonate the user end (security I-3). The rights that organizations' groups gave the user end, too, with the grants
+    that the user made with these rights (security R-11). Links between the user and connections end, with the sign-ins there. All platform
+    owners get an email.
 
     Raises: AccountNotFound; NotAPlatformOwner; AccountNotUsable; AccountNotVerified; SecondFactorNeeded; Limited if the
     user has just joined another organization.
@@ -107,7 +109,7 @@ async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | Non
         if not account.second_factors:
             raise SecondFactorNeeded
         await make_owner(tx, account.id, now)
-        await tx.impersonations.end(account.id, now)  # otherwise they would work again after a demotion
+        await tx.impersonations.end(account.id, now)  # otherwise such sessions would work again after a demotion
         await _notify_owners(tx, EmailKind.PLATFORM_OWNER_ADDED, caller, account, reason, now)
         tx.record(events.platform_owner_promoted(account.id, reason))
 
@@ -152,7 +154,7 @@ async def _list_organizations_of(tx: Transaction, user_id: UUID) -> list[UUID]:
 
 
 async def _lock_organizations_of(tx: Transaction, user_id: UUID) -> list[UUID]:
-    """Lock the organizations of a user, and return their ids. Lock order: organizations by id, then the account."""
+    """Lock a user's organizations, and return their ids. Lock order: organizations by id, then the account."""
     org_ids = await _list_organizations_of(tx, user_id)
     for org_id in org_ids:
         await tx.organizations.lock(org_id)

@@ -1,7 +1,7 @@
-"""The sign-in policy of the platform: platform owners need a second factor.
+"""The platform's sign-in policy: platform owners need a second factor.
 
-It starts a grace period after the first sign-in of a platform owner, or after the upgrade of an installation that has one.
-It does not concern the service accounts of the platform.
+The policy starts a grace period after a platform owner first signs in, or after the upgrade if an installation has a platform owner. The
+policy does not concern the platform's service accounts.
 """
 
 from collections.abc import Sequence
@@ -47,14 +47,14 @@ _LEAST: Final = Rules(second_factor=frozenset({Concerned.EVERYONE}), grace=GRACE
 
 
 async def get(ports: Ports) -> PolicyDetails:
-    """Return the policy of the platform. Before the first sign-in of an owner, it has not started."""
+    """Return the platform's policy. The policy has not started before an owner first signs in."""
     async with ports.storage.reading() as read:
         policy = await _find(read, ports.clock.now())
     return PolicyDetails(policy, policy.rules.in_force(ports.clock.now()))
 
 
 async def save(ports: Ports, caller: Person, document: Document, version: int) -> PolicyDetails:
-    """Replace the policy of the platform, and return it. `version` is that of the policy that the caller has seen."""
+    """Replace the platform's policy, and return it. `version` is the policy version that the caller has seen."""
     rules, now = _parse(document), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
@@ -75,7 +75,7 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
 
 
 async def preview(ports: Ports, document: Document) -> PolicyPreview:
-    """Return the effect that saving this document would have on platform owners now, and change nothing. They count as members.
+    """Return the effect that saving this document would have on platform owners now, and change nothing. Platform owners count as members.
 
     Raises: PolicyInvalid; NoPasskeysHere.
     """
@@ -96,7 +96,7 @@ async def preview(ports: Ports, document: Document) -> PolicyPreview:
 
 
 def _parse(document: Document) -> Rules:
-    """Return the rules of a document."""
+    """Return the rules in a document."""
     rules = Rules.parse(document).restricted_to(RULES_OF_PLATFORM)
     if Concerned.EVERYONE not in rules.second_factor:
         raise PolicyInvalid(Rule.SECOND_FACTOR, "Platform owners always need a second factor. Choose everyone.")
@@ -112,7 +112,7 @@ def _to_effective(rules: Rules) -> EffectivePolicy:
 
 
 async def find_owners_without_factor(ports: Ports) -> tuple[datetime | None, Sequence[Email]]:
-    """Return when the second factor becomes required (UTC), or None if it is now, and the addresses of the owners who have none."""
+    """Return when (UTC) the second factor becomes required, or None if it already is, and the addresses of owners who have none."""
     async with ports.storage.reading() as read:
         policy = await _find(read, now := ports.clock.now())
         return policy.second_factor_due(now), await _owners_without_factor(ports, read)
@@ -139,7 +139,7 @@ async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: 
         raise WouldLockYouOut(decision.rule, caller.address)
 
 
-# The start of the policy
+# When the policy starts
 
 
 async def ensure(tx: Transaction, now: datetime) -> None:
@@ -148,9 +148,9 @@ async def ensure(tx: Transaction, now: datetime) -> None:
 
 
 async def ensure_after_upgrade(ports: Ports) -> bool:
-    """Store the policy, if there is none and a platform owner has signed in before. Called at the start of the service.
+    """Store the policy, if there is none and a platform owner has signed in before. Called when the service starts.
 
-    Return whether the policy is stored now: then a platform owner has signed in at some time.
+    Return whether the policy is stored now: if so, a platform owner has signed in at some time.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -162,7 +162,7 @@ async def ensure_after_upgrade(ports: Ports) -> bool:
 async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Queue the emails to platform owners without a second factor: when the grace period begins, and two days before it ends.
 
-    Return the number of emails, or None if another process holds the lease.
+    Return how many emails were queued, or None if another process holds the lease.
     """
 
     async def process(tx: Transaction, now: datetime) -> int:

@@ -1,6 +1,7 @@
-"""The end of service accounts whose owner has gone.
+"""Ending service accounts whose owner has gone.
 
-If the owner left or deleted their account, the service accounts go on for a while (security #own-end). At the end, they can leave
+If the owner left or deleted their account, the service accounts go on for a while (security #own-end). At their end,
+service accounts can leave
 secrets behind (security J-12).
 """
 
@@ -29,7 +30,7 @@ async def list_going_on(ports: Ports, user_id: UUID, org_id: UUID | None = None)
 
 
 async def let_programs_go_on(tx: Transaction, user_id: UUID, address: Email, org_id: UUID | None, now: datetime) -> None:
-    """Let the service accounts of a user who leaves go on for GOES_ON_FOR, in one organization or in all if None (security #own-end).
+    """Let the service accounts go on for GOES_ON_FOR when their owner leaves, in one organization or in all if None (security #own-end).
 
     The owner and the admins get an email. The caller has locked the organizations, and ends the membership or the account next.
     """

@@ -62,7 +62,7 @@ from core.tenancy.model.roles import (
 from ports import Ports
 from ports.storage import Reading, Transaction
 
-# The right that shows the holders of each kind in lists
+# The right that shows the holders per kind in lists
 _VIEWED_BY: Final[Mapping[HolderKind, Capability]] = {
     HolderKind.MEMBER: Capability.MEMBERS_VIEW,
     HolderKind.INVITATION: Capability.MEMBERS_MANAGE,
@@ -73,7 +73,7 @@ _VIEWED_BY: Final[Mapping[HolderKind, Capability]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleChanges:
-    """The new values of a role. Fields that are KEEP stay as they are.
+    """A role's new values. Fields that are KEEP stay as they are.
 
     With a `version`, the change is refused if the role has been changed since. `confirmed`: the caller has seen the
     holders who lose rights.
@@ -87,7 +87,7 @@ class RoleChanges:
 
 
 async def list_all(ports: Ports, caller: OrganizationCaller) -> list[ListedRole]:
-    """Return the built-in roles and those of the organization, with the number of their members."""
+    """Return the built-in roles and the organization's roles, with their member counts."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         own, counts = await read.roles.own(org_id), await read.roles.counts(org_id)
@@ -110,20 +110,20 @@ async def require_role(ports: Ports, caller: OrganizationCaller, slug: str) -> N
 
 
 async def list_choices(ports: Ports, caller: OrganizationCaller) -> Sequence[Role]:
-    """Return all roles of the organization, for lists to choose from."""
+    """Return all roles in the organization, for lists to choose from."""
     async with ports.storage.reading() as read:
         return await read.roles.all(caller.acts_in.id)
 
 
 async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationRole, RoleHolders]:
-    """Return a role of the organization, and its holders as `_find_holders` returns them."""
+    """Return an organization's role, and its holders as `_find_holders` returns them."""
     async with ports.storage.reading() as read:
         role = await _find_own(read, caller.acts_in.id, slug)
         return role, await _find_holders(read, caller, role, ports.clock.now())
 
 
 async def has_power_over_holders(ports: Ports, caller: OrganizationCaller, role: OrganizationRole) -> bool:
-    """Return whether the caller may act on each member with this role, before a page offers it (security R-10)."""
+    """Return whether the caller may act on every member with this role, before a page offers it (security R-10)."""
     async with ports.storage.reading() as read:
         return await _has_power(read, Authority(caller.acts_in.role, caller.acts_in.rights), role)
 
@@ -167,11 +167,11 @@ async def _create(ports: Ports, caller: OrganizationCaller, request: NewRole, sl
 
 
 async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: RoleChanges) -> OrganizationRole:
-    """Change a role. Its holders have the new rights from their next request on.
+    """Change a role. The role's holders have the new rights from their next request on.
 
-    Invitations, roles and credentials end that holders gave with a right that they lose (security R-4). Without a
-    confirmation, no right is taken from holders, and no group stops to give the role. A service account adds no rights to
-    a role with holders, because they would stay when the account is gone.
+    Invitations, roles and credentials end that holders gave with a right that they lose (security R-4). Without a confirmation, no right is
+    taken from holders, and no group stops to give the role. A service account adds no rights to a role with holders, because the rights
+    would stay when the account is gone.
     """
     fields = provided(name=changes.name, description=changes.description, capabilities=changes.capabilities)
     if not fields:
@@ -207,7 +207,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
         await tx.roles.save(new)
         if stopping := [each for each in find_unfounded(await tx.group_roles.active(organization.id)) if each.role == new.slug]:
             members = await tx.group_roles.authorities(organization.id, [group.group_id for group in stopping])
-            if not all(may_act_on(authority, member) for member in members):  # the members of the groups (security R-10)
+            if not all(may_act_on(authority, member) for member in members):  # the groups' members (security R-10)
                 raise RoleHolderHasMore
             if not changes.confirmed:
                 groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
@@ -221,9 +221,9 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replacement: str | None = None, confirmed: bool = False) -> None:
-    """Delete a role. Its holders get the role `replacement`, if the caller has seen them.
+    """Delete a role. The role's holders get the role `replacement`, if the caller has seen them.
 
-    A member answers for the roles that groups give from then on. A service account lets no group give more rights.
+    From then on, a member answers for the roles that groups give. A service account lets no group give more rights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -259,7 +259,10 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
 async def _find_holders(
     read: Reading | Transaction, caller: OrganizationCaller, role: OrganizationRole, now: datetime, *, first: Sequence[RoleHolder] = ()
 ) -> RoleHolders:
-    """Return the holders of a role, with `first` before the others. Of kinds that the caller may not see, the number remains."""
+    """Return a role's holders: `first` comes before all further holders.
+
+    Of the kinds that the caller may not see, only the number remains.
+    """
     holders = await read.roles.holders(role.org_id, role.id, now)
     others = [holder for holder in holders.first if holder not in first]
     shown = [holder for holder in (*first, *others) if may_view(caller, _VIEWED_BY[holder.kind])]
@@ -267,7 +270,7 @@ async def _find_holders(
 
 
 async def _require_power_over_holders(tx: Transaction, actor: Authority, role: OrganizationRole) -> None:
-    """Check that a caller may act on each member with this role, their own or by a group (security R-10)."""
+    """Check that a caller may act on every member with this role, their own or by a group (security R-10)."""
     if not await _has_power(tx, actor, role):
         raise RoleHolderHasMore
 
@@ -278,13 +281,13 @@ async def _has_power(read: Reading | Transaction, actor: Authority, role: Organi
 
 
 async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:
-    """Check that groups of directories may give this role with its new rights, if one gives it."""
+    """Check that directories' groups may give this role with its new rights, if such a group gives it."""
     if any(each.of_directory and each.role == role.name for each in await tx.group_roles.active(org_id)):
         await grants.require_power_over_directories(tx, org_id, role.rights, now)
 
 
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
-    """Check that no built-in role and none of these has this name, because lists to choose from show names."""
+    """Check that no built-in role and no role in `roles` has this name, because lists to choose from show names."""
     labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
     if to_name_key(name) in [to_name_key(label) for label in labels]:
         raise RoleNameTaken
@@ -299,9 +302,10 @@ async def _find_own(read: Reading | Transaction, org_id: UUID, slug: str) -> Org
 
 
 async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: OrganizationRole, new: Role, now: datetime) -> None:
-    """Let the groups with a role give another one. A member answers for it from now on.
+    """Let the groups with a role give another role. From now on, a member answers for the new role.
 
-    For a service account, the members who gave the old role keep to answer for the new one. So it has no further rights.
+    For a service account, the members who gave the old role still answer for the new role. A service account therefore
+    gets no further rights by the change.
     """
     groups = [group for group in await tx.groups.of_org(old.org_id) if group.role == old.slug]
     if not groups:
@@ -320,11 +324,11 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
 
 
 async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:
-    """Give the service accounts with a role another one, or the same one with other rights (security R-4).
+    """Give the service accounts with a role another role, or the same role with other rights (security R-4).
 
-    They lose the granted capabilities that the new role does not have. Their invitations and promotions end if they can
-    no longer give these.
-    Their owners and the makers of their credentials are for `void_grants`.
+    The service accounts lose the granted capabilities that the new role does not have. The service accounts'
+    invitations and promotions end if the accounts can no longer give such roles. `void_grants` handles their owners and
+    the makers of their credentials.
     """
     losing = []
     for account_id, granted in await tx.service_accounts.with_role(org_id, old.name):
@@ -341,8 +345,9 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
 
 
 async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
-    """End the grants of members that need a right that the role has lost, or concern the changed role (security R-4)."""
+    """End the members' grants that need a right that the role has lost, or concern the changed role (security R-4)."""
     await grants.void_grants(tx, org_id, givers, now)
-    # The answers of the sign-in policy about its holders counted them as admins, or as members.
+    # The sign-in policy's earlier decisions about the holders counted them as admins, or as
+    # members.
     if is_admin(old) != is_admin(new):
         await tx.sign_in_policies.renew(org_id)

@@ -1,7 +1,7 @@
-"""One change of several members or pending invitations of an organization, which an admin has selected.
+"""One change for several members or pending invitations that an admin has selected in an organization.
 
-Each of them is changed as on its own: by the same use case, in a transaction of its own, with the same events. The
-refusal of one does not prevent the others.
+Every person is changed as if alone: by the same use case, in a separate transaction, with the same events. A refusal
+for one person does not prevent the other changes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ from core.tenancy import members
 from core.tenancy.model.members import PersonOutcome, TooManySelected, require_assignable
 from ports import Ports
 
-MAX_SELECTED = 50  # people of one change
-Change = Callable[[Ports, OrganizationCaller, UUID], Awaitable[object]]  # the use case that changes one of them
+MAX_SELECTED = 50  # people per change
+Change = Callable[[Ports, OrganizationCaller, UUID], Awaitable[object]]  # the use case for a single change
 
 
 async def load_members(ports: Ports, caller: OrganizationCaller, user_ids: Sequence[UUID]) -> dict[UUID, Email]:
-    """Return the addresses of these members by their ids. Other ids are left out."""
+    """Return these members' addresses by their ids. Unknown ids are left out."""
     _check(caller, user_ids)
     async with ports.storage.reading() as read:
         accounts = await read.members.accounts(caller.acts_in.id, user_ids)
@@ -30,7 +30,7 @@ async def load_members(ports: Ports, caller: OrganizationCaller, user_ids: Seque
 
 
 async def load_invitations(ports: Ports, caller: OrganizationCaller, invitation_ids: Sequence[UUID]) -> dict[UUID, Email]:
-    """Return the addresses of these pending invitations, as `load_members` does, with the same errors."""
+    """Return the addresses in these pending invitations, as `load_members` does, with the same errors."""
     _check(caller, invitation_ids)
     async with ports.storage.reading() as read:
         pending = await read.invitations.pending_of(caller.acts_in.id, invitation_ids)
@@ -51,7 +51,7 @@ async def change_roles(ports: Ports, caller: OrganizationCaller, selected: Mappi
 
 
 async def change_each(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], change: Change) -> list[PersonOutcome]:
-    """Change each of the selected, and return the outcomes in the same order.
+    """Change every selected person or invitation, and return the outcomes in the same order.
 
     Raises: SessionEnded, if nothing has changed before.
     """

@@ -1,7 +1,7 @@
-"""Sign-in policies of organizations: reading, saving, and a preview of their effect.
+"""Sign-in policies for organizations: reading, saving, and previewing what they do.
 
-`core.kernel.sign_in_policy` has the rules and the decision. Applications have policies of their own, which add to that of
-their organization (`core.applications.sign_in_policies`).
+`core.kernel.sign_in_policy` has the rules and the decision. Applications have their own policies, which add to their organization's policy
+(`core.applications.sign_in_policies`).
 """
 
 from collections.abc import Collection, Sequence
@@ -63,14 +63,14 @@ from ports.storage import Reading, Transaction
 
 @dataclass(frozen=True, slots=True)
 class PolicyDetails:
-    """A policy, and the rules that are in force: those of an application together with its organization's."""
+    """A policy, and the rules that are in force: an application's rules together with its organization's."""
 
     policy: SignInPolicy
     in_force: Rules
 
 
 async def get(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> PolicyDetails:
-    """Return the sign-in policy of the caller's organization or of an application. It may be empty."""
+    """Return the policy for the caller's organization, or for this application in it. The policy may be empty."""
     organization, now = await organizations.get(ports, caller), ports.clock.now()
     async with ports.storage.reading() as read:
         policy = await _find(read, organization, application, now)
@@ -79,7 +79,7 @@ async def get(ports: Ports, caller: Member, application: PolicyApplication | Non
 
 
 async def list_usable_methods(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> Sequence[str]:
-    """Return the methods for users of the organization or of this application here, in the order of METHODS."""
+    """Return the methods that users of the organization or of this application can use here, in the order of METHODS."""
     async with ports.storage.reading() as read:
         return await _load_usable_methods(ports, read, caller.acts_in.id, application)
 
@@ -101,9 +101,9 @@ async def _load_usable_methods(
 async def save(
     ports: Ports, caller: Member, document: Document, version: int, application: PolicyApplication | None = None
 ) -> PolicyDetails:
-    """Replace the policy of the caller's organization, or of this application of it, and return it.
+    """Replace the policy for the caller's organization, or for this application in it, and return it.
 
-    `version` is that of the policy that the caller has seen. A rule that becomes stricter starts when the grace period ends.
+    `version` is the policy version that the caller has seen. A rule that becomes stricter starts when the grace period ends.
 
     Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; NoPasskeysHere; WouldLockYouOut; BreakGlassNeedsFactors; the errors of
     `lock_organization_for`.
@@ -134,7 +134,7 @@ async def save(
 
 
 async def remove(ports: Ports, caller: Member, application: PolicyApplication) -> None:
-    """Remove the policy of an application. The policy of its organization stays."""
+    """Remove an application's policy. The organization's policy stays."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
@@ -144,13 +144,13 @@ async def remove(ports: Ports, caller: Member, application: PolicyApplication) -
 
 
 async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
-    """Return the policies of the organizations and applications that the caller uses, and that of the platform for its owners.
+    """Return the policies for the organizations and applications that the caller uses, and the platform's policy for its owners.
 
-    Each policy has one part. That of an application comes beside that of its organization.
+    Every policy has one part. An application's policy comes beside its organization's policy.
     """
     async with ports.storage.reading() as read:
         policies = await read.sign_in_policies.anywhere(caller.user_id, None)
-    # The part of an organization comes with each of its applications.
+    # An organization's part comes with every application in it.
     single = dict[tuple[UUID | None, PolicyPart], PolicyOfUser]()
     for each in policies:
         for part in each.policy.parts:
@@ -159,7 +159,7 @@ async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
 
 
 async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:
-    """Return which of a password and a passkey the organization accepts of its members, as the first factor."""
+    """Return whether the organization accepts a password and a passkey as its members' first factor."""
     async with ports.storage.reading() as read:
         policy = await read.sign_in_policies.effective(org_id)
     rules = Rules() if policy is None else policy.in_force(ports.clock.now())
@@ -170,7 +170,7 @@ async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:
 
 
 async def _parse(read: Reading | Transaction, org_id: UUID, document: Document, application: PolicyApplication | None) -> Rules:
-    """Return the rules of a document that names connections by their slugs."""
+    """Return the rules in a document that names connections by their slugs."""
     slugs, slug = document.get(Rule.CONNECTIONS) or {}, document.get(Rule.CONNECTION)
     if slugs or slug is not None:
         active = {
@@ -185,7 +185,7 @@ async def _parse(read: Reading | Transaction, org_id: UUID, document: Document, 
 
 
 async def require_not_required(tx: Transaction, org_id: UUID, connection_id: UUID) -> None:
-    """Check that no sign-in policy of the organization requires this connection."""
+    """Check that no sign-in policy in the organization requires this connection."""
     if await tx.sign_in_policies.requiring(org_id, connection_id):
         raise ConnectionRequired
 
@@ -201,7 +201,7 @@ async def _find(
 async def _merge(
     read: Reading | Transaction, organization: Organization, application: PolicyApplication | None, rules: Rules
 ) -> EffectivePolicy:
-    """Return the policy of the organization, or of the application together with it, with these rules."""
+    """Return the policy with these rules, for the organization, or for the application together with it."""
     if application is None:
         return EffectivePolicy(organization.id, 0, (PolicyPart(organization.name, rules),))
     above = await read.sign_in_policies.find(organization.id)
@@ -212,7 +212,7 @@ async def _merge(
 async def _require_available(
     ports: Ports, read: Reading | Transaction, application: PolicyApplication | None, effective: EffectivePolicy, now: datetime
 ) -> None:
-    """Check that every user can meet the policy now and later, also together with the policies of applications."""
+    """Check that every user can meet the policy now and later, also together with the applications' policies."""
     _require_available_in(ports, effective, application, now)
     if application is None and effective.org_id is not None:
         for other, rules in await read.sign_in_policies.of_applications(effective.org_id):
@@ -251,7 +251,7 @@ async def tell_admins(
 
 
 async def require_compatible(ports: Ports, tx: Transaction, org_id: UUID, application: PolicyApplication) -> None:
-    """Check that every user can meet the policies of a stored application with its settings, now and later, and listed users do.
+    """Check that every user can meet the policies with a stored application's settings, now and later, and listed users do.
 
     Raises: SettingsBeyondPolicies; NoPasskeysHere; BreakGlassNeedsFactors without an address, which the caller may not see.
     """
@@ -302,22 +302,22 @@ async def _require_way_in(
 
 
 async def require_way_in_here(ports: Ports, tx: Transaction, caller: Member, org_id: UUID, now: datetime) -> None:
-    """Check that the caller can meet the stored policy of the organization."""
+    """Check that the caller can meet the organization's stored policy."""
     if (policy := await tx.sign_in_policies.effective(org_id)) is not None:
         await _require_way_in(ports, tx, caller, None, policy, now)
 
 
 async def lock_listed(tx: Transaction, org_id: UUID) -> Sequence[Account]:
-    """Lock the accounts on the list of break glass of a locked organization, before services and sessions."""
+    """Lock the accounts on a locked organization's break-glass list, before services and sessions."""
     user_ids = sorted(each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id))
     return [await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization) for user_id in user_ids]
 
 
 async def require_factors_of_listed(ports: Ports, tx: Transaction, org_id: UUID, now: datetime) -> None:
-    """Check that the users on the list of break glass have the factors that each policy asks for, where it requires a connection.
+    """Check that the users on the break-glass list have the factors that every policy asks for, where it requires a connection.
 
-    Otherwise the password alone could add the factors, and then open the organization. Later, only a recovery replaces a lost one
-    (`factor_changes.needs_recovery`). The accounts are locked, so that a removal that began before is seen.
+    Without this check, the password alone could add the factors, and then open the organization. Later, only a recovery replaces a lost
+    factor (`factor_changes.needs_recovery`). The accounts are locked, so a factor removal that began before is seen.
 
     Raises: BreakGlassNeedsFactors.
     """
@@ -327,7 +327,7 @@ async def require_factors_of_listed(ports: Ports, tx: Transaction, org_id: UUID,
 
 
 def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datetime, *, email_is_on: bool) -> Decision:
-    """Return the decision about a sign-in of this person at this time, as `PolicyPerson.facts` describes it."""
+    """Return the decision about this person's sign-in at this time, as `PolicyPerson.facts` describes it."""
     factors = relying_party.without_lost_keys(ports, person.account, person.keys).factors
     return decide(policy, person.facts(policy.in_force(at), at, factors, email_is_on=email_is_on))
 
@@ -342,8 +342,8 @@ def _offers_email(ports: Ports, application: PolicyApplication | None) -> bool:
 async def preview(ports: Ports, caller: Member, document: Document, application: PolicyApplication | None = None) -> PolicyPreview:
     """Return the effect that saving this document would have now, and change nothing.
 
-    Members and end users are judged one by one, at most MAX_COUNTED of each. After COUNTED_WITHIN the counts are left out.
-    Callers who may not see members get the counts without the people.
+    Members and end users are judged one by one, at most MAX_COUNTED each. After COUNTED_WITHIN the counts are left out. Callers who may not
+    see members get the counts without the people.
 
     Raises: PolicyInvalid; MethodsUnavailable; NoPasskeysHere; OrganizationNotFound.
     """
@@ -367,7 +367,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
             return await read.sign_in_policies.people(organization.id, service_id, last_id, limit, are_members=are_members)
 
     members, people = await counter.count(partial(next_people, are_members=True))
-    if application is None:  # members open the organization itself, and end users one of its applications
+    if application is None:  # members open the organization itself, and end users open an application
         counter = replace(counter, judge=partial(judge_person, email_is_on=offers_email or ways.email))
     end_users, _ = await counter.count(partial(next_people, are_members=False))
     return PolicyPreview(

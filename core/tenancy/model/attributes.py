@@ -1,4 +1,4 @@
-"""The attributes of users that an organization declares: their kinds, writers and values."""
+"""The user attributes that an organization declares: their kinds, writers and values."""
 
 import json
 import re
@@ -12,15 +12,15 @@ from uuid import UUID
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import is_printable, is_visible
 
-MAX_ATTRIBUTES: Final = 50  # of one organization
+MAX_ATTRIBUTES: Final = 50  # per organization
 MAX_LABEL: Final = 100
-MAX_TEXT: Final = 500  # characters of a text
-MAX_ITEMS: Final = 50  # of a list
-MAX_ITEM: Final = 100  # characters of an item
-MAX_BYTES: Final = 16384  # of all values of a user as JSON
-MAX_GROUP_BYTES: Final = 4096  # of all values of a group: a sign-in reads those of all groups of the user
+MAX_TEXT: Final = 500  # characters in a text
+MAX_ITEMS: Final = 50  # per list
+MAX_ITEM: Final = 100  # characters in an item
+MAX_BYTES: Final = 16384  # all values that a user has, as JSON
+MAX_GROUP_BYTES: Final = 4096  # all values that a group has: a sign-in reads the values from all the user's groups
 MAX_NUMBER: Final = 2**53  # larger numbers are not exact in JavaScript
-SOURCE_PREFIX: Final = "attribute:"  # of the names of attributes, among other sources of claims
+SOURCE_PREFIX: Final = "attribute:"  # before attribute names, among other claim sources
 ATTRIBUTE_NAME: Final = re.compile("[a-z][a-z0-9_]{0,49}")
 
 
@@ -68,7 +68,7 @@ class UserAttributeValueInvalid(Invalid):
     """The value does not fit the attribute."""
 
     def __init__(self, name: str, problem: str) -> None:
-        """`problem` is a sentence about the value of the attribute with this name."""
+        """`problem` is a sentence about the value that the attribute with this name has."""
         super().__init__(f"{name}: {problem}")
         self.member = name
 
@@ -81,17 +81,17 @@ class UserAttributeNotWritable(Forbidden):
 
 
 class AttributeKind(StrEnum):
-    """The kind of an attribute's values."""
+    """What kind of values an attribute has."""
 
     TEXT = "text"
     NUMBER = "number"
     BOOLEAN = "boolean"
     DATE = "date"
-    LIST = "list"  # of texts
+    LIST = "list"  # texts
 
 
 class AttributeWriter(StrEnum):
-    """A party that may change the values of an attribute."""
+    """A party that may change an attribute's values."""
 
     USER = "user"
     ADMIN = "admin"
@@ -100,15 +100,15 @@ class AttributeWriter(StrEnum):
 
 
 class AttributeMerge(StrEnum):
-    """The rule for a user without an own value, if several groups of the user have one."""
+    """The rule for a user without an own value, if several of their groups have a value."""
 
-    FIRST = "first"  # of the groups in the order of their names
+    FIRST = "first"  # the value from the first group by name
     UNION = "union"
     LEAST = "least"
     GREATEST = "greatest"
 
     def merge(self, values: Sequence[Any]) -> Any:
-        """Return the value that these values of groups give, in the order of the groups' names. There is at least one."""
+        """Return the value that these group values give. The values are ordered by group name, and there is at least one value."""
         match self:
             case AttributeMerge.FIRST:
                 return values[0]
@@ -131,7 +131,7 @@ _MERGES: Final[Mapping[AttributeMerge, Sequence[AttributeKind]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """An attribute of users that an organization has declared. The name and the kind never change. The time is UTC."""
+    """A user attribute that an organization has declared. The name and the kind never change. The time is UTC."""
 
     org_id: UUID
     name: str
@@ -158,17 +158,16 @@ class Attribute:
             raise UserAttributeValueInvalid(self.name, KIND_SENTENCES[self.kind])
 
     def fits(self, value: object) -> bool:
-        """Return whether this is a value of the attribute's kind."""
+        """Return whether this is a value that fits the attribute's kind."""
         return _FITS[self.kind](value)
 
 
 def effective_values(
     own: Mapping[str, Any], merges: Mapping[str, AttributeMerge], of_groups: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the values that applications get of a user: the own ones, and others from the groups of the user.
+    """Return the values that applications get for a user: the own values, and otherwise values from the user's groups.
 
-    `merges` has the rule of each declared attribute by its name. `of_groups` has the values of each group, in the order of
-    the groups' names.
+    `merges` has the rule for every declared attribute by its name. `of_groups` has every group's values, ordered by group name.
     """
     effective = dict(own)
     for name, merge in merges.items():
@@ -179,9 +178,9 @@ def effective_values(
 
 @dataclass(frozen=True, slots=True)
 class AttributeValues:
-    """The declared attributes of an organization, and the values of one user or of one group by name.
+    """The attributes that an organization declared, and the values of a user or a group by name.
 
-    `of_groups` has the values of the groups of the user, in the order of the groups' names.
+    `of_groups` has the values from the user's groups, ordered by group name.
     """
 
     attributes: Sequence[Attribute]
@@ -191,20 +190,20 @@ class AttributeValues:
 
     @property
     def effective(self) -> Mapping[str, Any]:
-        """The values that applications get: the own ones, and others from the groups of the user."""
+        """The values that applications get: the own values, and otherwise values from the user's groups."""
         return effective_values(self.values, {each.name: each.merge for each in self.attributes}, self.of_groups)
 
     def only(self, names: Collection[str]) -> Self:
-        """Return the own values with these names, for a caller who may set values but not read others."""
+        """Return the own values with these names, for a caller who may set values but may not read the rest."""
         values = {name: value for name, value in self.values.items() if name in names}
         return replace(self, attributes=[each for each in self.attributes if each.name in names], values=values, of_groups=())
 
     def changed_names(self, new: Self) -> list[str]:
-        """Return the names of the attributes with another value in `new`."""
+        """Return the names of attributes with another value in `new`."""
         return sorted(each.name for each in self.attributes if self.values.get(each.name) != new.values.get(each.name))
 
     def change(self, changes: Mapping[str, Any], writer: AttributeWriter) -> dict[str, Any]:
-        """Return the new values after these changes by a writer. None removes a value.
+        """Return the new values after these changes by a writer. A change to None removes the value.
 
         Raises: UserAttributeNotWritable, UserAttributeValueInvalid.
         """
@@ -227,7 +226,7 @@ class AttributeValues:
 
 @dataclass(frozen=True, slots=True)
 class OwnAttributes:
-    """The attributes of a user in one of their organizations."""
+    """A user's attributes in one organization."""
 
     org_id: UUID
     org_slug: str

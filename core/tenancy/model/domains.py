@@ -10,14 +10,14 @@ from core.kernel.connections import ConnectionRef, ConnectionSlug
 from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Domain, DomainInvalid, Email, to_printable
 
-# A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
-# cannot add this record (RFC 8552).
-MAX_RECORDS_SHOWN: Final = 3  # of the records that were found instead of ours
-MAX_VALUE_SHOWN: Final = 80  # characters of a record
+# A name with an underscore cannot be a host name. A user who may only add hosts to a domain
+# therefore cannot add this record (RFC 8552).
+MAX_RECORDS_SHOWN: Final = 3  # found records that a refusal shows if ours is missing
+MAX_VALUE_SHOWN: Final = 80  # characters per record
 RECORD_PREFIX: Final = "_gatehouse-challenge"
 VALUE_PREFIX: Final = "gatehouse-verification="
 MAX_RECORD_NAME: Final = 253
-# Of one organization
+# In one organization
 MAX_DOMAINS: Final = 50
 MAX_ROUTES: Final = 100
 
@@ -54,8 +54,8 @@ class DnsFailed(Invalid):
 class DomainClaim:
     """A domain that an organization claims, verified or not. Times are UTC.
 
-    The challenge has 256 random bits and belongs to this claim only. It is not secret, because it
-    is published in the DNS.
+    The challenge has 256 random bits and belongs to this claim only. The challenge is not secret, because it is
+    published in the DNS.
     """
 
     org_id: UUID
@@ -88,7 +88,7 @@ class ForeignAccount:
 
 @dataclass(frozen=True, slots=True)
 class ForeignInvitation:
-    """A pending invitation of another organization to an address at the organization's domain. Times are UTC."""
+    """Another organization's pending invitation to an address at the organization's domain. Times are UTC."""
 
     email: Email
     created_at: datetime
@@ -101,7 +101,7 @@ class RecordNotFound(Invalid):
     """The DNS has no TXT record with the expected value. Set it, and wait until the change is visible."""
 
     def __init__(self, claim: DomainClaim, found: Collection[str]) -> None:
-        """`found` are the values of the TXT records with this name."""
+        """`found` are the values in the TXT records with this name."""
         if found:
             values = ", ".join(f'"{to_printable(value)[:MAX_VALUE_SHOWN]}"' for value in sorted(found)[:MAX_RECORDS_SHOWN])
             reason = f"The TXT record {claim.record_name} has another value: {values}. Set the expected value."
@@ -135,10 +135,10 @@ class DuplicateDomain(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class HomeRealmRoute:
-    """The identity provider for email addresses at exactly this domain: one of the platform, or a connection of the organization.
+    """The identity provider for email addresses at exactly this domain: a platform provider, or an organization's connection.
 
-    The route is used only if `verified`: the organization has verified the domain or a parent
-    domain, and no other organization has verified a closer one. A connection must also be active.
+    The route is used only if `verified`: the organization has verified the domain or a parent domain, and no other
+    organization has verified a closer domain. A connection must also be active.
     """
 
     domain: Domain
@@ -148,7 +148,7 @@ class HomeRealmRoute:
 
     @property
     def slug(self) -> str:
-        """The slug of the identity provider. No connection of an organization has that of a provider of the platform."""
+        """The identity provider's slug. No organization's connection has the slug of a platform provider."""
         return self.provider or ("" if self.connection is None else self.connection.slug)
 
     @property
@@ -159,7 +159,7 @@ class HomeRealmRoute:
 
 @dataclass(frozen=True, slots=True)
 class HomeRealmMatch:
-    """The organization and the identity provider through which a user signs in: one of the platform, or an active connection."""
+    """The organization and the identity provider through which a user signs in: a platform provider, or an active connection."""
 
     org_slug: str
     provider: ConnectionSlug | None = None

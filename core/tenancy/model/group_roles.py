@@ -36,14 +36,14 @@ class DirectoryCreatorsHaveLess(Conflict):
 class GroupMapping:
     """A role that a group gives, and the facts about the member who gave it to the group.
 
-    `mapper_rights` are those of the member's own role, and empty for a user who is not a usable, confirmed member.
-    `mapper_groups` are the groups with roles that the member is in, except stopped ones.
+    `mapper_rights` come from the member's own role, and are empty for a user who is not a usable, confirmed member.
+    `mapper_groups` are the groups with roles that the member is in, except stopped groups.
     """
 
     group_id: UUID
     group_name: str
     role: RoleName
-    rights: Rights  # of the role
+    rights: Rights  # that the role has
     mapper_rights: Rights
     mapper_groups: frozenset[UUID]
     of_directory: bool = False  # whether a directory fills the group
@@ -51,7 +51,7 @@ class GroupMapping:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryCreator:
-    """A SCIM token that fills groups, and the rights that its creator has now. The creator may still have a copy of it."""
+    """A SCIM token that fills groups, and the rights that its creator has now. The creator may still have a copy of the token."""
 
     token_id: UUID
     name: str
@@ -59,9 +59,10 @@ class DirectoryCreator:
 
 
 def may_map(giver: Rights, rights: Rights) -> bool:
-    """Return whether a member with these rights may let a group give a role with those rights.
+    """Return whether a member with the rights `giver` may let a group give a role with these rights.
 
-    They manage roles, and have every right of the role. The ownership is transferred, and no group gives it.
+    The member manages roles, and has every right that the role has. The ownership is transferred, and no group gives
+    it.
     """
     return Capability.ROLES_MANAGE in giver and rights <= giver and Capability.ORGANIZATION_OWN not in rights
 
@@ -73,10 +74,10 @@ def require_mappable(giver: Rights, role: Role | None) -> None:
 
 
 def find_unfounded(mappings: Sequence[GroupMapping]) -> list[GroupMapping]:
-    """Return those of an organization's active mappings that their givers may no longer give.
+    """Return the organization's active mappings that their givers may no longer give.
 
-    A giver may have the rights by other groups, if these mappings are founded themselves. This begins with none of them, so
-    that mappings do not hold each other up in a circle.
+    A giver may have the rights by other groups, if the mappings for these groups are founded themselves. The search begins without any
+    mapping, so that mappings do not hold each other up in a circle.
     """
     founded: dict[UUID, Rights] = {}
     rest = list(mappings)
@@ -99,7 +100,7 @@ def rights_by_directories(mappings: Iterable[GroupMapping]) -> Rights:
 
 
 def require_equal_creators(creators: Iterable[DirectoryCreator], rights: Rights) -> None:
-    """Check that the creators of these tokens have the rights that groups of a directory give."""
+    """Check that the creators of these tokens have the rights that a directory's groups give."""
     weak = [creator for creator in creators if not rights <= creator.rights]
     if weak:
         missing = rights - frozenset.intersection(*(creator.rights for creator in weak))

@@ -1,4 +1,4 @@
-"""The groups of an organization, and the rules of their names."""
+"""An organization's groups, and the rules for their names."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.roles import Capability, Rights, RoleName
 from core.kernel.values import Email, without_invisible
 
-MAX_GROUPS: Final = 1000  # of one organization
+MAX_GROUPS: Final = 1000  # per organization
 MAX_GROUP_MEMBERS: Final = 200_000
 MEMBERS_PER_EVENT: Final = 1000
 
@@ -34,7 +34,8 @@ class GroupAboveOwn(Forbidden):
     audited = True
 
 
-# The rights to give one user what groups give their users: roles of applications, access to these, and to API resources
+# The rights to give a user what groups give their users: application roles, access to applications, and access to API
+# resources
 GIVEN_BY_GROUPS: Final[Rights] = frozenset({Capability.SERVICE_ROLES_ASSIGN, Capability.END_USERS_MANAGE, Capability.RESOURCES_MANAGE})
 
 
@@ -75,7 +76,7 @@ class GroupFull(Invalid):
 
 
 class NameKind(StrEnum):
-    """The things of an organization that share their names: a directory sees all of them as groups."""
+    """What shares names in an organization: a directory sees all of it as groups."""
 
     ORGANIZATION = "organization"
     SERVICE = "service"  # with the policy `assigned`
@@ -112,7 +113,7 @@ class ManagedByDirectory(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group of users of an organization. Times are UTC."""
+    """A group with users, in an organization. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -120,13 +121,13 @@ class Group:
     description: str | None
     external_id: str | None  # from the directory
     scim_token_id: UUID | None  # the token that created it, which may be revoked; None: an admin created it
-    directory: str | None  # the name of the token of the directory that manages it now; None: admins manage it
+    directory: str | None  # the directory token's name, if a directory manages it now; None: admins manage it
     member_count: int
     created_at: datetime
     updated_at: datetime
     members_changed_at: datetime
     role: RoleName | None = None  # in the organization, which the group gives to its confirmed members
-    role_label: str | None = None  # the name of this role, if the organization has defined it
+    role_label: str | None = None  # this role's name, if the organization has defined it
     mapped_by: UUID | None = None  # the member who gave the group the role
     mapped_at: datetime | None = None
     mapping_stopped_at: datetime | None = None  # when this member lost the rights to: the group gives nothing since
@@ -142,13 +143,13 @@ class Group:
 
 
 def to_name_key(name: str) -> str:
-    """Return the name for comparisons, which ignore case, invisible characters, and the forms of Unicode."""
+    """Return the name for comparisons, which ignore case, invisible characters, and Unicode forms."""
     return normalize("NFKC", normalize("NFKC", without_invisible(name)).casefold())
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedGroup:
-    """A group that is assigned to a service or an API resource, or has a role of a service. The time is UTC."""
+    """A group that is assigned to a service or an API resource, or has a service's role. The time is UTC."""
 
     group_id: UUID
     name: str

@@ -18,14 +18,14 @@ from core.tenancy.model import members
 
 _HASH = re.compile("[0-9a-f]{64}")
 DAY = timedelta(days=1)
-SWEEPER = "invitation_sweeper"  # the name of the sweeper's lease
+SWEEPER = "invitation_sweeper"  # the sweeper's lease
 BATCH = 500  # invitations that the sweeper expires in one transaction
-# Longer than one batch takes, and longer than the pause between two sweeps, so that one process
-# keeps the lease while it runs.
+# Longer than a batch takes, and longer than the pause between two sweeps, so that one process keeps
+# the lease while it runs.
 LEASE = timedelta(minutes=3)
 
 
-MAX_BULK_INVITATIONS: Final = 100  # addresses in one request
+MAX_BULK_INVITATIONS: Final = 100  # addresses per request
 
 
 class OwnerNotInvitable(Invalid):
@@ -100,7 +100,7 @@ class InviteeCannotJoin(Invalid):
 
 # See docs/specification/lifecycles.md.
 class InvitationStatus(StrEnum):
-    """The state of an invitation. All states except PENDING are final."""
+    """The state that an invitation has. All states except PENDING are final."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -113,7 +113,7 @@ class InvitationStatus(StrEnum):
 class Invitation:
     """An invitation to join an organization. Times are UTC.
 
-    `role_label` is the name of a role that the organization has defined, of a loaded invitation.
+    In a loaded invitation, `role_label` is the name of a role that the organization has defined.
     """
 
     id: UUID
@@ -122,8 +122,8 @@ class Invitation:
     role: RoleName
     invited_by: UUID
     status: InvitationStatus
-    # SHA-256, 32 bytes: of the token in the email, and of the one in the response to the inviter. None
-    # if the inviter could read the email: then there is one token for both. They are not stored.
+    # SHA-256, 32 bytes: the token in the email, and the token in the response to the inviter. None if the inviter could
+    # read the email: then there is only one token. Tokens are not stored.
     token_hash: bytes = field(repr=False)
     inviter_token_hash: bytes | None = field(default=None, repr=False)
     expires_at: datetime
@@ -163,7 +163,7 @@ class ListedInvitation:
 
 @dataclass(frozen=True, slots=True)
 class BulkInvitation:
-    """The result of one address of a bulk invitation: the invitation, or the reason that there is none."""
+    """What a bulk invitation did for one address: the invitation, or the reason that there is none."""
 
     email: Email
     invitation: ListedInvitation | None
@@ -181,7 +181,7 @@ class ReceivedInvitation:
 
 
 def parse_token(token: str) -> tuple[bytes, bool]:
-    """Return the hash of a token, and whether `token` already is that hash in hexadecimal."""
+    """Return the token's hash, and whether `token` already is that hash in hexadecimal."""
     return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (digest(token), False)
 
 

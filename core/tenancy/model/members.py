@@ -1,4 +1,4 @@
-"""Members, and the control of an organization over accounts."""
+"""Members, and how an organization controls accounts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ class TooManySelected(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class PersonOutcome:
-    """The outcome of a change for one of several people: their address, and the refusal, or None if it was changed."""
+    """What a change did to one person among several: their address, and the refusal, or None if it was changed."""
 
     email: Email
     refusal: Refusal | None
@@ -107,7 +107,7 @@ class PersonOutcome:
 class ListedMember:
     """A membership with the user it belongs to.
 
-    `name` is None for an unconfirmed membership. Otherwise, an organization that adds an address would learn the name of its owner.
+    `name` is None for an unconfirmed membership. Otherwise, an organization that adds an address would learn its owner's name.
     """
 
     email: Email
@@ -138,7 +138,7 @@ class MemberHoldings:
     """The things that a user has in an organization besides a role."""
 
     groups: tuple[str, ...]  # names, in order
-    application_roles: tuple[tuple[str, str], ...]  # the slugs of application and role, in order; also those by groups
+    application_roles: tuple[tuple[str, str], ...]  # the application's slug and the role's slug, in order; also roles by groups
     attributes: Mapping[str, Any]  # the user's own values
 
 
@@ -152,7 +152,7 @@ class ExportedMember:
 
 @dataclass(frozen=True, slots=True)
 class LiveSessions:
-    """The number of live sessions of a user in an organization, and the start of the newest one in UTC."""
+    """How many live sessions a user has in an organization, and when the newest session started, in UTC."""
 
     count: int
     last_created_at: datetime | None
@@ -160,10 +160,10 @@ class LiveSessions:
 
 @dataclass(frozen=True, slots=True)
 class MemberDetails:
-    """Everything that an organization may see of a member, with the live sessions in the organization.
+    """Everything that an organization may see about a member, with the live sessions in the organization.
 
     `invited_by` and `invited_at` (UTC) are None if the member joined without an invitation. `blocked_at` (UTC) is None
-    unless an admin blocked the user at the services of the organization.
+    unless an admin blocked the user at the organization's services.
     """
 
     account: MemberAccount
@@ -174,23 +174,23 @@ class MemberDetails:
 
 
 class MemberOrder(StrEnum):
-    """An order of the members of an organization."""
+    """How an organization's members are sorted."""
 
     JOINED = "joined"  # members who joined first come first
     EMAIL = "email"
 
 
 class MemberState(StrEnum):
-    """What a list of members selects by their account. The state of second factors needs the right to manage members."""
+    """How a member list selects members by their account. To see who has second factors, a caller needs the right to manage members."""
 
     UNCONFIRMED = "unconfirmed"  # they have not used the organization yet
     WITHOUT_MFA = "without_mfa"  # confirmed members without a second factor
-    ADMINS_WITHOUT_MFA = "admins_without_mfa"  # owners and admins without one, as the overview counts them
+    ADMINS_WITHOUT_MFA = "admins_without_mfa"  # owners and admins without a second factor, as the overview counts them
 
 
 @dataclass(frozen=True, slots=True)
 class MemberFilter:
-    """What a list of members selects: the role, a part of the email address in lower case, and the state. None selects all."""
+    """What a member list selects: the role, a part of the email address in lower case, and the state. None selects all."""
 
     role: RoleName | None = None
     search: str | None = None
@@ -199,7 +199,7 @@ class MemberFilter:
 
 @dataclass(frozen=True, slots=True)
 class MembersPage:
-    """One page of an organization's members, the number of members on all pages, and the member limit."""
+    """A page with the organization's members, how many members all pages have, and the member limit."""
 
     members: Sequence[ListedMember]
     total: int
@@ -230,7 +230,7 @@ def may_invite(rights: Rights, role: Role | None) -> bool:
 class AccountControl:
     """The facts that decide what an organization may do with an account.
 
-    Except for the domain, they do not change while the account is locked.
+    Except for the domain, these facts do not change while the account is locked.
     """
 
     org_id: UUID
@@ -241,15 +241,15 @@ class AccountControl:
     has_identity: bool  # an identity at any identity provider
     at_verified_domain: bool  # the account's address is at a domain that the organization has verified
     role: RoleName | None  # in this organization
-    member_elsewhere: bool  # a member of another organization
-    end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
-    rights: Rights = NO_RIGHTS  # of the member there
+    member_elsewhere: bool  # a member in another organization
+    end_user_elsewhere: bool  # an end user or a subscriber in another organization that still exists
+    rights: Rights = NO_RIGHTS  # the member's rights there
     has_passkey: bool = False
     closed_by_others: bool = False  # the platform deactivated the account, or it was deleted and is not erased yet
 
     @property
     def created_by_org(self) -> bool:
-        """Return whether an API key, SCIM, a connection or a sign-up of the organization created the account."""
+        """Return whether the organization's API key, SCIM, connection or sign-up created the account."""
         return self.origin is not AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
 
     @property
@@ -266,13 +266,12 @@ class AccountControl:
     def may_change_email(self) -> bool:
         """Return whether the organization may change the account's address (security K-4, C-4).
 
-        With a password, a passkey or an identity, the user controls the account. Then the organization may
-        change the address only if the present address is at a domain that it has verified.
+        With a password, a passkey or an identity, the user controls the account. If the user controls the account, the
+        organization may change the address only if the present address is at a domain that it has verified.
 
-        The address of an owner or admin never changes. The owner of the new mailbox could take over the
-        account, and would have more permissions than an API key or a directory. The address of an account
-        that the platform has deactivated, or that was deleted, stays, too: with the old address, the
-        organization could create another account for the user.
+        An owner's or admin's address never changes. The new mailbox's owner could take over the account, and would have
+        more permissions than an API key or a directory. The address also stays if the platform deactivated the account,
+        or if it was deleted. With the old address, the organization could create another account for the user.
         """
         if self.is_of_admin or self.closed_by_others:
             return False
@@ -283,27 +282,28 @@ class AccountControl:
     def controls_account(self) -> bool:
         """Return whether the organization controls the account, and not only what belongs to the organization.
 
-        An organization controls an account that it created and that no other organization uses, unless
-        it is the account of its owner. Its directory deactivates and deletes the whole account, and its
-        API keys delete it (security C-5, K-4).
+        An organization controls an account that it created and that no other organization uses, unless it is its
+        owner's account. The organization's directory deactivates and deletes the whole account, and its API keys delete
+        it (security C-5, K-4).
         """
         return self.created_by_org and not self.used_elsewhere and self.role != OWNER
 
     @property
     def is_of_admin(self) -> bool:
-        """Return whether the user counts as an admin of the organization: they have a right that the role `member` lacks."""
+        """Return whether the user counts as an admin in the organization: they have a right that the role `member` lacks."""
         return self.role is not None and is_admin(self.rights)
 
     @property
     def may_remove_second_factor(self) -> bool:
-        """Return whether the organization may remove the second factor of the account (security M-7)."""
+        """Return whether the organization may remove the account's second factor (security M-7)."""
         return self.controls_account and not self.is_of_admin and not self.closed_by_others
 
     @property
     def may_delete_account(self) -> bool:
         """Return whether the organization may delete the whole account.
 
-        It may not while the platform has deactivated the account. It could create the account again, and
-        the user would be back. Nor may it delete an account that its user can still open again.
+        An organization may not delete an account while the platform has deactivated it. Otherwise the organization
+        could create the account again, and the user would be back. An account that its user can still open again must
+        not be deleted either.
         """
         return self.controls_account and not self.closed_by_others

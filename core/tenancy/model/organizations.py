@@ -14,10 +14,10 @@ from core.kernel.values import Slug
 
 # The limit if neither the organization nor its tier sets one.
 DEFAULT_LIMIT = 5
-INITIAL_TIER = "free"  # the tier of a new organization; a platform owner can change it later
-DEVICE_TRUST_DAYS = 30  # the setting of a new organization
-# The maximum number of records that the deletion of an organization removes in its own transaction.
-# The housekeeper removes the rest. Only large organizations have more.
+INITIAL_TIER = "free"  # a new organization's tier; a platform owner can change it later
+DEVICE_TRUST_DAYS = 30  # as a new organization starts
+# How many records at most are removed in the transaction that deletes an organization. The
+# housekeeper removes the rest. Only large organizations have more.
 IMMEDIATE_PURGE_LIMIT = 10_000
 
 
@@ -35,7 +35,7 @@ class EmptyOrganizationUpdate(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """The default limits of organizations, and their price per month."""
+    """The default limits for organizations, and their price per month."""
 
     id: UUID
     name: str
@@ -46,7 +46,7 @@ class Tier:
 
 
 class LimitSource(StrEnum):
-    """The origin of a limit that is in effect."""
+    """Where a limit that is in effect comes from."""
 
     ORGANIZATION = "organization"
     TIER = "tier"
@@ -65,8 +65,8 @@ class Limit:
 class Organization:
     """A tenant. Times are UTC.
 
-    `max_services` and `max_users` are the organization's own limits. None means that the limit of
-    the tier applies. Transactions that add or remove members also update `member_count`.
+    `max_services` and `max_users` are the organization's own limits. With None, the tier's limit applies. Transactions
+    that add or remove members also update `member_count`.
     """
 
     id: UUID
@@ -89,17 +89,17 @@ class Organization:
 
     @property
     def user_limit(self) -> Limit:
-        """Return the maximum number of members."""
+        """Return how many members the organization may have."""
         return effective_limit(self.max_users, self.tier.default_max_users if self.tier else None)
 
     @property
     def service_limit(self) -> Limit:
-        """Return the maximum number of services."""
+        """Return how many services the organization may have."""
         return effective_limit(self.max_services, self.tier.default_max_services if self.tier else None)
 
 
 def effective_limit(organization_limit: int | None, tier_limit: int | None) -> Limit:
-    """Return the limit of an organization, from its own limit and that of its tier. None means that there is none."""
+    """Return an organization's limit, from its own limit and its tier's limit. None means that there is no limit."""
     if organization_limit is not None:
         return Limit(organization_limit, LimitSource.ORGANIZATION)
     if tier_limit is not None:
@@ -109,11 +109,11 @@ def effective_limit(organization_limit: int | None, tier_limit: int | None) -> L
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """The membership of a user in an organization. Times are UTC.
+    """A user's membership in an organization. Times are UTC.
 
-    `confirmed_at` is None until the member has used the organization. Until then the organization
-    has no control over the account (security R-5). `rights`, `role_label` and `group_roles` are those of the
-    loaded membership. A new one has none of them before it is stored.
+    `confirmed_at` is None until the member has used the organization. Until that time, the organization has no control
+    over the account (security R-5). `rights`, `role_label` and `group_roles` are known for a loaded membership. A new
+    membership has none before it is stored.
     """
 
     id: UUID
@@ -123,12 +123,12 @@ class Membership:
     created_at: datetime
     confirmed_at: datetime | None
     rights: Rights = NO_RIGHTS
-    role_label: str | None = None  # the name of a role that the organization has defined
-    group_roles: tuple[RoleName, ...] | None = None  # the other roles, which groups give; None: they give none
+    role_label: str | None = None  # the role's name, if the organization has defined it
+    group_roles: tuple[RoleName, ...] | None = None  # further roles, which groups give; None: they give none
 
     @property
     def roles(self) -> tuple[RoleName, ...]:
-        """Return the names of all roles of the member: the own one first."""
+        """Return all role names that the member has: the own role first."""
         return (self.role, *(self.group_roles or ()))
 
     @property
@@ -141,7 +141,7 @@ class Membership:
 
 
 def to_membership_state(organization: Organization, membership: Membership | None) -> MembershipState:
-    """Return the facts that `access.require_capability` checks. The membership is that of the caller."""
+    """Return the facts that `access.require_capability` checks. The membership is the caller's."""
     role, rights = (None, NO_RIGHTS) if membership is None else (membership.role, membership.rights)
     return MembershipState(organization.id, organization.slug, organization.status, role, rights)
 
@@ -159,7 +159,7 @@ class ApplicationClosed(OrganizationNotActive):
 
 
 def inactive_refusal(organization: Organization, rights: Rights) -> OrganizationNotActive:
-    """Return the refusal for a member of an organization that is not active. Only its owner and admins learn why."""
+    """Return the refusal for a member whose organization is not active. Only its owner and admins learn why."""
     if Capability.ORGANIZATION_MANAGE not in rights:
         return InactiveForMembers()
     name = organization.name
@@ -187,7 +187,7 @@ class WrongOrganizationStatus(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class OrganizationDetails:
-    """An organization with its owner, the number of its services, and the networks from which its admins may act."""
+    """An organization with its owner, its service count, and the networks from which its admins may act."""
 
     organization: Organization
     owner: AccountSummary
@@ -200,9 +200,9 @@ class OrganizationDetails:
 class ListedOrganization:
     """An organization with the account that owns it.
 
-    `resembles` are the names that its name or slug contains: the product's name, and names of other
-    organizations. Case, accents, spaces, punctuation and look-alike letters do not matter. Names of fewer
-    than 4 letters count only as a whole. At most 5 are listed.
+    `resembles` are the names that its name or slug contains: the product's name, and other organizations' names. Case,
+    accents, spaces, punctuation and look-alike letters do not matter. Names with fewer than 4 letters count only as a
+    whole. At most 5 are listed.
     """
 
     organization: Organization

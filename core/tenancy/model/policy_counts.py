@@ -16,7 +16,7 @@ COUNTED_WITHIN: Final = 5.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class PolicyCounter:
-    """A counter of the people that a policy stops. `judge` decides as at a sign-in."""
+    """A counter for the people that a policy stops. `judge` decides as at a sign-in."""
 
     policy: EffectivePolicy
     now: datetime

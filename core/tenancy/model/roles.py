@@ -1,4 +1,4 @@
-"""The roles that an organization defines itself, the catalog of capabilities, and their refusals."""
+"""The roles that an organization defines itself, the capability catalog, and their refusals."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -13,12 +13,12 @@ from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, Role, RoleName, custom_role, may_give
 from core.kernel.values import SlugReserved
 
-MAX_ROLES: Final = 50  # of an organization, without the built-in ones
+MAX_ROLES: Final = 50  # per organization, without the built-in roles
 MAX_HOLDERS: Final = 20  # that a refusal and a page name
-ROLE_PATTERN: Final = "[a-z][a-z0-9_-]{0,49}"  # of slugs
+ROLE_PATTERN: Final = "[a-z][a-z0-9_-]{0,49}"  # for slugs
 _SLUG: Final = re.compile(ROLE_PATTERN)
 
-# The capabilities that a role can have, in the order of the pages. Each sentence completes "Holders of the role can ...".
+# The capabilities that a role can have, in the order that pages show. Every sentence completes "Holders of the role can ...".
 SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
     {
         Capability.ORGANIZATION_MANAGE: "Change the name, the branding, the settings and the attributes of the organization.",
@@ -49,7 +49,7 @@ SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.ANALYTICS_VIEW: "See figures about sign-ins.",
     }
 )
-# Of all rights: the owner has one that no other role can have.
+# For all rights: the owner has a right that no other role can have.
 ALL_SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
     {**SENTENCES, Capability.ORGANIZATION_OWN: "Transfer or delete the organization, and delete applications."}
 )
@@ -134,7 +134,7 @@ class RoleWidenedByProgram(Forbidden):
 
 
 class HolderKind(StrEnum):
-    """The kinds of rows that have a role."""
+    """The rows that can have a role."""
 
     MEMBER = "member"
     INVITATION = "invitation"  # pending
@@ -153,7 +153,7 @@ class RoleHolder:
 
 @dataclass(frozen=True, slots=True)
 class RoleHolders:
-    """The number of holders of a role by their kind, and the first MAX_HOLDERS of them."""
+    """How many holders a role has by their kind, and the first MAX_HOLDERS holders."""
 
     counts: Mapping[HolderKind, int]
     first: Sequence[RoleHolder]
@@ -180,7 +180,7 @@ class RoleInUse(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRole:
-    """A role to create. An empty slug stands for the first free one that resembles the name."""
+    """A role to create. Without a slug, the slug is the first free one that resembles the name."""
 
     name: str
     slug: str = ""
@@ -192,7 +192,7 @@ class NewRole:
 class OrganizationRole:
     """A role that an organization has defined. Times are UTC.
 
-    Its holders have the capabilities, and see the organization. `version` counts the changes.
+    A role's holders have the capabilities, and see the organization. `version` counts the changes.
     """
 
     id: UUID
@@ -212,7 +212,7 @@ class OrganizationRole:
 
 @dataclass(frozen=True, slots=True)
 class MemberCount:
-    """The number of members with a role as their own one, and of other members who have it by groups."""
+    """How many members have a role as their own role, and how many other members have it by groups."""
 
     own: int = 0
     by_groups: int = 0
@@ -220,7 +220,7 @@ class MemberCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRole:
-    """A role, built in or the organization's, with the numbers of its members. Built-in roles have no id, version and times."""
+    """A role, built in or the organization's, with its member counts. Built-in roles have no id, version and times."""
 
     role: Role
     description: str
@@ -243,7 +243,7 @@ _BUILT_IN: Final[Mapping[RoleName, str]] = MappingProxyType(
 
 
 def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, MemberCount]) -> list[ListedRole]:
-    """Return the built-in roles and these, with the numbers of their members."""
+    """Return the built-in roles and the organization's roles, with their member counts."""
     none = MemberCount()
     built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, none)) for name, role in ROLES.items()]
     others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, none), own=each) for each in own]
@@ -259,15 +259,15 @@ def require_giveable(giver: Rights, role: Role | None) -> None:
 
 
 def is_slug(text: str) -> bool:
-    """Return whether a role of an organization can have this slug."""
+    """Return whether an organization's role can have this slug."""
     return _SLUG.fullmatch(text) is not None and text not in ROLES
 
 
 def parse_slug(text: str) -> RoleName:
-    """Return the slug of a new role. Raises: RoleSlugInvalid, SlugReserved; RoleSlugTaken if it is the name of a built-in role."""
+    """Return a new role's slug. Raises: RoleSlugInvalid, SlugReserved; RoleSlugTaken if a built-in role has this name."""
     if text in ROLES:
         raise RoleSlugTaken
-    if text == "new":  # the path of the page that creates a role
+    if text == "new":  # the page that creates a role
         raise SlugReserved
     if not _SLUG.fullmatch(text):
         raise RoleSlugInvalid
@@ -275,12 +275,12 @@ def parse_slug(text: str) -> RoleName:
 
 
 def parse_capabilities(names: Collection[str]) -> Rights:
-    """Return the capabilities with these names, which a role of an organization can have."""
+    """Return the capabilities with these names, if an organization's role can have them."""
     if unknown := frozenset(names) - CUSTOMIZABLE:
         raise CapabilityUnknown(unknown)
     return frozenset(map(Capability, names))
 
 
 def in_catalog_order(capabilities: Collection[Capability]) -> list[Capability]:
-    """Return the capabilities in the order of `SENTENCES`."""
+    """Return the capabilities in the order that `SENTENCES` has."""
     return [capability for capability in SENTENCES if capability in capabilities]

@@ -1,7 +1,6 @@
-"""Settings of an organization: its mail server, its branding, and readable colors derived from any color.
+"""An organization's settings: its mail server, its branding, and readable colors derived from any color.
 
-The contrast meets WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success
-criteria 1.4.3, 1.4.11).
+The contrast meets WCAG 2: at least 4.5:1 for text, and 3:1 for a control's outline (success criteria 1.4.3, 1.4.11).
 """
 
 import ipaddress
@@ -46,7 +45,7 @@ NO_BRANDING = BrandingSettings()
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """The design of emails and pages of an active organization."""
+    """How an active organization's emails and pages look."""
 
     organization_name: str
     branding: BrandingSettings = NO_BRANDING
@@ -62,10 +61,10 @@ class Design:
 
     @property
     def logo_origin(self) -> str | None:
-        """Return the origin of the logo for a Content-Security-Policy, or None.
+        """Return the logo's origin for a Content-Security-Policy, or None.
 
-        Also return None for a stored URL that the present rules would refuse. Such a URL must not
-        become part of the policy.
+        Also return None for a stored URL that the present rules would refuse. A refused URL must not become part of the
+        policy.
         """
         url = self.branding.logo_url
         if url is None or not _is_valid_logo(url):
@@ -75,7 +74,7 @@ class Design:
 
 
 def parse_logo(url: str) -> str:
-    """Return the URL of a logo in canonical form."""
+    """Return a logo's URL in canonical form."""
     canonical = uris.canonicalize(url)
     if flaw := uris.web_flaw(canonical):
         raise LogoInvalid(f"The logo URL is not allowed: {flaw}")
@@ -89,8 +88,8 @@ def _is_valid_logo(url: str) -> bool:
     return len(url) <= MAX_LOGO_URL and uris.is_web_url(url) and is_host_name(urlsplit(url).hostname or "")
 
 
-TEXT: Final = 4.5  # the minimum contrast of text
-OUTLINE: Final = 3.0  # the minimum contrast of the outline of a control
+TEXT: Final = 4.5  # the minimum contrast for text
+OUTLINE: Final = 3.0  # the minimum contrast for a control's outline
 _HEX = re.compile("#[0-9a-f]{6}")
 _STEPS: Final = 40  # the steps from a color to black or to white
 _HOVER: Final = 6  # the steps between a color and its hover color
@@ -102,7 +101,7 @@ class ColorInvalid(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    """The red, green and blue components of an sRGB color, each from 0 to 255."""
+    """An sRGB color: red, green and blue, each from 0 to 255."""
 
     red: int
     green: int
@@ -129,7 +128,7 @@ class Color:
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
     def mix(self, other: Self, steps: int) -> Self:
-        """Return this color, changed by `steps` of _STEPS steps toward `other`."""
+        """Return this color, moved `steps` / _STEPS toward `other`."""
         pairs = ((self.red, other.red), (self.green, other.green), (self.blue, other.blue))
         return type(self)(*(round(start + (end - start) * steps / _STEPS) for start, end in pairs))
 
@@ -148,7 +147,7 @@ def contrast(one: Color, other: Color) -> float:
 class ColorScheme:
     """The colors derived from one color for light or dark mode."""
 
-    accent: Color  # of links and of focused controls
+    accent: Color  # for links and for focused controls
     accent_hover: Color
     button: Color  # the chosen color itself
     button_hover: Color
@@ -158,14 +157,14 @@ class ColorScheme:
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colors derived from one color for both modes."""
+    """The colors derived from one color, for light and dark mode."""
 
     light: ColorScheme
     dark: ColorScheme
 
 
-# Each mode has two backgrounds: one in `pages.css`, one in `layout.html`. These are the ones on
-# which text has less contrast.
+# Light and dark mode have two backgrounds each: one in `pages.css`, one in `layout.html`. These are
+# the two backgrounds on which text has less contrast.
 LIGHT_BACKGROUND: Final = Color.parse("#f2f5f6")
 DARK_BACKGROUND: Final = Color.parse("#172024")
 
@@ -177,16 +176,16 @@ def derive_palette(color: Color) -> Palette:
 
 
 def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
-    """Return the colors for one mode. `pole` is black or white, the one with the most contrast to the background."""
+    """Return the colors for one mode. `pole` is black or white: the color with the most contrast to the background."""
     accent = next(mixed for steps in range(_STEPS + 1) if contrast(mixed := color.mix(pole, steps), background) >= TEXT or steps == _STEPS)
-    # If white has too little contrast, black has enough: the product of the two contrasts is always
+    # If white has too little contrast, black has enough: multiplied, the two contrasts are always
     # 21.
     label = WHITE if contrast(WHITE, color) >= TEXT else BLACK
     return ColorScheme(
         accent=accent,
         accent_hover=accent.mix(pole, _HOVER),
         button=color,
-        # Away from the color of the label, so that the label stays readable.
+        # The hover color moves away from the label's color, so that the label stays readable.
         button_hover=color.mix(BLACK if label is WHITE else WHITE, _HOVER),
         label=label,
         edge=color if contrast(color, background) >= OUTLINE else accent,
@@ -195,7 +194,7 @@ def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
 
 IMPLICIT_TLS: Final = 465
 DEFAULT_PORT: Final = 587
-# Below 1024, only the ports of mail servers are allowed. The others belong to other services.
+# Below 1024, only mail server ports are allowed. All other ports there belong to other services.
 _LOW_PORTS: Final = frozenset({25, IMPLICIT_TLS, DEFAULT_PORT})
 
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
@@ -227,7 +226,7 @@ class MailPasswordInvalid(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmtpSettings:
-    """The mail server settings of an organization, without the password.
+    """An organization's mail server settings, without the password.
 
     With `tls`, nothing is sent unencrypted: port 465 uses TLS from the first byte, other ports use
     STARTTLS. Without `tls`, nothing is encrypted.
@@ -255,7 +254,7 @@ class MailServer(SmtpSettings):
 
 
 class MailServerCheck(StrEnum):
-    """The result of a test of a mail server. It reveals nothing else about the host (security W-7)."""
+    """The result when a mail server is tested. The result reveals nothing else about the host (security W-7)."""
 
     GOOD = "The mail server works. It accepted an email to your address."
     NO_ADDRESS = "The host has no public address. Use another host, or ask the operator of Gatehouse to allow this one."
@@ -290,6 +289,6 @@ def parse_host(text: str) -> str:
         except DomainInvalid:
             raise MailHostInvalid from None
         return name if is_host_name(name) else refuse(MailHostInvalid)
-    if "%" in host:  # the zone of an IPv6 address, which names a network interface of this machine
+    if "%" in host:  # an IPv6 address zone, which names a network interface on this machine
         raise MailHostInvalid
     return str(address)

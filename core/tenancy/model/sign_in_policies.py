@@ -1,4 +1,4 @@
-"""Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
+"""Sign-in policies as they are stored, the people that they concern, and the refusals when they change."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,11 +31,11 @@ from core.kernel.sign_in_policy.rules import (
 )
 from core.kernel.values import Domain, DomainInvalid, new_id
 
-MAX_PEOPLE: Final = 100  # of a preview
+MAX_PEOPLE: Final = 100  # in a preview
 MAX_BREAK_GLASS: Final = 3
-MAX_REMOVALS: Final = 10  # of imposed rules in an hour; after them, members with fewer rights than the owner can impose no rule
+MAX_REMOVALS: Final = 10  # removals of imposed rules in an hour; then members with fewer rights than the owner can impose no rule
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.PASSKEY})
-MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
+MAX_COUNTED: Final = 10_000  # members, and end users, in a preview
 
 
 class PolicyChanged(Conflict):
@@ -46,7 +46,7 @@ class MethodsUnavailable(Invalid):
     """Some users could not sign in with these methods. Allow passkeys, or passwords and authenticator apps."""
 
     def __init__(self, moment: Moment, now: datetime, application: str | None = None) -> None:
-        """`application`: the name of the application, if its settings or its policy and this policy together allow too little."""
+        """`application`: its name, if its settings or its policy allow too little together with this policy."""
         start = "" if moment.at <= now else f"from {format_day(moment.at)} "
         time = f"{start}until {format_day(moment.until)}, " if moment.until is not None else start and f"{start}on, "
         together = "" if application is None else f"together with the rules of {application}, "
@@ -114,7 +114,7 @@ class WouldLockYouOut(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInPolicy:
-    """The sign-in policy of an organization, of one of its applications, or of the platform. Times are UTC."""
+    """The sign-in policy for an organization, an application, or the platform. Times are UTC."""
 
     id: UUID = field(default_factory=new_id)
     org_id: UUID | None  # None for the platform
@@ -129,7 +129,7 @@ class SignInPolicy:
     # What members with fewer rights changed: the ids of connections, and the domains that took over users of a removed subdomain. If
     # the owner's rules require such a connection, or one for such a domain, this requirement is imposed.
     imposed_requirements: frozenset[str] = frozenset()
-    reminded: int = 0  # of the platform's: the number of emails about its start
+    reminded: int = 0  # for the platform's policy: how many emails about its start were sent
 
     def imposed(self) -> frozenset[Rule]:
         """Return the rules that members with fewer rights than the owner added or tightened."""
@@ -138,7 +138,7 @@ class SignInPolicy:
 
     @property
     def imposed_names(self) -> Sequence[str]:
-        """The names of the imposed rules, and BREAK_GLASS if the break-glass list is imposed."""
+        """The imposed rules' names, and BREAK_GLASS if the break-glass list is imposed."""
         return [*sorted(self.imposed()), *([] if self.owner_listed is None else [BREAK_GLASS])]
 
     def changed_to(self, rules: Rules, rights: Rights, now: datetime, by: UUID) -> "SignInPolicy":
@@ -152,7 +152,7 @@ class SignInPolicy:
         return replace(changed, owner_rules=None, imposed_requirements=frozenset())
 
     def with_imposed(self, requirement: str) -> "SignInPolicy":
-        """Return the policy with another of `imposed_requirements`."""
+        """Return the policy with one more requirement in `imposed_requirements`."""
         return replace(self, owner_rules=self.owner_rules or self.rules, imposed_requirements=self.imposed_requirements | {requirement})
 
     def _without_imposed(self, rules: Rules) -> Rules:
@@ -196,10 +196,10 @@ class PolicyApplication:
     id: UUID
     name: str
     email_sign_in: bool | None
-    required: Strength = Strength.ONE  # of each sign-in, by the settings of the application
+    required: Strength = Strength.ONE  # for every sign-in, by the application's settings
 
     def limits_more(self, before: "PolicyApplication") -> bool:
-        """Return whether these settings may allow fewer sign-ins than those before."""
+        """Return whether these settings may allow fewer sign-ins than the settings before."""
         return self.required > before.required or self.email_sign_in != before.email_sign_in
 
     @property
@@ -212,10 +212,10 @@ class PolicyApplication:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationWays:
-    """The ways to sign in that the settings of an organization's applications add to those of the platform."""
+    """The ways to sign in that an organization's applications offer by their settings, in addition to the platform's ways."""
 
     email: bool
-    providers: frozenset[str]  # identity providers with credentials of an application
+    providers: frozenset[str]  # identity providers for which an application has credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +223,11 @@ class PolicyPerson:
     """A user that a policy concerns: a confirmed member, or an end user without a role."""
 
     account: Account
-    keys: KeyHosts  # of the account
+    keys: KeyHosts  # for the account
     role: RoleName | None
-    is_admin: bool  # of the organization, or an owner of the platform
+    is_admin: bool  # an admin in the organization, or a platform owner
     providers: frozenset[str]  # the linked identity providers
-    last_address: str | None  # of the newest session of a member
+    last_address: str | None  # from the member's newest session
     connections: ConnectionFacts = UNKNOWN_AT_CONNECTIONS
 
     @property
@@ -235,10 +235,10 @@ class PolicyPerson:
         return self.is_admin and self.connections.is_listed
 
     def facts(self, rules: Rules, now: datetime, factors: Collection[Factor], *, email_is_on: bool) -> PolicyFacts:
-        """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's.
+        """Return the facts for a one-factor sign-in that these rules allow, or for any such sign-in if they allow none.
 
-        An account with no factor at all sets a password first. An account that a required connection knows comes through it.
-        `factors` are those of the account that work here.
+        An account with no factor at all sets a password first. An account that a required connection knows comes through it. `factors` are
+        the account's factors that work here.
         """
         ways = self.account.first_ways(self.providers, email_is_on=email_is_on)
         known = [each for each in rules.required_for(self.connections) if each.id in self.connections.known_at]
@@ -259,7 +259,7 @@ class PolicyPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakGlassUser:
-    """A confirmed member who is listed for break glass, or can be. It counts for owners and admins."""
+    """A confirmed member who is listed for break glass, or can be. Break glass counts for owners and admins."""
 
     user_id: UUID
     name: str | None
@@ -281,7 +281,7 @@ class StoppedPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleCount:
-    """The number of members or end users that a policy concerns, and of those that it stops now or when a rule starts."""
+    """How many members or end users a policy concerns, and how many it stops now or when a rule starts."""
 
     concerned: int = 0
     stopped_now: int = 0
@@ -295,10 +295,10 @@ class PeopleCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPreview:
-    """The effect of a policy, if it was saved now. Without counts, there are too many users to count them in time."""
+    """What a policy would do if it was saved now. There are no counts if there are too many users to count them in time."""
 
     rules: Rules  # as they would be stored
-    due_at: datetime | None  # when the first of its later rules starts
+    due_at: datetime | None  # when its first later rule starts
     members: PeopleCount | None
     end_users: PeopleCount | None
     people: Sequence[StoppedPerson]  # at most MAX_PEOPLE
@@ -335,12 +335,12 @@ def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence
 
 
 def is_stopped(decision: Decision) -> bool:
-    """Return whether a user with this decision needs a new factor, another network, or a connection that does not know them yet."""
+    """Return whether a user with this decision needs a new factor, another network, or a connection that does not know the user yet."""
     return decision.outcome in (Outcome.ENROLL, Outcome.REFUSED) or decision.rule is Rule.CONNECTION
 
 
 def name_connection(rule: Rule, slug: str, active: Mapping[str, RequiredConnection]) -> dict[str, str]:
-    """Return the stored form of the active connection with this slug."""
+    """Return the stored form for the active connection with this slug."""
     if slug not in active:
         raise PolicyInvalid(rule, f"{slug[:50]!r} is no active connection of the organization. Choose an active one.")
     return active[slug].document
@@ -349,7 +349,7 @@ def name_connection(rule: Rule, slug: str, active: Mapping[str, RequiredConnecti
 def name_connections(
     slugs: Mapping[str, str], active: Mapping[str, RequiredConnection], proved: Collection[Domain]
 ) -> dict[str, dict[str, str]]:
-    """Return the stored form of the slugs of connections by domain."""
+    """Return the stored form for connection slugs by domain."""
     named = dict[str, dict[str, str]]()
     for text, slug in slugs.items():
         try:
@@ -363,10 +363,11 @@ def name_connections(
 
 
 def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[Method]:
-    """Return the factors that a recovery may set up: those that each policy in force accepts, an authenticator app or a passkey.
+    """Return the factors that a recovery may set up: an authenticator app or a passkey, if every policy in force accepts it.
 
     For break glass, rules that start later count, too: with a factor that they do not accept, the user would need another recovery.
-    Policies that accept neither do not count, nor do policies that have none in common: then the sign-in asks for the missing factor.
+    Policies that accept neither factor do not count. Without a factor that all counted policies accept, both factors are returned, and the
+    sign-in asks for the missing factor.
     """
     accepted = [own for each in policies if (own := _second_methods(each, now))]
     return SECOND_METHODS.intersection(*accepted) or SECOND_METHODS
@@ -381,7 +382,7 @@ def _second_methods(policy: PolicyOfUser, now: datetime) -> frozenset[Method]:
 
 
 def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:
-    """Return the old and the new value of each member of the document that changed."""
+    """Return the old and the new value for every part of the document that changed."""
     was, is_ = old.shown, new.shown
     names = [name for name in {**was, **is_} if was.get(name) != is_.get(name)]
     return {name: {"old": was.get(name), "new": is_.get(name)} for name in names}
