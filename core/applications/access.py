@@ -1,4 +1,4 @@
-"""Access to services: settings, and the assignment of users (decision 57)."""
+"""Access to services: settings, and which users are assigned (decision 57)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -28,14 +28,13 @@ from ports.storage import Transaction
 
 
 async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, settings: AccessSettings) -> AccessSettings:
-    """Replace the access settings of a service, and return them.
+    """Replace a service's access settings, and return them.
 
-    The sessions of users who lose access
-    end now, and the application is notified. Only services with the policy `assigned` are SCIM
-    groups. With another policy the directory could no longer remove users, so changing the policy
+    If users lose access, their sessions end now, and the application is notified. Only services with the policy
+    `assigned` are SCIM groups. With another policy the directory could no longer remove users, so changing the policy
     from `assigned` ends its assignments.
 
-    Raises: LaunchUrlInvalid, ServiceNotFound; SharedNameTaken if the name of the service is taken.
+    Raises: LaunchUrlInvalid, ServiceNotFound; SharedNameTaken if the service's name is taken.
     """
     settings = settings.validated()
     async with ports.storage.transaction(by=caller) as tx:
@@ -53,7 +52,7 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
 
 
 async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
-    """End all assignments by the directory to a service of a locked organization."""
+    """End all directory assignments to a service in a locked organization."""
     user_ids = await tx.assignments.by_directory(service.org_id, service.id, None)
     await tx.scim_users.lock(service.org_id, user_ids)
     # Read again after the lock: an account may have been deleted, and its assignments with it.
@@ -63,7 +62,7 @@ async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
 async def list_assignments(
     ports: Ports, caller: OrganizationCaller, slug: str, page: Page, *, search: str | None = None
 ) -> PageResult[Assignment]:
-    """Return a page of the users that are assigned to the service. `search` is a part of an email address."""
+    """Return a page with the users who are assigned to the service. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
@@ -71,7 +70,7 @@ async def list_assignments(
 
 
 async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
-    """Assign a confirmed member or end user of the organization to a service.
+    """Assign the organization's confirmed member or end user to a service.
 
     Other users are refused: being an end user would show the organization more about them, although
     they took no part. Nothing changes if an admin or an API key has assigned the user.
@@ -84,15 +83,18 @@ async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
 
 
 async def lock_assignee(tx: Transaction, org_id: UUID, user_id: UUID) -> None:
-    """Lock the account of a confirmed member or end user of a locked organization. Raises: AssigneeNotFound, also for an anonymized one."""
-    # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
-    # organization is locked, no other transaction removes one of its users.
+    """Lock the account if its user is a confirmed member or an end user in a locked organization.
+
+    Raises: AssigneeNotFound, also for an anonymized account.
+    """
+    # Checked before the lock, so that callers cannot lock accounts in other organizations. While the organization is
+    # locked, no other transaction removes its users.
     await tx.assignments.assignable(org_id, [user_id]) or refuse(AssigneeNotFound)
     await lock_person(tx, user_id) or refuse(AssigneeNotFound)
 
 
 async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, email: Email) -> UUID:
-    """Assign the user with this address to a service, as `assign` does. Return their id.
+    """Assign the user with this address to a service, as `assign` does. Return the user's id.
 
     The refusal is the same for an address without an account.
     """
@@ -104,7 +106,7 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, e
 
 
 async def assign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> None:
-    """Assign locked accounts to a service of a locked organization, except those with an assignment of this origin or a stronger one."""
+    """Assign locked accounts to a service in a locked organization. Assignments with this or a stronger origin stay."""
     old = await tx.assignments.origins(service.org_id, service.id, user_ids)
     joining = [user_id for user_id in sorted(user_ids) if user_id not in old or origin.replaces(old[user_id])]
     if not joining:
@@ -116,12 +118,11 @@ async def assign_users(tx: Transaction, service: Service, user_ids: Collection[U
 
 
 async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
-    """End the assignment of a user to a service.
+    """End a user's assignment to a service.
 
-    A user who loses access is signed out of the service at once.
+    A user who loses access is signed out from the service at once.
 
-    The user remains an end user of the service if they have signed in to it, or if an API key
-    created them.
+    The user remains an end user if they have signed in to the service, or if an API key created them.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
@@ -136,7 +137,7 @@ async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id:
 
 
 async def unassign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin) -> None:
-    """End the assignments, of this origin, of locked accounts to a service of a locked organization."""
+    """End the assignments with this origin between locked accounts and a service in a locked organization."""
     await tx.assignments.end(service.org_id, service.id, user_ids)
     if origin is not EnrollmentOrigin.API_KEY:
         await tx.assignments.remove_unused(service.org_id, service.id, user_ids)
@@ -162,7 +163,10 @@ async def list_services_of_group(ports: Ports, caller: OrganizationCaller, group
 
 
 async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
-    """Assign a group to a service: under the policy `assigned`, its users may use the service. Assigning it again changes nothing."""
+    """Assign a group to a service: under the policy `assigned`, its users may use the service.
+
+    Assigning the group again changes nothing.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         group = await tx.groups.by_id(service.org_id, group_id) or refuse(OrganizationGroupNotFound)
@@ -171,7 +175,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, grou
 
 
 async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
-    """End the assignment of a group. Users lose the access that only the group gave, with their sessions."""
+    """End a group's assignment. Users lose the access that only the group gave, with their sessions."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         group = await tx.groups.by_id(service.org_id, group_id) or refuse(GroupNotAssigned)

@@ -37,14 +37,14 @@ async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Pa
 
 
 async def _load_rights(read: Reading, org_id: UUID, user: UserState, groups: Sequence[Group]) -> OrganizationAccess | None:
-    """Return the own role of a member, and the roles of those of these groups that give one."""
+    """Return the member's own role, and the roles that these groups give."""
     member, organization = await read.members.account(org_id, user.user_id), await read.organizations.by_id(org_id)
-    if member is None or organization is None:  # they have just left
+    if member is None or organization is None:  # the user has just left
         return None
     membership = member.member.membership
     if membership.confirmed_at is None:
         return OrganizationAccess((), is_confirmed=False)
-    # Groups of a platform owner give no role, so the membership has none of them.
+    # A platform owner's groups give no role, so the membership has no group roles.
     giving = [group for group in groups if group.gives_role and group.role in membership.roles]
     origins = [(membership.role, None), *((group.role, GivingGroup(group.id, group.name)) for group in giving)]
     roles, sees = {role.name: role for role in await read.roles.all(org_id)}, organization.members_see_end_users

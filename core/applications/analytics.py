@@ -1,8 +1,8 @@
-"""Login analytics for members of an organization and for API keys of a service.
+"""Login analytics for an organization's members and for a service's API keys.
 
-Only successful logins count: logins to existing services, and logins of members to the platform. Each
-login adds to a total per day (UTC). So the cost of a range depends on its number of days, not on the
-number of logins (security N-6).
+Only successful logins count: logins to existing services, and members' logins to the platform. Every login adds to a
+total per day (UTC). The cost therefore depends on how many days the range has, and not on how many logins (security
+N-6).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,25 +37,25 @@ class ServiceAnalytics:
 
 
 async def count_by_day(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[DailyLogins]:
-    """Return the number of logins per day, earliest first. Days without logins are left out."""
+    """Return how many logins there were per day, earliest first. Days without logins are left out."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_day(caller.acts_in.id, None, date_range)
 
 
 async def count_by_service(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[ServiceLogins]:
-    """Return the number of logins per service, highest first. Services without logins are left out."""
+    """Return how many logins there were per service, highest first. Services without logins are left out."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_service(caller.acts_in.id, date_range)
 
 
 async def count_by_provider(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[ProviderLogins]:
-    """Return the number of logins per identity provider, highest first. Passwords and SAML do not count."""
+    """Return how many logins there were per identity provider, highest first. Passwords and SAML do not count."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_provider(caller.acts_in.id, None, date_range)
 
 
 def list_recent_logins(ports: Ports, caller: OrganizationCaller, limit: int) -> Batches[RecentLogin]:
-    """Return the latest logins, newest first, at most `limit`. They name users."""
+    """Return the latest logins, newest first, at most `limit`. The result names users."""
     require_view(caller, Capability.END_USERS_VIEW)
 
     async def read_batch(last: RecentLogin | None, count: int) -> Sequence[RecentLogin]:
@@ -66,7 +66,10 @@ def list_recent_logins(ports: Ports, caller: OrganizationCaller, limit: int) -> 
 
 
 async def analyze_service(ports: Ports, caller: ServiceKey, date_range: DateRange) -> ServiceAnalytics:
-    """Return the figures of the API key's service. `date_range` applies to logins by day and by provider. All other figures are current."""
+    """Return the figures for the API key's service.
+
+    `date_range` applies to logins by day and by provider. All other figures are current.
+    """
     now = ports.clock.now()
     org_id, service_id = caller.service.org_id, caller.service.id
     async with ports.storage.reading() as read:

@@ -68,21 +68,21 @@ async def create(
 
 
 async def list_keys(ports: Ports, caller: OrganizationCaller, slug: str, limit: int, offset: int) -> PageResult[ApiKey]:
-    """Return a page of the service's keys, newest first, including expired keys."""
+    """Return a page with the service's keys, newest first, including expired keys."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.page(service.org_id, service.id, limit, offset)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> ApiKey:
-    """Return one key of the service."""
+    """Return the service's key with this id."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.api_keys.by_id(service.org_id, service.id, key_id) or refuse(ApiKeyNotFound)
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> None:
-    """Delete a key. Its next request is refused."""
+    """Delete a key. The key's next request is refused."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
         key = await tx.api_keys.by_id(organization.id, service.id, key_id) or refuse(ApiKeyNotFound)
@@ -96,8 +96,8 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UU
 async def authenticate(ports: Ports, caller: Caller, key: str, permission: Permission) -> ServiceKey:
     """Return the caller that this key authenticates, if the key has the permission.
 
-    The lookup uses the SHA-256 of the whole key, never a part of it, so that trying keys reveals
-    nothing about existing ones. The result is compared again in constant time (security K-1).
+    The lookup uses the whole key's SHA-256, never a part, so that trying keys reveals nothing about existing keys. The
+    result is compared again in constant time (security K-1).
 
     Raises: ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
     """
@@ -115,7 +115,7 @@ def hash_of(key: str) -> bytes:
 
 
 async def accept(ports: Ports, caller: Caller, record: ApiKeyRecord | None, key_hash: bytes, permission: Permission) -> ServiceKey:
-    """Return the caller with the key that was found by this hash, and record the use of the key.
+    """Return the caller with the key that was found by this hash, and record the key's use.
 
     Raises: ApiKeyInvalid if none was found; PermissionMissing, OrganizationNotActive.
     """
@@ -133,22 +133,23 @@ async def accept(ports: Ports, caller: Caller, record: ApiKeyRecord | None, key_
 
 
 async def lock_organization_for(tx: Transaction, caller: ServiceKey, permission: Permission, now: datetime) -> tuple[Organization, Service]:
-    """Lock the organization of the key, and return it with the key's service if the key still has the permission (security Z-5).
+    """Lock the key's organization, and return it with the key's service if the key still has the permission (security Z-5).
 
-    Every change by a key starts here. Deleting the key or the service locks the same organization.
+    Every change by a key starts here. Deleting the key or the service also locks this organization.
     """
     organization = await tx.organizations.lock(caller.service.org_id) or refuse(ApiKeyInvalid)
     service = await tx.services.by_id(organization.id, caller.service.id) or refuse(ApiKeyInvalid)
     if not await tx.api_keys.is_live(service.id, caller.key_id, now):
         raise ApiKeyInvalid
-    # The permissions of a key never change, but the status of its organization does.
+    # A key's permissions never change, but its organization's status does.
     require_permission(replace(caller, service=replace(caller.service, status=organization.status)), permission)
     return organization, service
 
 
 async def authority_of(tx: Transaction, caller: ServiceKey) -> Authority:
-    """Return the power of a key over members of its organization: that which its creator has now (security R-10).
+    """Return a key's power over members in its organization: as much as its creator has now (security R-10).
 
-    A key outlives its creator. Then it has the power of the role `member`. The caller has locked the organization.
+    A key outlives its creator. Without its creator, a key has the power that the role `member` has. The caller has
+    locked the organization.
     """
     return await tx.created_secrets.creator(caller.service.org_id, caller.key_id) or Authority(MEMBER, ROLES[MEMBER].rights)

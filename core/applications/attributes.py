@@ -1,4 +1,4 @@
-"""The attributes of users as end users, API keys and the users themselves see them. `core.tenancy.attributes` declares them."""
+"""User attributes as end users, API keys and the users themselves see them. `core.tenancy.attributes` declares the attributes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,14 +18,17 @@ from ports import Ports
 
 
 async def of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> AttributeValues:
-    """Return the attributes of an end user with their values."""
+    """Return an end user's attributes with their values."""
     async with ports.storage.reading() as read:
         await read.end_users.by_id(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
         return await read.attributes.of_user(caller.acts_in.id, user_id)
 
 
 async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of an end user as an admin. None removes a value. A caller who may not read values gets the values that they set."""
+    """Change an end user's values as an admin.
+
+    A change to None removes the value. A caller who may not read values gets only the values that they set.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
@@ -37,7 +40,7 @@ async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: 
 
 
 async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> AttributeValues:
-    """Return the attributes of a user of the API key's service."""
+    """Return the attributes of a user who uses the API key's service."""
     org_id = caller.service.org_id
     async with ports.storage.reading() as read:
         await read.service_users.by_id(org_id, caller.service.id, user_id) or refuse(ServiceUserNotFound)
@@ -45,7 +48,7 @@ async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> At
 
 
 async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a user of the service. A key that may not read users gets the values that it sets."""
+    """Change values for a user who uses the service. A key that may not read users gets the values that it sets."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
@@ -58,7 +61,7 @@ async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID
 
 
 async def list_own(ports: Ports, caller: Person) -> Sequence[OwnAttributes]:
-    """Return the caller's attributes in each organization that has any and knows the caller, by name of the organization."""
+    """Return the caller's attributes in every organization that has attributes and knows the caller, by organization name."""
     async with ports.storage.reading() as read:
         return await read.attributes.own(caller.user_id)
 
@@ -72,5 +75,5 @@ async def change_own(ports: Ports, caller: Person, org_slug: str, changes: Mappi
         await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
         await lock_own_account(tx, caller, now)
         if org_id not in [each.org_id for each in await tx.attributes.own(caller.user_id)]:
-            raise OrganizationNotFound  # the user left it in between
+            raise OrganizationNotFound  # the user has left the organization since the request began
         return await attributes.change(tx, org_id, caller.user_id, changes, AttributeWriter.USER, now) or refuse(OrganizationNotFound)

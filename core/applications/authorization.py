@@ -1,6 +1,6 @@
-"""Permissions and roles of applications. Each change is a change of the whole document, in one transaction.
+"""Applications' permissions and roles. Every change replaces the whole document, in one transaction.
 
-Members change them, and so do programs with an API key of the service, such as a build pipeline.
+Members change the document, and so do programs with the service's API key, such as a build pipeline.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -48,14 +48,14 @@ OWN_SERVICE: Final = ""  # in place of the slug, if an API key acts on its own s
 
 
 async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> ServiceAuthorization:
-    """Return the permissions and roles of a service, which may have none. Raises: ServiceNotFound, ApiKeyInvalid."""
+    """Return a service's permissions and roles, which may be empty. Raises: ServiceNotFound, ApiKeyInvalid."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         return await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
 
 
 async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[ServiceAuthorization, Mapping[str, HolderCount]]:
-    """Return the permissions and roles of a service, and for each role slug the numbers of its users and groups."""
+    """Return a service's permissions and roles, and by slug how many users and groups have the roles."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         authorization = await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
@@ -63,14 +63,14 @@ async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) 
 
 
 async def find_role(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> StoredRole:
-    """Return a role of a service."""
+    """Return a service's role."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         return await read.authorizations.find_role(service.org_id, service.id, role_slug) or refuse(ServiceRoleNotFound)
 
 
 async def find_role_with_count(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> tuple[StoredRole, HolderCount]:
-    """Return a role of a service, and the numbers of its users and groups."""
+    """Return a service's role, and how many users and groups have it."""
     role = await find_role(ports, caller, slug, role_slug)
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
@@ -92,10 +92,10 @@ async def replace_document(
     versions: Collection[int] | None = None,
     confirmed: bool = False,
 ) -> AuthorizationResult:
-    """Replace all permissions and roles of a service. Nothing is written if the document is the stored one.
+    """Replace all permissions and roles that a service has. Nothing is written if the document is unchanged.
 
-    `versions` are those that the caller has seen; None takes any. A role that users or groups have
-    is deleted only if the change is `confirmed`.
+    `versions` are the versions that the caller has seen; None takes any. A role that users or groups have is deleted
+    only if the change is `confirmed`.
     """
     return await _change(ports, caller, slug, lambda _: document, versions=versions, confirmed=confirmed)
 
@@ -103,7 +103,7 @@ async def replace_document(
 async def preview(
     ports: Ports, caller: AuthorizationCaller, slug: str, document: AuthorizationDocument, *, versions: Collection[int] | None = None
 ) -> AuthorizationResult:
-    """Return the result that `replace_document` would have now, and change nothing. The version is the present one.
+    """Return the result that `replace_document` would have now, and change nothing. The version is the present version.
 
     Raises: the errors of `replace_document`, without ServiceRoleInUse: the result says whether a confirmation is needed.
     """
@@ -128,7 +128,7 @@ async def declare_permission(ports: Ports, caller: AuthorizationCaller, slug: st
 async def describe_permission(
     ports: Ports, caller: AuthorizationCaller, slug: str, name: str, description: str | None
 ) -> AuthorizationResult:
-    """Change the description of a permission."""
+    """Change a permission's description."""
 
     def describe(old: AuthorizationDocument) -> AuthorizationDocument:
         old.permission(name) or refuse(DeclaredPermissionNotFound)
@@ -171,7 +171,7 @@ async def update_role(
     description: str | Keep | None = KEEP,
     permissions: tuple[str, ...] | Keep = KEEP,
 ) -> AuthorizationResult:
-    """Change a role of a service. Its users get and lose the permissions at once."""
+    """Change a service's role. The role's users get and lose the permissions at once."""
     fields = provided(name=name, description=description, permissions=permissions)
     if not fields:
         raise EmptyRoleUpdate
@@ -186,7 +186,7 @@ async def update_role(
 async def delete_role(
     ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, *, confirmed: bool = False
 ) -> AuthorizationResult:
-    """Delete a role of a service. If users or groups have it, the change must be `confirmed`."""
+    """Delete a service's role. If users or groups have it, the change must be `confirmed`."""
 
     def remove(old: AuthorizationDocument) -> AuthorizationDocument:
         old.role(role_slug) or refuse(ServiceRoleNotFound)
@@ -196,7 +196,7 @@ async def delete_role(
 
 
 async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> FirstHolders | None:
-    """Return the first users and groups that have one of these roles, or None if the caller may not see them."""
+    """Return the first users and groups with these roles, or None if the caller may not see them."""
     async with ports.storage.reading() as read:
         return await _first_holders(read, caller, await _find(read, caller, slug), role_slugs)
 
@@ -210,7 +210,7 @@ async def _change(
     versions: Collection[int] | None = None,
     confirmed: bool = False,
 ) -> AuthorizationResult:
-    """Make a change of the document. Every change starts here."""
+    """Change the document. Every change to the document starts here."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         if isinstance(caller, ServiceKey):
@@ -238,7 +238,7 @@ async def _compare(
     document: AuthorizationDocument,
     versions: Collection[int] | None,
 ) -> AuthorizationResult:
-    """Return the result of replacing the old document by `document`."""
+    """Return the result when this document replaces the old one."""
     if versions is not None and old.version not in versions:
         raise AuthorizationChanged
     await _check_slugs(read, service.org_id, [role.slug for role in document.roles])

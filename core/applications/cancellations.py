@@ -1,11 +1,10 @@
-"""Cancellation at the payment provider of subscriptions that ended here.
+"""Cancellations at the payment provider, for subscriptions that ended here.
 
-A row in the database requests each cancellation. The transaction that makes the change also writes
-the row. There are three writers: core.billing.subscriptions; core.billing.provider_state, for a
-purchase after the service was deleted; and a database trigger, for a subscription that is deleted
-with its service, organization or account. The use case tries the cancellation immediately. The
-reconciler retries it until it succeeds. If the provider does not know the subscription, it gives
-up after GIVE_UP_AFTER.
+Every cancellation is requested by a database row. The transaction that makes the change also writes the row. Three
+writers request cancellations. These are core.billing.subscriptions, core.billing.provider_state for a purchase after
+the service was deleted, and a database trigger for a subscription that is deleted with its service, organization or
+account. The use case tries the cancellation immediately. The reconciler retries the cancellation until it succeeds. If
+the provider does not know the subscription, the reconciler gives up after GIVE_UP_AFTER.
 """
 
 from uuid import UUID
@@ -26,9 +25,9 @@ from ports import Ports
 
 
 async def cancel_now(ports: Ports, org_id: UUID, service_id: UUID) -> None:
-    """Cancel the subscriptions of this service that just ended, up to IMMEDIATE_LIMIT.
+    """Cancel the subscriptions for this service that just ended, up to IMMEDIATE_LIMIT.
 
-    The reconciler does the rest, and retries those that fail.
+    The reconciler does the rest, and retries the cancellations that fail.
     """
     if not ports.payments.is_on:
         return
@@ -52,7 +51,7 @@ async def _record_now(ports: Ports, cancellation: Cancellation) -> None:
 
 
 async def cancel_next(ports: Ports) -> bool:
-    """Cancel the subscription that has been due longest. Return whether there was one.
+    """Cancel the subscription that has been due longest. Return whether there was a subscription to cancel.
 
     A cancellation that fails is due again after RETRY_INTERVAL.
     """
@@ -77,8 +76,8 @@ async def _record(ports: Ports, cancellation: Cancellation) -> None:
         organization = await tx.organizations.lock(cancellation.org_id)
         subscription = await tx.subscriptions.lock_of_provider(cancellation.org_id, cancellation.provider_subscription_id)
         if subscription is not None and subscription.status.is_live:
-            # An API key reactivated it while the cancellation was on its way. The subscription
-            # continues without the provider.
+            # An API key reactivated the subscription while the cancellation was on its way. The
+            # subscription continues without the provider.
             await tx.subscriptions.detach_from_provider(subscription.org_id, subscription.id, ports.clock.now())
         is_first = await tx.cancellations.complete(cancellation)
         # A subscription that still exists got its audit entry when it ended. A deleted organization

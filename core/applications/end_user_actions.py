@@ -1,7 +1,7 @@
-"""The actions of admins on an end user of their organization.
+"""What admins can do with an end user in their organization.
 
-An organization has power over its own applications: it ends sessions and blocks users there. It has power over an account
-only if it created the account, and no other organization uses it.
+An organization has power over its own applications: it ends sessions and blocks users there. An organization has power over an account only
+if it created the account, and no other organization uses it.
 """
 
 from uuid import UUID
@@ -33,9 +33,9 @@ from ports.storage import Transaction
 async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
     """End the user's sessions in the organization and return their number (security S-4).
 
-    These are the sessions of the organization's services, and those that selected the organization.
-    Authorization codes, approvals of devices and pending sign-ons end as well, because they would
-    start new sessions. All other sessions continue.
+    The sessions at the organization's services end, and the sessions that selected the organization. Authorization
+    codes, device approvals and pending sign-ons end as well, because they would start new sessions. All other sessions
+    continue.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _, account = await _lock_end_user(tx, caller, user_id)
@@ -60,7 +60,7 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
 
 
 async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Refuse the user at all services of the organization from now on, and end their sessions there.
+    """Refuse the user at all the organization's services from now on, and end their sessions there.
 
     Nothing changes if the user is blocked already. The account, other organizations and a membership stay.
     """
@@ -75,7 +75,7 @@ async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None
 
 
 async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:
-    """Admit a blocked user to the services of the organization again, and return whether the user still uses one of them.
+    """Admit a blocked user to the organization's services again, and return whether the user still uses a service there.
 
     Nothing changes without a block. Raises: EndUserNotFound if the user has no block and uses no service.
     """
@@ -90,9 +90,11 @@ async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bo
 
 
 async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:
-    """Remove the second factor of an account that only this organization controls. Return whether it was enabled (security M-6).
+    """Remove the second factor from an account that only this organization controls.
 
-    All sessions of the user end, and the user gets an email.
+    Return whether the second factor was enabled (security M-6).
+
+    All the user's sessions end, and the user gets an email.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -111,11 +113,11 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
 
 async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: UUID) -> tuple[Organization, Membership | None, Account]:
-    """Lock the organization, a membership of this end user, and the account."""
+    """Lock the organization, this end user's membership, and the account."""
     organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
-    # Checked before the lock, so that callers cannot lock accounts of other organizations.
-    # Checked again after it, because a parallel call may have removed the user from the service.
-    # A sign-in to a service, and a removal from it, also lock the account.
+    # Checked before the lock, so that callers cannot lock accounts in other organizations. The user
+    # is checked again after the lock, because a parallel call may have removed them from the
+    # service. A sign-in to a service, and a removal from it, also lock the account.
     await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
     membership = await tx.members.lock(organization.id, user_id)
     if membership is not None:

@@ -1,7 +1,7 @@
-"""End users of an organization: the users of its services.
+"""An organization's end users: the users of its services.
 
-An organization sees a user's account and the activity in its own services, and nothing of other
-organizations (security T-3).
+An organization sees a user's account and the activity in its own services, and nothing about other organizations
+(security T-3).
 """
 
 from uuid import UUID
@@ -23,13 +23,12 @@ async def list_end_users(
     service_id: UUID | None = None,
     blocked: bool = False,
 ) -> PageResult[EndUserSummary]:
-    """Return a page of the organization's end users, newest first, optionally of one service only.
+    """Return a page with the organization's end users, newest first, optionally for one service only.
 
-    `search` matches any part of an email address, or the id of the user. Case is ignored, and a domain matches in its
-    Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
-    are left out.
+    `search` matches any part of an email address, or the user's id. Case is ignored, and a domain matches in its
+    Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated, are left out.
 
-    With `blocked`, the list has the users that admins of the organization blocked, also users who have left its
+    With `blocked`, the list has the users that the organization's admins blocked, also users who have left its
     services.
     """
     text = Email.parse_part(search or "") or None
@@ -44,7 +43,7 @@ async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) 
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:
-    """Return one end user."""
+    """Return an end user."""
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.reading() as read:
         user = await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound)

@@ -18,9 +18,9 @@ from ports.storage import Reading
 
 
 async def answer_key(ports: Ports, caller: Caller, key: str, questions: Questions) -> tuple[ServiceKey, list[AccessDecision]]:
-    """Return the caller with this API key, and the decisions about the permissions of its service.
+    """Return the caller with this API key, and the decisions about its service's permissions.
 
-    One statement reads the key, its service and the facts.
+    A single statement reads the key, its service and the facts.
     """
     now, key_hash = ports.clock.now(), api_keys.hash_of(key)
     async with ports.storage.reading() as read:
@@ -30,7 +30,7 @@ async def answer_key(ports: Ports, caller: Caller, key: str, questions: Question
 
 
 async def answer_service(ports: Ports, service: ServiceContext, questions: Questions) -> list[AccessDecision]:
-    """Return the decisions about the permissions of a service that authenticated itself."""
+    """Return the decisions about the permissions that an authenticated service declares."""
     _require_active(service)
     async with ports.storage.reading() as read:
         return decide_all(questions, await read.evaluations.by_service(service.org_id, service.id, questions.valid, ports.clock.now()))
@@ -41,7 +41,7 @@ async def answer_credential(
 ) -> tuple[ServiceContext, list[AccessDecision]]:
     """Return the service that got a token for itself, and the decisions about its permissions.
 
-    Raises: ProgramStopped if the credential of the token has ended; OrganizationNotActive.
+    Raises: ProgramStopped if the token's credential has ended; OrganizationNotActive.
     """
     service, facts = await read.evaluations.by_credential(client_id, credential_id, questions.valid, now) or refuse(ProgramStopped)
     _require_active(service)

@@ -1,6 +1,6 @@
 """Figures for charts, and the job that counts them (decision 450).
 
-An organization has the attempts that its sign-in log may show. Its successful sign-ins are those of
+An organization has the attempts that its sign-in log may show. An organization's successful sign-ins are the same as in
 `core.applications.analytics`, so charts and analytics agree.
 """
 
@@ -36,9 +36,9 @@ OUTCOMES = {TrafficKind.WEBHOOK: ("delivered", "failed"), TrafficKind.SCIM: ("ac
 
 
 async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange) -> SignInFigures:
-    """Return the sign-ins of the caller's organization. Without a caller, return those of the platform, which have no applications.
+    """Return the sign-ins in the caller's organization. Without a caller, return the platform's sign-ins, which have no applications.
 
-    The results of an organization are only for callers that may read its sign-in log.
+    An organization's results are only for callers that may read its sign-in log.
     """
     period = period_of(range_, ports.clock.now())
     org_id = organization_of(caller)
@@ -53,14 +53,14 @@ async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_:
 
 
 async def load_results(ports: Ports, range_: FigureRange) -> tuple[FigurePeriod, Mapping[str, Sequence[int]]]:
-    """Return the sign-ins of the platform by SUCCESS and the reasons of failures, with their hours or days."""
+    """Return the platform's sign-ins by SUCCESS and failure reasons, with their hours or days."""
     period = period_of(range_, ports.clock.now())
     async with ports.storage.reading() as read:
         return period, await read.figures.by_result(None, period)
 
 
 async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange, *, with_populations: bool = True) -> UserFigures:
-    """Return the users of the caller's organization who signed in, or all users. Second factors need `members.manage`."""
+    """Return the users in the caller's organization who signed in, or all users. Second factors need `members.manage`."""
     now = ports.clock.now()
     period = period_of(range_, now)
     org_id = organization_of(caller)
@@ -77,7 +77,7 @@ async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: Fi
 
 
 async def load_traffic(ports: Ports, caller: OrganizationCaller | None, kind: TrafficKind, range_: FigureRange) -> TrafficFigures:
-    """Return the webhook attempts or SCIM requests of the caller's organization, or of all organizations."""
+    """Return the webhook attempts or SCIM requests in the caller's organization, or in all organizations."""
     period = period_of(range_, ports.clock.now())
     async with ports.storage.reading() as read:
         counts = await read.figures.traffic(organization_of(caller), kind, period)
@@ -87,8 +87,8 @@ async def load_traffic(ports: Ports, caller: OrganizationCaller | None, kind: Tr
 async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Delete old figures, and count the sign-ins and attempts since the last run. Return None if another process holds the lease.
 
-    The deletion is first, so that it does not depend on the counts. After an outage, the hours since then are counted
-    one after the other, each in a transaction.
+    The deletion is first, so that it does not depend on the counts. After an outage, the missed hours are counted one
+    after the other, in a transaction per hour.
     """
 
     async def remove(tx: Transaction, now: datetime) -> int:

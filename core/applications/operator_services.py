@@ -1,4 +1,4 @@
-"""Services that the operator of the machine adds with a command."""
+"""Services that the machine's operator adds with a command."""
 
 from uuid import UUID
 
@@ -22,10 +22,10 @@ class NoOrganizationForService(Invalid):
 async def create(
     ports: Ports, org_slug: str | None, slug: str, name: str, service_type: ServiceType, settings: SettingChanges
 ) -> tuple[Organization, CreatedService]:
-    """Create a service in an active organization. Return both.
+    """Create a service in an active organization. Return the organization and the service.
 
-    Without `org_slug`, it is the only active organization. The slug of the service is `slug` or, if the organization has
-    such a service, the first free one that resembles it. The audit log names the system, as for all commands.
+    Without `org_slug`, the service is created in the only active organization. The service's slug is `slug` or, if the organization has
+    such a service, the first free slug that resembles it. The audit log names the system, as for all commands.
 
     Raises: NoOrganizationForService; the errors of `services.draft`, `services.store` and `require_compatible`.
     """

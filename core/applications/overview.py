@@ -1,4 +1,4 @@
-"""The overview of an organization."""
+"""An organization's overview."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from ports import Ports
 
 
 async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
-    """Return the figures of the organization, its sign-ins of the last days, and the pending tasks that the caller can do."""
+    """Return the organization's figures, its sign-ins in the last days, and the pending tasks that the caller can do."""
     now = ports.clock.now()
     days = compute_days(now)
     async with ports.storage.reading() as read:

@@ -12,8 +12,8 @@ MAX_LISTED: Final = 200
 async def list_own(ports: Ports, caller: Person) -> list[OwnApplication]:
     """Return the applications that the caller may use, by organization and name, at most MAX_LISTED.
 
-    These are applications that the caller has used or is assigned to, and those of the
-    organizations that the caller is a confirmed member of. A session that is good in one organization only shows no other one.
+    The list has applications that the caller has used or is assigned to, and all applications in organizations that the caller is a
+    confirmed member of. A session that is good in a single organization shows no other organization.
     """
     async with ports.storage.reading() as read:
         return await read.own_applications.of_user(caller.user_id, MAX_LISTED, ports.clock.now(), org_id=caller.bounded_to)

@@ -1,4 +1,4 @@
-"""Plans of a service, managed by members (decision 161)."""
+"""A service's plans, managed by members (decision 161)."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -25,7 +25,7 @@ from ports.storage import Transaction
 
 
 async def require(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID) -> None:
-    """Check that this service of the caller's organization has the plan."""
+    """Check that this service in the caller's organization has the plan."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         if await read.plans.by_id(service.org_id, service.id, plan_id) is None:
@@ -33,7 +33,7 @@ async def require(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: 
 
 
 async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> Batches[Plan]:
-    """Return all plans of the service, oldest first."""
+    """Return all plans that the service has, oldest first."""
     service = await services.find(ports, caller, slug)
 
     async def read_batch(last: Plan | None, count: int) -> list[Plan]:
@@ -92,7 +92,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: U
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID) -> None:
-    """Delete a plan without live subscriptions. Ended subscriptions keep referring to it.
+    """Delete a plan without live subscriptions. Ended subscriptions keep referring to the plan.
 
     The lock on the organization prevents new subscriptions to the plan at the same time.
     """

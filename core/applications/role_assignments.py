@@ -1,7 +1,7 @@
-"""The users and groups that have roles of applications. Members give and take roles, and so do programs with an API key of the service.
+"""The users and groups that have application roles. Members give and take roles, and so do programs with the service's API key.
 
-An API key acts only on users of its service, and on groups that are assigned to it (security K-3). Members act on all users and
-groups of the organization.
+An API key acts only on its service's users, and on groups that are assigned to it (security K-3). Members act on all the organization's
+users and groups.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from ports.storage import Reading, Transaction
 async def list_holders(
     ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, page: Page, *, search: str | None = None
 ) -> PageResult[ServiceRoleHolder]:
-    """Return a page of the users who have a role. `search` is a part of an email address."""
+    """Return a page with the users who have a role. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         role = await _find_own_role(read, caller, slug, role_slug)
@@ -50,7 +50,7 @@ async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_
 
 
 async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> list[RoleOfUser]:
-    """Return a user's roles in all services of the organization, including roles of the user's groups."""
+    """Return a user's roles in all the organization's services, with the roles from the user's groups."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             await read.end_users.by_id(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
@@ -58,7 +58,7 @@ async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) 
 
 
 async def list_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> list[RoleOfUser]:
-    """Return the roles of a user in the service of the key."""
+    """Return a user's roles in the key's service."""
     service = caller.service
     async with ports.storage.reading() as read:
         await read.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
@@ -66,10 +66,10 @@ async def list_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) 
 
 
 async def assign(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, user_id: UUID) -> None:
-    """Give a user a role of a service. Nothing changes if they have it.
+    """Give a user a service's role. Nothing changes if the user has the role.
 
-    For a member, the user must be a confirmed member or end user of the organization. For an API key,
-    the user must be a user of its service.
+    For a member, the user must be the organization's confirmed member or end user. For an API key, the user must use
+    its service.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -85,7 +85,7 @@ async def assign(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug
 
 
 async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, email: Email) -> UUID:
-    """Give the user with this address a role, as `assign` does. Return their id.
+    """Give the user with this address a role, as `assign` does. Return the user's id.
 
     The refusal is the same for an address without an account.
     """
@@ -97,7 +97,7 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, r
 
 
 async def unassign(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, user_id: UUID) -> None:
-    """Take a role of a service from a user.
+    """Take a service's role from a user.
 
     Raises: ServiceNotFound, ServiceRoleNotFound, RoleNotAssigned; ServiceUserNotFound for an API key.
     """
@@ -123,14 +123,14 @@ async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str, role_
 
 
 async def list_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[RoleOfUser]:
-    """Return the roles of applications that a group gives to its users."""
+    """Return the application roles that a group gives to its users."""
     async with ports.storage.reading() as read:
         await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
         return await read.role_assignments.of_group(caller.acts_in.id, group_id)
 
 
 async def assign_to_group(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, group_id: UUID) -> None:
-    """Give a group a role of a service: its confirmed members and end users have the role. Nothing changes if the group has it.
+    """Give a group a service's role: its confirmed members and end users have the role. Nothing changes if the group has it.
 
     The role does not open a service with the policy `assigned`.
 
@@ -146,7 +146,7 @@ async def assign_to_group(ports: Ports, caller: AuthorizationCaller, slug: str, 
 
 
 async def unassign_from_group(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, group_id: UUID) -> None:
-    """Take a role of a service from a group. Users keep the role if they have it alone, or by another group.
+    """Take a service's role from a group. Users keep the role if they have it alone, or by another group.
 
     Raises: ServiceNotFound, ServiceRoleNotFound, OrganizationGroupNotFound, RoleNotGivenToGroup; GroupNotAssigned for an API key.
     """
@@ -175,7 +175,7 @@ async def _lock_service(tx: Transaction, caller: AuthorizationCaller, slug: str,
 
 
 async def _lock_user(tx: Transaction, caller: AuthorizationCaller, service: Service, user_id: UUID) -> None:
-    """Lock the account of a user who can get a role."""
+    """Lock the account if its user can get a role."""
     if isinstance(caller, ServiceKey):
         # Checked before the lock, so that a key cannot lock accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)

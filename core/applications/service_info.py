@@ -1,4 +1,4 @@
-"""The service API's view of the service itself, for programs that hold one of its API keys."""
+"""How the service API shows the service itself, for programs that hold its API key."""
 
 from core.applications import api_keys, services
 from core.applications.model import services as services_model
@@ -11,13 +11,13 @@ from ports import Ports
 
 
 async def find(ports: Ports, caller: ServiceKey) -> Service:
-    """Return the service of the key."""
+    """Return the key's service."""
     async with ports.storage.reading() as read:
         return await read.services.by_id(caller.service.org_id, caller.service.id) or refuse(ApiKeyInvalid)
 
 
 async def update(ports: Ports, caller: ServiceKey, settings: SettingChanges) -> Service:
-    """Apply these settings to the service of the key. `settings` must not contain a service type."""
+    """Apply these settings to the key's service. `settings` must not contain a service type."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)

@@ -1,7 +1,7 @@
-"""The service API's view of the users of a service (security K-3, K-4).
+"""How the service API shows a service's users (security K-3, K-4).
 
-An API key can act only on users of its service. Its rights to an account depend on who created the
-account, and on who else uses it (core.tenancy.model.members).
+An API key can act only on its service's users. A key's rights to an account depend on who created the account, and on
+who else uses it (core.tenancy.model.members).
 """
 
 from uuid import UUID
@@ -25,13 +25,13 @@ from ports.storage import Transaction
 
 
 async def list_users(ports: Ports, caller: ServiceKey, limit: int, offset: int) -> PageResult[ServiceUser]:
-    """Return a page of the service's users. The earliest users come first."""
+    """Return a page with the service's users. The earliest users come first."""
     async with ports.storage.reading() as read:
         return await read.service_users.page(caller.service.org_id, caller.service.id, limit, offset)
 
 
 async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> ServiceUser:
-    """Return one user of the service."""
+    """Return the service's user with this id."""
     async with ports.storage.reading() as read:
         return await read.service_users.by_id(caller.service.org_id, caller.service.id, user_id) or refuse(ServiceUserNotFound)
 
@@ -39,8 +39,8 @@ async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> ServiceUser:
 async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> ServiceUser:
     """Return the account with this email address, or create it and assign it to the service.
 
-    An existing account is returned unchanged and is not assigned, even if the organization created
-    it. No email is sent: the user of a new account requests a reset link and sets a password.
+    An existing account is returned unchanged and is not assigned, even if the organization created it. No email is
+    sent: a new account's user requests a reset link and sets a password.
 
     Raises: EmailNotFree if the address is reserved for its former account.
     """
@@ -58,7 +58,7 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
 
 
 async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: Email | Keep) -> ServiceUser:
-    """Change the email address of a user. The new address is unverified until the user proves it (security A-9, K-4).
+    """Change a user's email address. The new address is unverified until the user proves it (security A-9, K-4).
 
     Links that were sent to the old address become invalid, and all sessions end. The old address is
     notified if it was verified. Nothing happens if `email` is KEEP or the current address.
@@ -88,7 +88,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
 async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
     """Delete the account if only this organization uses it. Otherwise remove the user from this service.
 
-    The account of a member is deleted only if the key's creator could remove the member now (security R-10).
+    A member's account is deleted only if the key's creator could remove the member now (security R-10).
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -114,11 +114,10 @@ async def _may_remove_member(tx: Transaction, caller: ServiceKey, membership: Me
 
 
 async def _lock_account(tx: Transaction, organization: Organization, service: Service, user_id: UUID) -> Account:
-    """Lock and return the account of a user of the service.
+    """Lock and return the account that uses the service.
 
-    The check comes before the lock, so that a key cannot lock accounts that do not use its service.
-    The result of the check stays true: while the organization is locked, a user leaves the service
-    only if the account is deleted.
+    The check comes before the lock, so that a key cannot lock accounts that do not use its service. The result stays
+    true: while the organization is locked, a user leaves the service only if the account is deleted.
     """
     await tx.service_users.by_id(organization.id, service.id, user_id) or refuse(ServiceUserNotFound)
     return await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)

@@ -1,4 +1,4 @@
-"""Services, managed by members of their organization (decisions 92, 154, 158, 159)."""
+"""Services, managed by their organization's members (decisions 92, 154, 158, 159)."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -53,9 +53,9 @@ async def lock_organization_for(
 ) -> tuple[Organization, Service]:
     """Lock the caller's organization, and return it with the service that has this slug. Check the capability again.
 
-    Lock order: organization, account, service. Changing or deleting a service requires the lock on
-    its organization. So while this lock is held, only the counters of the service can change.
-    Transactions lock the row of the service only to change the counters, after the account.
+    Lock order: organization, account, service. Changing or deleting a service requires the lock on its organization.
+    While this lock is held, only the service's counters can therefore change. Transactions lock the service's row only
+    to change the counters, after the account.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, capability)
     return organization, await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
@@ -96,7 +96,7 @@ async def create(
 
 
 def draft(ports: Ports, org_id: UUID, slug: str, name: str, service_type: ServiceType, settings: SettingChanges) -> ServiceDraft:
-    """Return a new service of the organization. Raises: SlugInvalid, SlugReserved; the errors of `_apply`."""
+    """Return a new service for the organization. Raises: SlugInvalid, SlugReserved; the errors of `_apply`."""
     now = ports.clock.now()
     empty = Service(
         id=new_id(),
@@ -136,7 +136,7 @@ async def add(tx: Transaction, caller: OrganizationCaller, new: ServiceDraft) ->
 
 
 async def store(tx: Transaction, organization: Organization, new: ServiceDraft) -> CreatedService:
-    """Store a new service of a locked organization."""
+    """Store a new service in a locked organization."""
     quota = _quota(organization, await tx.services.count(organization.id) + 1)
     if quota.current_services > quota.max_services:
         raise ServiceLimitExceeded
@@ -157,7 +157,7 @@ async def create_by_form(
 
 
 def _apply(ports: Ports, service: Service, settings: SettingChanges) -> Service:
-    """Return the service with these settings. The limits of the platform are checked only if its client settings change.
+    """Return the service with these settings. The platform's limits are checked only if its client settings change.
 
     Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid.
     """
@@ -174,7 +174,7 @@ def _quota(organization: Organization, count: int) -> ServiceQuota:
 
 
 async def load_quota(ports: Ports, caller: OrganizationCaller) -> ServiceQuota:
-    """Return the number of services of the caller's organization and its limit."""
+    """Return how many services the caller's organization has, and its limit."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         return _quota(organization, await read.services.count(organization.id))
@@ -190,7 +190,7 @@ async def list_services(
     search: str | None = None,
     order: ServiceOrder = ServiceOrder.CREATED,
 ) -> tuple[Batches[ServiceSummary], ServiceQuota]:
-    """Return the services of this type, and the quota, which counts all services. None means all types.
+    """Return the services with this type, and the quota, which counts all services. None means all types.
 
     `search` matches any part of the name or the slug, or the client id. Case is ignored.
     """
@@ -207,7 +207,7 @@ async def list_services(
 
 
 async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: SettingChanges) -> tuple[Service, str | None]:
-    """Change a service. Return it with its client secret if it became a confidential client and got one.
+    """Change a service. Return the service with its client secret if it became a confidential client and got a secret.
 
     Raises: ServiceNotFound; the errors of `require_compatible`.
     """
@@ -224,10 +224,10 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: 
 
 
 async def save_changes(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
-    """Save a changed service of a locked organization. Nothing is written if `new` equals `old`.
+    """Save a changed service in a locked organization. Nothing is written if `new` equals `old`.
 
-    Sessions of OpenID Connect end if their sign-in is weaker than the service now requires. The loss of a
-    key or of the secret ends the tokens that the service got for itself.
+    OpenID Connect sessions end if their sign-in is weaker than the service now requires. If the service loses a key or
+    the secret, the tokens that it got for itself end.
 
     Raises: SharedNameTaken if only assigned users may use the service, and its new name is taken.
     """
@@ -245,7 +245,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
 
 
 async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content: bytes, content_type: str | None = None) -> Service:
-    """Make an uploaded image the logo of a service, and return it."""
+    """Make an uploaded image the service's logo, and return it."""
     image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
@@ -254,7 +254,7 @@ async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content:
 
 
 async def remove_logo(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:
-    """Remove the logo of a service, if it has one, and return the service."""
+    """Remove the service's logo, if it has one, and return the service."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         await tx.images.remove(ImageOwner(org_id=service.org_id, service_id=service.id))
@@ -262,18 +262,18 @@ async def remove_logo(ports: Ports, caller: OrganizationCaller, slug: str) -> Se
 
 
 def _loses_credential(old: Service, new: Service) -> bool:
-    """Return whether the new service lacks the secret or a key of the old one, or gets its keys from elsewhere."""
+    """Return whether the new service lacks the secret or a key that the old service has, or gets its keys from elsewhere."""
     is_key_lost = any(key not in (new.jwks or ()) for key in old.jwks or ())
     is_moved = old.jwks_uri not in (None, new.jwks_uri)
     return is_key_lost or is_moved or old.client_secret_hash not in (None, new.client_secret_hash)
 
 
 async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0, *, ends_former: bool = True) -> str:
-    """Replace the client secret of a confidential client and return it.
+    """Replace a confidential client's secret, and return it.
 
-    The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default it stops
-    working immediately, and so do the tokens that the application got for itself. The secret before it
-    always does; without `ends_former`, a replacement is refused while it still works.
+    The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default the old secret stops
+    working immediately, and so do the tokens that the application got for itself. A secret from before the old secret
+    always stops at once. Without `ends_former`, a replacement is refused while such a secret still works.
     """
     if not 0 <= overlap_seconds <= MAX_SECRET_OVERLAP:
         raise SecretOverlapInvalid
@@ -296,11 +296,10 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, ove
 
 
 async def delete(ports: Ports, caller: Member, slug: str) -> None:
-    """Delete a service and everything that belongs to it. The accounts of its users stay.
+    """Delete a service and everything that belongs to it. The users' accounts stay.
 
-    Sessions of the service become invalid at once. If there are too many logins for one
-    transaction, the housekeeper deletes the rest. Paid subscriptions are canceled at the payment
-    provider.
+    The service's sessions become invalid at once. If a service has too many logins for one transaction, the housekeeper
+    deletes the rest. Paid subscriptions are canceled at the payment provider.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await lock_organization_for(tx, caller, slug, Capability.ORGANIZATION_OWN)
@@ -310,10 +309,10 @@ async def delete(ports: Ports, caller: Member, slug: str) -> None:
 
 
 async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime, *, keeps_sign_ins: bool = False) -> None:
-    """Delete a service of a locked organization with its users, in batches, so that no statement about users takes long.
+    """Delete a service in a locked organization with its users, in batches, so that no statement about users takes long.
 
-    The first statement cascades to rows such as subscriptions and identities. It takes one or two
-    seconds per million rows (docs/adr/0006). With `keeps_sign_ins`, the logs of sign-ins keep theirs.
+    The first statement cascades to rows such as subscriptions and identities. The first statement takes one or two
+    seconds per million rows (docs/adr/0006). With `keeps_sign_ins`, the sign-in logs keep the service's sign-ins.
     """
     # This statement waits for sign-ins to the service that are in progress. The statements below
     # find the rows that these sign-ins wrote. Later sign-ins no longer find the service.

@@ -1,4 +1,4 @@
-"""Sign-in policies of applications, which add to that of their organization."""
+"""Sign-in policies for applications, which add to their organization's policy."""
 
 from collections.abc import Sequence
 
@@ -12,22 +12,22 @@ from ports import Ports
 
 
 async def get(ports: Ports, caller: Member, slug: str) -> PolicyDetails:
-    """Return the policy of an application of the caller's organization. It may be empty. Raises: ServiceNotFound."""
+    """Return the policy for an application in the caller's organization. The policy may be empty. Raises: ServiceNotFound."""
     return await sign_in_policies.get(ports, caller, await _find(ports, caller, slug))
 
 
 async def list_usable_methods(ports: Ports, caller: Member, slug: str) -> Sequence[str]:
-    """Return the methods that this installation offers to users of the application."""
+    """Return the methods that this installation offers to the application's users."""
     return await sign_in_policies.list_usable_methods(ports, caller, await _find(ports, caller, slug))
 
 
 async def save(ports: Ports, caller: Member, slug: str, document: Document, version: int) -> PolicyDetails:
-    """Replace the policy of an application, and return it. Raises: ServiceNotFound; the errors of `sign_in_policies.save`."""
+    """Replace an application's policy, and return it. Raises: ServiceNotFound; the errors of `sign_in_policies.save`."""
     return await sign_in_policies.save(ports, caller, document, version, await _find(ports, caller, slug))
 
 
 async def remove(ports: Ports, caller: Member, slug: str) -> None:
-    """Remove the policy of an application. Raises: ServiceNotFound; the errors of `sign_in_policies.remove`."""
+    """Remove an application's policy. Raises: ServiceNotFound; the errors of `sign_in_policies.remove`."""
     await sign_in_policies.remove(ports, caller, await _find(ports, caller, slug))
 
 

@@ -1,4 +1,4 @@
-"""What a user may do in an organization and its applications, and the reason for each."""
+"""What a user may do in an organization and its applications, and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class AccessReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserState:
-    """The facts about a user that count at all applications of an organization."""
+    """The facts about a user that count at all the organization's applications."""
 
     user_id: UUID
     email: Email
@@ -46,7 +46,7 @@ class UserState:
 
 @dataclass(frozen=True, slots=True)
 class RoleAtApplication:
-    """A role that a user has at an application. It is given to the user directly, or by groups."""
+    """A role that a user has at an application. The role is given to the user directly, or by groups."""
 
     slug: str
     name: str
@@ -64,7 +64,7 @@ class ApplicationFacts:
     policy: AccessPolicy
     is_assigned: bool
     is_subscribed: bool
-    groups: tuple[GivingGroup, ...]  # those of the user that are assigned to the application, by name
+    groups: tuple[GivingGroup, ...]  # the user's groups that are assigned to the application, by name
     roles: tuple[RoleAtApplication, ...]  # by slug
 
 
@@ -77,13 +77,13 @@ class ApplicationAccess:
 
     @property
     def permissions(self) -> list[str]:
-        """The permissions of all roles, sorted. There are none without access."""
+        """The permissions from all roles, sorted. A user without access has no permissions."""
         return sorted({name for role in self.application.roles for name in role.permissions}) if self.reason.admits else []
 
 
 @dataclass(frozen=True, slots=True)
 class RightSource:
-    """A role in the organization that gives a right to a member: the own one, or that of a group."""
+    """An organization role that gives a right to a member: the own role, or a group's role."""
 
     role: RoleName
     role_label: str
@@ -93,13 +93,13 @@ class RightSource:
 
 @dataclass(frozen=True, slots=True)
 class OrganizationAccess:
-    """The roles of a member in the organization. An unconfirmed member has no rights yet."""
+    """A member's roles in the organization. An unconfirmed member has no rights yet."""
 
     sources: Sequence[RightSource]
     is_confirmed: bool
 
     def sources_of(self, capability: Capability) -> list[RightSource]:
-        """Return the roles that give this right, the own one first."""
+        """Return the roles that give this right, the own role first."""
         return [source for source in self.sources if capability in source.rights]
 
 
@@ -113,8 +113,8 @@ class UserAccess:
     user: UserState
     organization: OrganizationAccess | None
     applications: Sequence[ApplicationAccess]
-    total: int  # of the organization's applications
-    groups: Sequence[GivingGroup]  # of the user, by name; empty for callers who may not see members
+    total: int  # how many applications the organization has
+    groups: Sequence[GivingGroup]  # the user's groups, by name; empty for callers who may not see members
 
 
 def reason_of(user: UserState, application: ApplicationFacts) -> AccessReason:

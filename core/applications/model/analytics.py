@@ -1,4 +1,4 @@
-"""Analytics, and the figures of the overview."""
+"""Analytics, and the figures in the overview."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from core.kernel.errors import Invalid
 from core.kernel.roles import Capability, Rights
 
 RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
-DEFAULT_RANGE: Final = timedelta(days=30)  # the length of a date range without a start, and the period for "new" and "active" users
+DEFAULT_RANGE: Final = timedelta(days=30)  # how long a date range without a start is, and the period for "new" and "active" users
 
 
 class DateRangeReversed(Invalid):
@@ -30,13 +30,13 @@ class DateRange:
 
     @property
     def length(self) -> int:
-        """Return the number of days."""
+        """Return how many days the range has."""
         return (self.last - self.first).days + 1
 
 
 @dataclass(frozen=True, slots=True)
 class DailyLogins:
-    """The number of logins on one day."""
+    """How many logins there were on a day."""
 
     day: date
     count: int
@@ -44,7 +44,7 @@ class DailyLogins:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLogins:
-    """The number of logins to one service."""
+    """How many logins there were to a service."""
 
     service_id: UUID
     service_name: str
@@ -53,7 +53,7 @@ class ServiceLogins:
 
 @dataclass(frozen=True, slots=True)
 class ProviderLogins:
-    """The number of logins through one identity provider."""
+    """How many logins there were through an identity provider."""
 
     provider: ConnectionSlug
     count: int
@@ -61,11 +61,11 @@ class ProviderLogins:
 
 @dataclass(frozen=True, slots=True)
 class RecentLogin:
-    """One login. `provider` is an identity provider, or a method of ours. Times are UTC."""
+    """A login. `provider` is an identity provider, or our own method. Times are UTC."""
 
     id: UUID
     user_id: UUID
-    service_id: UUID | None  # None for the sign-in of a member to the platform
+    service_id: UUID | None  # None if a member signed in to the platform
     service_name: str | None
     provider: str
     created_at: datetime
@@ -73,12 +73,12 @@ class RecentLogin:
 
 @dataclass(frozen=True, slots=True)
 class ServiceUsage:
-    """The numbers of users and logins of one service."""
+    """How many users and logins a service has."""
 
     users: int
     new_users: int  # users who first used the service within DEFAULT_RANGE
     active_users: int  # users who signed in within DEFAULT_RANGE
-    logins: int  # of all time
+    logins: int  # since the beginning
 
 
 def resolve_range(first: date | None, last: date | None, now: datetime) -> DateRange:
@@ -93,21 +93,21 @@ def resolve_range(first: date | None, last: date | None, now: datetime) -> DateR
 
 
 def fill_days(logins: Sequence[DailyLogins], days: DateRange) -> list[DailyLogins]:
-    """Return the logins of all days of the range. Days without logins are added with 0."""
+    """Return the logins for all days in the range. Days without logins are added with 0."""
     counts: dict[date, int] = {each.day: each.count for each in logins}
     return [DailyLogins(day, counts.get(day, 0)) for day in (days.first + timedelta(days=number) for number in range(days.length))]
 
 
-DAYS: Final = 30  # of the sign-ins, with today
-MOST_COUNTED: Final = 100  # of one task
-# The number of newest deliveries of a webhook among which the last attempt is searched.
+DAYS: Final = 30  # for the sign-ins, with today
+MOST_COUNTED: Final = 100  # per task
+# The last attempt is searched in this many newest deliveries to a webhook.
 DELIVERIES_CHECKED: Final = 20
 
 
 class PendingTask(StrEnum):
-    """A state that an admin should change. The most urgent ones come first."""
+    """A state that an admin should change. The most urgent states come first."""
 
-    capability: Capability | None  # that the next step requires; other roles do not see the task
+    capability: Capability | None  # required by the next step; other roles do not see the task
 
     def __new__(cls, value: str, capability: Capability | None = None) -> Self:
         member = str.__new__(cls, value)
@@ -133,16 +133,16 @@ class PendingTask(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CredentialToReview:
-    """A credential of the organization, after its creator has left or may no longer create it (security J-12).
+    """The organization's credential, after its creator has left or may no longer create it (security J-12).
 
-    It still works, except a registration token.
+    The credential still works, except a registration token.
     """
 
     kind: NoticedSecret
     id: UUID
     name: str
     created_by: UUID
-    application: str | None  # the name of the application of an API key
+    application: str | None  # the application's name, for an API key
     application_slug: str | None
 
     @property
@@ -157,13 +157,13 @@ REVIEWS: Final[Mapping[NoticedSecret, PendingTask]] = MappingProxyType(
         NoticedSecret.REGISTRATION_TOKEN: PendingTask.REGISTRATION_TOKENS_TO_REVIEW,
     }
 )
-# The tasks that the statement of the figures counts
+# The tasks that the statement for the figures counts
 COUNTED_TASKS: Final = tuple(task for task in PendingTask if task not in REVIEWS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class OrganizationFigures:
-    """The numbers of members, services, and objects with a pending task. A task without objects is left out."""
+    """How many members, services, and objects with a pending task the organization has. A task without objects is left out."""
 
     members: int
     services: int
@@ -173,22 +173,22 @@ class OrganizationFigures:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The overview of an organization, as one of its members may see it."""
+    """An organization's overview, as a member may see it."""
 
     members: int
     services: int
     has_sign_ins: bool  # at a service, ever
-    sign_ins: Sequence[DailyLogins]  # one for each of the last DAYS days, earliest first
-    tasks: Mapping[PendingTask, int]  # in the order of PendingTask
-    to_review: Sequence[CredentialToReview] = ()  # those of the tasks
+    sign_ins: Sequence[DailyLogins]  # an entry for every day in the last DAYS days, earliest first
+    tasks: Mapping[PendingTask, int]  # in the order that PendingTask has
+    to_review: Sequence[CredentialToReview] = ()  # for the tasks
 
 
 def compute_days(now: datetime) -> DateRange:
-    """Return the days of the sign-ins on the overview. The last one is today (UTC)."""
+    """Return the days on which the overview shows sign-ins. The last day is today (UTC)."""
     today = now.astimezone(UTC).date()
     return DateRange(today - timedelta(days=DAYS - 1), today)
 
 
 def select_tasks(tasks: Mapping[PendingTask, int], rights: Rights) -> dict[PendingTask, int]:
-    """Return the tasks that a member with these rights can do, in the order of PendingTask."""
+    """Return the tasks that a member with these rights can do, in the order that PendingTask has."""
     return {task: tasks[task] for task in PendingTask if task in tasks and task.capability in rights}

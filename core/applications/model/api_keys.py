@@ -14,13 +14,13 @@ from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from core.kernel.roles import GRANTABLE, NO_RIGHTS, Capability, Permission, Rights
 from core.kernel.values import new_secret
 
-# The precision of `last_used_at`: a busy key causes one write per interval.
+# How precise `last_used_at` is: a busy key causes one write per interval.
 LAST_USED_PRECISION: Final = timedelta(minutes=1)
 MAX_KEY_LENGTH: Final = 256  # characters; longer texts cannot be our keys and are refused before they are hashed
-LABEL_LENGTH: Final = 6  # characters that tell a key from others in a list
+LABEL_LENGTH: Final = 6  # characters that tell a key from other keys in a list
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"  # base32 in lower case
 
-# The rights that the creator of a key needs for each of its permissions (security K-2). A subscription admits its user to the application.
+# The rights that a key's creator needs for its permissions (security K-2). A subscription admits its user to the application.
 NEEDED_RIGHTS: Final[Mapping[Permission, Rights]] = MappingProxyType(
     {
         Permission.READ_USERS: frozenset({Capability.END_USERS_VIEW}),
@@ -75,7 +75,7 @@ class ApiKeyAboveOwn(Forbidden):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key of one service, without its secret, which is not stored. Times are UTC."""
+    """A service's API key, without its secret, which is not stored. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -100,12 +100,12 @@ class ApiKeyRecord:
     service: ServiceContext
 
 
-# Rights that its creator need not have for a permission, but by which it does more: without them, it only detaches members.
+# Rights that a key's creator need not have for a permission. With these rights the key does more: without them, it only detaches members.
 WIDENING_RIGHTS: Final[Mapping[Permission, Rights]] = MappingProxyType({Permission.DELETE_USERS: frozenset({Capability.MEMBERS_MANAGE})})
 
 
 def generate_key(environment: str | None = None) -> tuple[str, str]:
-    """Return the secret of a new key, and its prefix, which lists show.
+    """Return a new key's secret, and its prefix, which lists show.
 
     The secret starts with the prefix. The prefix contains the environment (`live` or `test`), if it
     is set.
@@ -127,12 +127,12 @@ def parse_permissions(names: Sequence[str]) -> tuple[Permission, ...]:
 
 
 def rights_behind(permissions: Iterable[Permission]) -> Rights:
-    """Return the rights that the creator of a key with these permissions needs."""
+    """Return the rights that are needed to create a key with these permissions."""
     return frozenset().union(*(NEEDED_RIGHTS[permission] for permission in permissions))
 
 
 def rights_used(permissions: Iterable[Permission], rights: Rights) -> Rights:
-    """Return those of the creator's rights that a key with these permissions acts with."""
+    """Return which of the creator's rights a key with these permissions acts with."""
     return rights_behind(permissions) | rights & NO_RIGHTS.union(
         *(WIDENING_RIGHTS.get(permission, NO_RIGHTS) for permission in permissions)
     )
@@ -146,8 +146,8 @@ def grantable_permissions(rights: Rights) -> list[Permission]:
 def require_own_rights(permissions: Sequence[Permission], rights: Rights, granted: Rights | None) -> None:
     """Check that a caller with these rights may create a key with these permissions.
 
-    `granted` are the capabilities that an owner granted a service account by name. None: the caller is a user.
-    The effect of a key remains when the account is gone.
+    `granted` are the capabilities that an owner granted a service account by name. None: the caller is a user, and not
+    a service account. The effect of a key remains when the account is gone.
     """
     for permission in permissions:
         for needed in sorted(NEEDED_RIGHTS[permission]):

@@ -1,4 +1,4 @@
-"""The permissions that an application declares, and the roles that it makes of them: the document, its rules and its changes."""
+"""The permissions that an application declares, and the roles that contain them: the document, its rules and its changes."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ from core.tenancy.model.roles import ROLE_PATTERN
 
 MAX_PERMISSIONS: Final = 200
 MAX_ROLES: Final = 50
-MAX_ASSIGNMENTS: Final = 500  # of one user in all applications of an organization
+MAX_ASSIGNMENTS: Final = 500  # per user, in all the organization's applications
 MAX_PERMISSION_LENGTH: Final = 100
 MAX_SHOWN_HOLDERS: Final = 20  # users that a refusal names
 PERMISSION_PATTERN: Final = "[a-z][a-z0-9_.-]*(:[a-z][a-z0-9_.-]*)*"
@@ -112,7 +112,7 @@ class AuthorizationChanged(PreconditionFailed):
 
 @dataclass(frozen=True, slots=True)
 class HolderCount:
-    """The number of users who have a role themselves, and the number of groups that have it."""
+    """How many users have a role themselves, and how many groups have it."""
 
     users: int = 0
     groups: int = 0
@@ -131,7 +131,7 @@ NO_HOLDERS: Final = HolderCount()
 
 @dataclass(frozen=True, slots=True)
 class FirstHolders:
-    """The addresses of the first users with some roles, and the names of the first groups, at most MAX_SHOWN_HOLDERS of each."""
+    """The addresses of the first users with some roles, and the names of the first groups, at most MAX_SHOWN_HOLDERS each."""
 
     emails: Sequence[Email] = ()
     groups: Sequence[str] = ()
@@ -168,7 +168,7 @@ class DeclaredPermission:
 
 @dataclass(frozen=True, slots=True)
 class RoleDefinition:
-    """A role of an application, as the document has it."""
+    """An application's role, as the document has it."""
 
     slug: str
     name: str
@@ -178,7 +178,7 @@ class RoleDefinition:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationDocument:
-    """The permissions and roles of an application, sorted by name and slug."""
+    """An application's permissions and roles, sorted by name and slug."""
 
     permissions: tuple[DeclaredPermission, ...] = ()
     roles: tuple[RoleDefinition, ...] = ()
@@ -231,20 +231,20 @@ def _sorted(role: RoleDefinition) -> RoleDefinition:
 
 
 def check_permission_name(name: str) -> None:
-    """Check the name of a permission."""
+    """Check a permission's name."""
     if len(name) > MAX_PERMISSION_LENGTH or not _PERMISSION.fullmatch(name):
         raise PermissionNameInvalid(name)
 
 
 def check_role_slug(slug: str) -> None:
-    """Check the slug of a role."""
+    """Check a role's slug."""
     if not _ROLE.fullmatch(slug):
         raise ServiceRoleSlugInvalid(slug)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRole:
-    """A stored role of an application. Times are UTC."""
+    """An application's stored role. Times are UTC."""
 
     id: UUID
     definition: RoleDefinition
@@ -254,7 +254,7 @@ class StoredRole:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAuthorization:
-    """The stored permissions and roles of an application. `version` is the number of changes so far."""
+    """An application's stored permissions and roles. `version` counts the changes so far."""
 
     version: int
     document: AuthorizationDocument
@@ -267,10 +267,10 @@ class ServiceAuthorization:
 
 @dataclass(frozen=True, slots=True)
 class RoleUpdate:
-    """The change of a role that stays, with the numbers of users and groups that have it."""
+    """A changed role that stays, and how many users and groups have it."""
 
     slug: str
-    fields: tuple[str, ...]  # of `name` and `description`
+    fields: tuple[str, ...]  # `name`, `description`, or both fields
     permissions_added: tuple[str, ...]
     permissions_removed: tuple[str, ...]
     user_count: int
@@ -279,7 +279,7 @@ class RoleUpdate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRemoval:
-    """A role that is deleted, and the numbers of users and groups that lose it."""
+    """A deleted role, and how many users and groups lose it."""
 
     slug: str
     user_count: int
@@ -308,7 +308,7 @@ class AuthorizationChanges:
 
     @property
     def holders(self) -> Mapping[str, HolderCount]:
-        """Return the numbers of users and groups that lose a role, by slug."""
+        """Return how many users and groups lose a role, by slug."""
         counts = {removal.slug: HolderCount(removal.user_count, removal.group_count) for removal in self.roles_removed}
         return {slug: number for slug, number in counts.items() if number}
 
@@ -319,7 +319,10 @@ class AuthorizationChanges:
 
 
 def changes_between(old: AuthorizationDocument, new: AuthorizationDocument, counts: Mapping[str, HolderCount]) -> AuthorizationChanges:
-    """Return the changes that turn the old document into the new one. `counts` are those of the old roles, by slug."""
+    """Return the changes that turn the old document into the new document.
+
+    `counts` say how many users and groups have the old roles, by slug.
+    """
     old_permissions, new_permissions = ({each.name: each for each in document.permissions} for document in (old, new))
     old_roles, new_roles = ({each.slug: each for each in document.roles} for document in (old, new))
     return AuthorizationChanges(
@@ -354,7 +357,7 @@ def _update_of(old: RoleDefinition, new: RoleDefinition, number: HolderCount) ->
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationResult:
-    """The document after a change, or after one that was only tried, and the changes that led to it."""
+    """The document after a change, also if the change was only tried, and the changes that led to it."""
 
     version: int
     document: AuthorizationDocument
@@ -363,7 +366,7 @@ class AuthorizationResult:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRoleHolder:
-    """A user who has a role of an application. Times are UTC."""
+    """A user who has an application's role. Times are UTC."""
 
     user_id: UUID
     email: Email
@@ -380,7 +383,7 @@ class GivingGroup:
 
 @dataclass(frozen=True, slots=True)
 class RoleOfUser:
-    """A role of an application that a user has, alone or by groups. Times are UTC."""
+    """An application's role that a user has, alone or by groups. Times are UTC."""
 
     service_slug: str
     service_name: str

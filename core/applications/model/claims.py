@@ -1,4 +1,4 @@
-"""The claims document of an application, as it is stored."""
+"""An application's claims document, as it is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from core.kernel.errors import Conflict
 
-CLAIM_MEMBERS: Final = ("names", "prefix", "fixed", "values", "groups", "access_token")  # of the document
+CLAIM_MEMBERS: Final = ("names", "prefix", "fixed", "values", "groups", "access_token")  # the document's members
 
 
 class ClaimsChanged(Conflict):

@@ -1,4 +1,4 @@
-"""The settings of an application as an OAuth client: its keys, token lifetimes and requirements for sign-ins.
+"""An application's settings as an OAuth client: its keys, token lifetimes and sign-in requirements.
 
 Sources: RFC 6749 section 2.3, RFC 7517, RFC 7523, and OpenID Connect Dynamic Client Registration section 2 for the names.
 """
@@ -18,13 +18,13 @@ from core.kernel.values import base64url, digest, is_printable, is_visible
 
 Jwk = Mapping[str, str]
 
-# The algorithms of client assertions. None is symmetric: a server that stores the secret of a
-# client could be made to take a public key for it (RFC 8725 section 3.1).
+# The algorithms for client assertions. No algorithm is symmetric: a server that stores client
+# secrets could be made to take a public key for a secret (RFC 8725 section 3.1).
 ASSERTION_ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 MAX_KEYS: Final = 20
 MAX_KID_LENGTH: Final = 255
 MAX_SECRET_OVERLAP: Final = 7 * 86400  # seconds
-MIN_TOKEN_SECONDS: Final = 60  # shorter ones would expire on their way
+MIN_TOKEN_SECONDS: Final = 60  # shorter lifetimes would end on the way
 # By key type: the members that make up the public key (RFC 7518 section 6, RFC 8037), and the algorithms.
 _PUBLIC_MEMBERS: Final = {"RSA": ("e", "kty", "n"), "EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x")}
 _ALGORITHMS: Final = {"RSA": ("RS256", "PS256"), "EC": ("ES256",), "OKP": ("EdDSA",)}
@@ -69,23 +69,23 @@ class TokenSecondsInvalid(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """The settings of an application as an OAuth client."""
+    """An application's settings as an OAuth client."""
 
-    jwks: tuple[Jwk, ...] | None = None  # public keys of client assertions, with the members of `parse_keys`
-    jwks_uri: str | None = None  # where these keys are instead
-    accepts_token_endpoint_audience: bool = False  # as the audience of client assertions, in addition to the issuer
+    jwks: tuple[Jwk, ...] | None = None  # public keys for client assertions, with the members that `parse_keys` returns
+    jwks_uri: str | None = None  # where the client's keys are instead
+    accepts_token_endpoint_audience: bool = False  # as the audience in client assertions, in addition to the issuer
     access_token_seconds: int | None = None  # None: as on the platform
     refresh_token_seconds: int | None = None
-    enterprise: bool = False  # the rules of IPSIE SL1: PKCE always, no http redirect URI, assertions for the issuer only
+    enterprise: bool = False  # IPSIE SL1: PKCE always, no http redirect URI, assertions for the issuer only
     required_acr: Literal["mfa", "phr"] | None = None  # every sign-in needs at least this authentication class
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # every token is bound to a key (RFC 9449 section 5.2)
     initiate_login_uri: str | None = None  # where the application starts a sign-in (OpenID Connect Core section 4)
-    always_ask_consent: bool = False  # in each sign-in, even of users who agreed before or are exempt by `is_trusted`
+    always_ask_consent: bool = False  # in every sign-in, even for users who agreed before or are exempt by `is_trusted`
 
     @property
     def required_strength(self) -> Strength:
-        """The strength of `required_acr`."""
+        """How strong `required_acr` is."""
         return Strength.ONE if self.required_acr is None else Acr(self.required_acr).strength
 
     @property
@@ -94,10 +94,10 @@ class ClientSettings:
 
 
 def parse_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
-    """Return the public keys of a JWK set with the members that are used, in the order of the set.
+    """Return the public keys in a JWK set with the members that are used, in the same order.
 
-    Keys of other types, for encryption, or for other algorithms are ignored (RFC 7517 section 5).
-    The numbers in the keys are not checked here (`ports.crypto.ClientAssertions.check_keys`).
+    Keys with other types, for encryption, or for other algorithms are ignored (RFC 7517 section 5). The numbers in the
+    keys are not checked here (`ports.crypto.ClientAssertions.check_keys`).
 
     Raises: ClientKeysInvalid, PrivateKeySent.
     """
@@ -111,7 +111,7 @@ def parse_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
 
 
 def usable_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
-    """Return the first MAX_KEYS keys of a published JWK set that could verify an assertion, with the members that are used."""
+    """Return the first MAX_KEYS keys in a published JWK set that could verify an assertion, with the members that are used."""
     usable: list[Jwk] = []
     for key in keys:
         with suppress(ClientKeysInvalid):
@@ -137,13 +137,13 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
 
 
 def thumbprint(key: Jwk) -> str:
-    """Return the thumbprint of a key with SHA-256 (RFC 7638)."""
+    """Return a key's SHA-256 thumbprint (RFC 7638)."""
     required = {name: key[name] for name in _PUBLIC_MEMBERS[key["kty"]]}
     return base64url(digest(json.dumps(required, separators=(",", ":"))))
 
 
 def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool, pkce_without_secret: bool) -> None:
-    """Check the settings of an application with these redirect URIs.
+    """Check an application's settings with these redirect URIs.
 
     Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, InitiateLoginUriInvalid, EnterpriseSettingsInvalid.
     """
@@ -164,7 +164,7 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
 
 
 def check_keys_uri(jwks_uri: str, policy: Policy) -> None:
-    """Check the URL of the keys of a client. Raises: ClientKeysUriInvalid, KeyPortNotAllowed."""
+    """Check the URL at which a client publishes its keys. Raises: ClientKeysUriInvalid, KeyPortNotAllowed."""
     _check_uri(jwks_uri, "jwks_uri", ClientKeysUriInvalid)
     if not uris.has_port_of(jwks_uri, policy.key_ports):
         raise KeyPortNotAllowed
@@ -181,7 +181,7 @@ def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
 
 
 def check_limits(settings: ClientSettings, policy: Policy) -> None:
-    """Check the settings against the platform's limits: token lifetimes, and the port of the keys."""
+    """Check the settings against the platform's limits: token lifetimes, and the port at which keys are fetched."""
     if settings.jwks_uri is not None and not uris.has_port_of(settings.jwks_uri, policy.key_ports):
         raise KeyPortNotAllowed
     for seconds, limit in (

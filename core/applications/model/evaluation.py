@@ -9,7 +9,7 @@ from uuid import UUID
 from core.kernel.errors import Invalid, WrongToken
 from core.kernel.values import is_printable, parse_id
 
-API_PATH: Final = "/access/v1"  # with the base URL, the audience of an application's own tokens for these questions
+API_PATH: Final = "/access/v1"  # with the base URL, the audience in an application's own tokens for these questions
 EVALUATION_PATH: Final = f"{API_PATH}/evaluation"
 EVALUATIONS_PATH: Final = f"{API_PATH}/evaluations"
 METADATA_PATH: Final = "/.well-known/authzen-configuration"
@@ -17,8 +17,8 @@ ACCEPTED_CREDENTIALS: Final = (
     "Send an API key with the permission evaluate:access in the header X-Api-Key. Or send the client id and secret of the application "
     "with HTTP Basic. Or send an access token for the scope evaluate:access that the application got with its credentials."
 )
-MAX_EVALUATIONS: Final = 100  # in one request
-MAX_TEXT: Final = 2048  # characters of an id, a type or a name
+MAX_EVALUATIONS: Final = 100  # per request
+MAX_TEXT: Final = 2048  # characters in an id, a type or a name
 
 
 class EvaluatorUnknown(WrongToken):
@@ -41,10 +41,10 @@ class SemanticUnknown(Invalid):
 
 
 class SubjectType(StrEnum):
-    """The types of subjects that can have permissions."""
+    """The subject types that can have permissions."""
 
     USER = "user"
-    SERVICE_ACCOUNT = "service_account"  # has no role of an application today
+    SERVICE_ACCOUNT = "service_account"  # has no application role today
 
 
 class Semantic(StrEnum):
@@ -57,7 +57,7 @@ class Semantic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question whether a subject has a permission. The resource is only logged: roles of an application are not about resources."""
+    """The question whether a subject has a permission. The resource is only logged: application roles are not about resources."""
 
     subject_type: str
     subject_id: str
@@ -71,7 +71,7 @@ class Question:
 
     @property
     def user_id(self) -> UUID | None:
-        """The subject as the id of a user, or None if it is not one. Then it can be a user name."""
+        """The subject as a user id, or None if it is no id. A subject that is not an id can be a user name."""
         return parse_id(self.subject_id) if self.is_about_user else None
 
     @property
@@ -82,7 +82,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The questions of one request, in their order. An invalid question is the refusal that says why.
+    """The questions in one request, in their order. An invalid question is the refusal that says why.
 
     `is_batch` is true if the answer is a list.
     """
@@ -100,7 +100,7 @@ NO_QUESTIONS: Final = Questions(())
 
 
 class SubjectState(StrEnum):
-    """The state of a user at an application."""
+    """A user's state at an application."""
 
     UNKNOWN = "unknown"  # the application knows no such user (security K-3)
     INACTIVE = "inactive"  # deactivated, blocked, or not allowed to use the application
@@ -109,10 +109,10 @@ class SubjectState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubjectFacts:
-    """The stored facts about a question, all of the same moment.
+    """The stored facts about a question, all from the same moment.
 
-    `role` is the slug of a role of the user that has the permission, or None. `group` is the name of the
-    group that gives the role, or None if the user has it themselves.
+    `role` is the slug of the user's role that has the permission, or None. `group` is the name of the group that gives
+    the role, or None if the user has it themselves.
     """
 
     state: SubjectState
@@ -122,7 +122,7 @@ class SubjectFacts:
 
 
 class DenialReason(StrEnum):
-    """The reasons of a negative decision."""
+    """Why a decision is negative."""
 
     EVALUATION_INVALID = "evaluation_invalid"
     SUBJECT_TYPE_UNKNOWN = "subject_type_unknown"
@@ -148,12 +148,12 @@ _SENTENCES: Final[Mapping[DenialReason, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
-    """The answer to a question. It is positive if a role gives the permission, and has a reason otherwise."""
+    """The answer to a question. A decision is positive if a role gives the permission, and has a reason otherwise."""
 
     role: str | None = None
     group: str | None = None
     reason: DenialReason | None = None
-    explanation: str | None = None  # of the reason
+    explanation: str | None = None  # explains the reason
 
     @property
     def is_positive(self) -> bool:
@@ -165,7 +165,7 @@ class AccessDecision:
 
 
 def parse_single(body: Mapping[str, Any]) -> Questions:
-    """Return the question of a request to `POST /access/v1/evaluation`. Unknown members are ignored."""
+    """Return the question in a request to `POST /access/v1/evaluation`. Unknown members are ignored."""
     question = _parse_question(body)
     if isinstance(question, EvaluationInvalid):
         raise question
@@ -173,10 +173,10 @@ def parse_single(body: Mapping[str, Any]) -> Questions:
 
 
 def parse_batch(body: Mapping[str, Any]) -> Questions:
-    """Return the questions of a request to `POST /access/v1/evaluations`.
+    """Return the questions in a request to `POST /access/v1/evaluations`.
 
-    Without `evaluations`, or with none, it is a request with one question (AuthZEN section 7.1). A member that an
-    evaluation lacks is that of the request. An invalid question does not make the request invalid (section 7.2.1).
+    A request without `evaluations`, or with an empty list, has one question (AuthZEN section 7.1). If an evaluation
+    lacks a member, the request's member counts. An invalid question does not make the request invalid (section 7.2.1).
     """
     semantic, items = _parse_semantic(body.get("options")), body.get("evaluations")
     if items is None or items == []:
@@ -200,7 +200,7 @@ def _parse_semantic(options: Any) -> Semantic:
 
 
 def _with_defaults(item: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an evaluation. A subject, action or resource that it lacks, or a member of these, is that of the request."""
+    """Return an evaluation. If the evaluation lacks a subject, action or resource, or a member in these, the request's value counts."""
     merged = {}
     for name in ("subject", "action", "resource"):
         default, own = request.get(name), item.get(name)
@@ -239,7 +239,10 @@ def decide(question: Question, facts: SubjectFacts) -> AccessDecision:
 
 
 def decide_all(request: Questions, facts: Sequence[SubjectFacts]) -> list[AccessDecision]:
-    """Return the decisions of a request, up to the one after which it ends. `facts` are those of its valid questions, in their order."""
+    """Return the decisions for a request, up to the decision after which it ends.
+
+    `facts` are for the request's valid questions, in their order.
+    """
     decisions: list[AccessDecision] = []
     known = iter(facts)
     for question in request.questions:

@@ -10,20 +10,20 @@ from uuid import UUID
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
 WEEK: Final = timedelta(weeks=1)
-# Figures by hour are for the last 24 hours, and figures by day for the last 90 days and the weeks of these days.
+# Figures by hour are for the last 24 hours, and figures by day for the last 90 days and their weeks.
 HOURS_KEPT: Final = timedelta(hours=48)
 DAYS_KEPT: Final = timedelta(days=98)
 # A sign-in is stored shortly after its time. An hour is final this long after its end.
 SETTLED_AFTER: Final = timedelta(minutes=10)
-MOST_APPLICATIONS: Final = 5  # of a chart; all others are one series
+MOST_APPLICATIONS: Final = 5  # per chart; all other applications are one series
 FEWEST_WEEKS: Final = 4
-SUCCESS: Final = "success"  # the result of a sign-in; others are reasons of failures
-# Stands for the platform in the figures: as an organization for all of them, as an application for Gatehouse itself.
+SUCCESS: Final = "success"  # the result of a sign-in; other results are failure reasons
+# The platform's id in the figures: as an organization for all figures, as an application for Gatehouse itself.
 PLATFORM_ID: Final = UUID(int=0)
 
 
 class FigureRange(StrEnum):
-    """A range of figures that ends now."""
+    """A range for figures that ends now."""
 
     DAY = "24h"
     WEEK = "7d"
@@ -55,10 +55,10 @@ class TrafficKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FigurePeriod:
-    """The hours or days of a range, in UTC. The last one is not over."""
+    """The hours or days in a range, in UTC. The last hour or day is not over."""
 
     span: FigureSpan
-    first: datetime  # the start of the first one
+    first: datetime  # when the first hour or day starts
     count: int
 
     @property
@@ -66,13 +66,13 @@ class FigurePeriod:
         return [self.first + number * self.span.length for number in range(self.count)]
 
     def spread(self, counts: Mapping[datetime, int]) -> list[int]:
-        """Return the number of each hour or day, by its start. A missing one is 0."""
+        """Return the number per hour or day, by its start. If a number is missing, it is 0."""
         return [counts.get(start, 0) for start in self.starts]
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationSignIns:
-    """The sign-ins to one application. Without an id and a name, those to all other applications."""
+    """The sign-ins to one application. Without an id and a name, the sign-ins to all remaining applications."""
 
     service_id: UUID | None
     service_name: str | None
@@ -82,17 +82,17 @@ class ApplicationSignIns:
 
 @dataclass(frozen=True, slots=True)
 class SignInFigures:
-    """The sign-ins of a period. Each sequence has a number for each hour or day."""
+    """The sign-ins in a period. Every sequence has a number per hour or day."""
 
     period: FigurePeriod
-    by_result: Mapping[str, Sequence[int]] | None  # by SUCCESS and the reasons of failures; None if the caller may not see failures
-    by_method: Mapping[str, Sequence[int]]  # of successes, the most frequent first
-    by_application: Sequence[ApplicationSignIns]  # of successes, the most frequent first
+    by_result: Mapping[str, Sequence[int]] | None  # by SUCCESS and failure reasons; None if the caller may not see failures
+    by_method: Mapping[str, Sequence[int]]  # successes, the most frequent first
+    by_application: Sequence[ApplicationSignIns]  # successes, the most frequent first
 
 
 @dataclass(frozen=True, slots=True)
 class WeeklyUsers:
-    """The number of users who signed in during a week, which starts on this Monday (UTC)."""
+    """How many users signed in during a week, which starts on this Monday (UTC)."""
 
     monday: date
     active: int
@@ -100,40 +100,40 @@ class WeeklyUsers:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """The number of confirmed members of an organization, or of all users, on a day."""
+    """How many confirmed members an organization had, or how many users there were in all, on a day."""
 
     day: date
     users: int
-    second_factor: int  # users with one
+    second_factor: int  # users with a second factor
     passkeys: int  # users with a passkey
-    organizations: int | None  # of the whole platform
+    organizations: int | None  # on the whole platform
 
 
 @dataclass(frozen=True, slots=True)
 class UserFigures:
-    """The users who signed in during a period. Each sequence has a number for each hour or day."""
+    """The users who signed in during a period. Every sequence has a number per hour or day."""
 
     period: FigurePeriod
     active: Sequence[int]
-    new: Sequence[int]  # of the active users: the users that joined on this day
-    weeks: Sequence[WeeklyUsers]  # earliest first; the last one is not over
-    populations: Sequence[Population] | None  # of the days that were counted; None if the caller may not see them, or does not need them
+    new: Sequence[int]  # which of the active users joined on this day
+    weeks: Sequence[WeeklyUsers]  # earliest first; the last week is not over
+    populations: Sequence[Population] | None  # on the days that were counted; None if the caller may not see them, or does not need them
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficCount:
-    """The requests of one hour or day with the same outcome. Times are in milliseconds."""
+    """The requests in one hour or day with the same outcome. Times are in milliseconds."""
 
     start: datetime
     outcome: str
     total: int
-    milliseconds: int  # of all together
+    milliseconds: int  # for all requests together
     slowest: int
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficFigures:
-    """The requests of a period by outcome, with their duration. Each sequence has an entry for each hour or day."""
+    """The requests in a period by outcome, with their duration. Every sequence has an entry per hour or day."""
 
     period: FigurePeriod
     outcomes: Mapping[str, Sequence[int]]
@@ -142,7 +142,7 @@ class TrafficFigures:
 
 
 def period_of(range_: FigureRange, now: datetime) -> FigurePeriod:
-    """Return the hours or days of the range that ends at `now`."""
+    """Return the hours or days in the range that ends at `now`."""
     now = now.astimezone(UTC)
     if range_ is FigureRange.DAY:
         return FigurePeriod(FigureSpan.HOUR, start_of_hour(now) - 23 * HOUR, 24)
@@ -158,20 +158,20 @@ def start_of_day(time: datetime) -> datetime:
 
 
 def start_of_week(time: datetime) -> datetime:
-    """Return the start of the Monday of the week (UTC)."""
+    """Return when the week's Monday starts (UTC)."""
     day = start_of_day(time)
     return day - day.weekday() * DAY
 
 
 def weeks_of(period: FigurePeriod, now: datetime) -> list[datetime]:
-    """Return the starts of the weeks of the period, and at least FEWEST_WEEKS."""
+    """Return when the period's weeks start, and at least FEWEST_WEEKS."""
     last = start_of_week(now)
     first = min(start_of_week(period.first), last - (FEWEST_WEEKS - 1) * WEEK)
     return [first + number * WEEK for number in range((last - first) // WEEK + 1)]
 
 
 def summarize_traffic(period: FigurePeriod, counts: Sequence[TrafficCount], outcomes: Sequence[str]) -> TrafficFigures:
-    """Return the counts by outcome, in the order of `outcomes`, and the durations of all."""
+    """Return the counts by outcome, in the order that `outcomes` has, and the durations for all."""
     by_outcome: dict[str, dict[datetime, int]] = {outcome: {} for outcome in outcomes}
     totals: dict[datetime, tuple[int, int, int]] = {}
     for each in counts:

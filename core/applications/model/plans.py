@@ -12,11 +12,11 @@ from uuid import UUID
 from core.kernel.errors import AuditFailed, Invalid, NotFound
 from core.kernel.values import KEEP, Keep
 
-# Every new service gets a plan of this name. Users without a subscription have it, as long as the
-# service has such a plan.
+# Every new service gets a plan with this name. Users without a subscription have the plan named so,
+# as long as the service has such a plan.
 FREE_PLAN_NAME: Final = "Free"
 PLAN_BATCH: Final = 500  # plans read at once for a list
-# Bytes of JSON in UTF-8. Features are part of every token of the plan's subscribers, and tokens
+# JSON bytes in UTF-8. Every token that a plan's subscriber gets contains the features, and tokens
 # over 8 KiB are refused (security J-7).
 MAX_FEATURES_SIZE: Final = 3000
 _CURRENCY = re.compile(r"[a-z]{3}")
@@ -44,7 +44,7 @@ class PlanInUse(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A plan of a service. Times are UTC; `currency` is a lower-case code of ISO 4217."""
+    """A plan that a service has. Times are UTC; `currency` is a lower-case ISO 4217 code."""
 
     id: UUID
     org_id: UUID
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanges:
-    """New values for fields of a plan."""
+    """New values for a plan's fields."""
 
     name: str | Keep = KEEP
     price_cents: int | Keep = KEEP
@@ -71,7 +71,7 @@ class PlanChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTerms(PlanChanges):
-    """The fields of a plan that a member chooses, not checked yet."""
+    """The plan fields that a member chooses, not checked yet."""
 
     name: str
     price_cents: int
@@ -97,14 +97,14 @@ def check_features(features: Sequence[str]) -> tuple[str, ...]:
     return tuple(features)
 
 
-# Longer than the deadline of a call to the provider, so that no other process repeats a call that
-# is still running.
+# Longer than a provider call may take, so that no other process repeats a call that is still
+# running.
 LEASE: Final = timedelta(seconds=60)
-IMMEDIATE_LIMIT: Final = 5  # cancellations that the request which caused them waits for; the reconciler does the rest
-IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for all of these together
+IMMEDIATE_LIMIT: Final = 5  # cancellations that the causing request waits for; the reconciler does the rest
+IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for all these cancellations together
 RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in the background
-# The provider does not know the subscription in two cases: it has ended, or the configured API key is
-# of another account. An operator has this long to notice and correct the key.
+# The provider does not know the subscription in two cases: it has ended, or the configured API key belongs to another
+# account. An operator has this long to notice and correct the key.
 GIVE_UP_AFTER: Final = timedelta(days=3)
 
 
@@ -114,7 +114,7 @@ class CancellationNotRecorded(AuditFailed):
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """A subscription to cancel at the payment provider. Its organization and service may no longer exist."""
+    """A subscription to cancel at the payment provider. The subscription's organization and service may no longer exist."""
 
     provider_subscription_id: str
     subscription_id: UUID
@@ -124,7 +124,7 @@ class Cancellation:
 
 
 class SubscriptionStatus(StrEnum):
-    """The status of a subscription, as in the API and the database."""
+    """A subscription's status, as in the API and the database."""
 
     ACTIVE = "active"
     CANCELLED = "cancelled"
@@ -141,7 +141,7 @@ class SubscriptionStatus(StrEnum):
 class Entitlement:
     """The plan that a user has at a service, by subscription or because it is the service's free plan.
 
-    All fields are None if the user has no plan.
+    Without a plan, all fields are None.
     """
 
     plan: str | None = None

@@ -1,4 +1,4 @@
-"""URIs that a request of an application has, and that are not registered for it."""
+"""URIs in an application's request that are not registered for the application."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ POST_LOGOUT_REDIRECT_URIS = "post_logout_redirect_uris"
 
 @dataclass(frozen=True, slots=True)
 class UnregisteredUri:
-    """A URI as a request sent it, which can be any text, and the setting of the application that does not list it."""
+    """A URI as a request sent it, which can be any text, and the application's setting that does not list it."""
 
     uri: str
     setting: str  # REDIRECT_URIS or POST_LOGOUT_REDIRECT_URIS
@@ -26,7 +26,7 @@ class UnregisteredUri:
 
     @property
     def new_host(self) -> str | None:
-        """Return the host of the URI in A-labels, or its scheme if it has no host, unless the application uses it already."""
+        """Return the URI's host in A-labels, or its scheme if it has no host, unless the application uses it already."""
         start = _host_or_scheme(self.uri)
         return None if start in {None, *map(_host_or_scheme, self.service.own_uris)} else start
 
@@ -39,6 +39,6 @@ class UriNotRegistered(Invalid):
     """A URI of the request is not registered for the application."""
 
     def __init__(self, unregistered: UnregisteredUri | None = None) -> None:
-        """`unregistered` is None for the frontend of the platform, which its operator configures."""
+        """`unregistered` is None for the platform's frontend, which its operator configures."""
         super().__init__()
         self.unregistered = unregistered

@@ -1,4 +1,4 @@
-"""Services, which are the applications of an organization: entity, settings and their rules."""
+"""Services, which are an organization's applications: entity, settings and their rules."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +22,11 @@ from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import Slug, digest, new_secret, provided
 from core.tenancy.model.sign_in_policies import PolicyApplication
 
-USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
-# How long existing grants of an external client go on by its stored document if the present one is not available.
+USER_BATCH: Final = 10_000  # users that one statement removes when their service is deleted
+# If an external client's document is not available, its grants go on by the stored document for this time.
 DOCUMENT_USABLE_FOR: Final = timedelta(days=7)
-SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
-# The names of the settings for scopes, with their connections.
+SERVICE_BATCH: Final = 100  # services that a list reads at once; a service can be as large as a request body
+# The settings for scopes, with their connections.
 SCOPES: Final[Mapping[str, ConnectionSlug]] = MappingProxyType({f"{slug}_scopes": slug for slug in PLATFORM_CONNECTIONS})
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
 
@@ -83,17 +83,17 @@ class FormerSecretWorks(Invalid):
 
 
 class ServiceOrder(StrEnum):
-    """The order of a list of services."""
+    """How a service list is sorted."""
 
     CREATED = "created"  # oldest first
     NAME = "name"
 
 
 class ServiceType(StrEnum):
-    """The type of an application, which decides whether it is a public or a confidential client."""
+    """An application's type, which decides whether it is a public or a confidential client."""
 
     WEB = "web"
-    SPA = "spa"  # runs in a browser, without a server of its own
+    SPA = "spa"  # runs in a browser, without its own server
     MOBILE = "mobile"
     DESKTOP = "desktop"
     API = "api"
@@ -111,7 +111,7 @@ class ServiceType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings(ClientSettings):
-    """The settings of an application that its organization can change."""
+    """The application settings that its organization can change."""
 
     name: str
     service_type: ServiceType
@@ -119,15 +119,15 @@ class ServiceSettings(ClientSettings):
     device_activation_uri: str | None
     pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret
     email_sign_in: bool | None = None  # whether users can sign in by email; None: as on the platform
-    is_trusted: bool = False  # confirmed members of the organization are not asked for their consent
-    id_token_claims: bool = True  # the claims of granted scopes stand in the ID token, too
+    is_trusted: bool = False  # the organization's confirmed members are not asked for their consent
+    id_token_claims: bool = True  # the claims for granted scopes stand in the ID token, too
     post_logout_redirect_uris: tuple[str, ...] = ()
     backchannel_logout_uri: str | None = None  # where logout tokens are sent
     # None: no connection has scopes
     connection_scopes: Mapping[ConnectionSlug, tuple[str, ...]] | None = None
 
     def scopes_at(self, slug: ConnectionSlug) -> tuple[str, ...] | None:
-        """Return the scopes to request at a connection, or None for the defaults of the platform."""
+        """Return the scopes to request at a connection, or None for the platform's defaults."""
         return (self.connection_scopes or {}).get(slug)
 
     @property
@@ -137,12 +137,12 @@ class ServiceSettings(ClientSettings):
         return (*self.redirect_uris, *self.post_logout_redirect_uris, *(uri for uri in others if uri is not None))
 
     def setting(self, name: str) -> Any:
-        """Return the value of a setting, which is one of SETTINGS."""
+        """Return the value for a setting that SETTINGS names."""
         return self.scopes_at(SCOPES[name]) if name in SCOPES else getattr(self, name)
 
 
 SETTINGS: Final = (*(each.name for each in fields(ServiceSettings) if each.name != "connection_scopes"), *SCOPES)
-# New values of settings, by name. None clears a setting. A setting that is missing or KEEP stays as it is.
+# New setting values, by name. None clears a setting. A setting that is missing or KEEP stays as it is.
 SettingChanges: TypeAlias = Mapping[str, object]
 
 
@@ -162,28 +162,28 @@ class Service(ServiceSettings):
     access: AccessSettings = field(default_factory=AccessSettings)
     former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
     former_secret_expires_at: datetime | None = None
-    logo_url: str | None = None  # of an uploaded image
-    client_uri: str | None = None  # the address of an external client, or None for a registered application
-    registered_with: str | None = None  # the name of the token with which the application registered itself
-    document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
-    document_failing_since: datetime | None = None  # of an external client: the first of the latest fetches that all failed
-    document_failed_at: datetime | None = None  # of an external client: the last of them
-    client_authentication: str | None = None  # of an external client: its method, and the host of its keys, as a consent covers them
-    uses_device_flow: bool = False  # of an external client: its metadata list this grant. Applications may always use it
+    logo_url: str | None = None  # an uploaded image
+    client_uri: str | None = None  # an external client's address, or None for a registered application
+    registered_with: str | None = None  # the token with which the application registered itself
+    document_fetched_at: datetime | None = None  # for an external client: when the metadata in this row were fetched
+    document_failing_since: datetime | None = None  # for an external client: when the latest series of failed fetches began
+    document_failed_at: datetime | None = None  # for an external client: when the last fetch failed
+    client_authentication: str | None = None  # for an external client: its method, and the host for its keys, as a consent covers them
+    uses_device_flow: bool = False  # for an external client: its metadata list this grant; registered applications may always use it
 
     @property
     def is_external(self) -> bool:
-        """Whether this is an external client, and not an application of the organization."""
+        """Whether this is an external client, and not an application that the organization registered."""
         return self.client_uri is not None
 
     @property
     def client_name(self) -> str:
-        """The client id in requests, tokens and answers: the address of an external client, or the id of a registered application."""
+        """The client id in requests, tokens and answers: the address for an external client, and the id for a registered application."""
         return self.client_uri or str(self.client_id)
 
     @property
     def known_name(self) -> str:
-        """The name that pages show without further words: that of the application, or the host of an external client."""
+        """The name that pages show without further words: the application's name, or an external client's host."""
         return self.name if self.client_uri is None else known_name(self.client_uri)
 
     @property
@@ -193,19 +193,19 @@ class Service(ServiceSettings):
 
     @property
     def is_document_gone(self) -> bool:
-        """Whether the document of an external client was not available for so long that its grants have ended.
+        """Whether an external client's document was not available for so long that its grants have ended.
 
-        One failure is not enough, because only sign-ins fetch the document: the last one is so much later than the first.
+        A single failure is not enough, because only sign-ins fetch the document: the last failure is so much later than the first.
         """
         since, latest = self.document_failing_since, self.document_failed_at
         return since is not None and latest is not None and latest >= since + DOCUMENT_USABLE_FOR
 
     def has_old_document(self, now: datetime) -> bool:
-        """Return whether the stored metadata of an external client are too old for a sign-in that may not fetch them now."""
+        """Return whether an external client's stored metadata are too old for a sign-in that may not fetch them now."""
         return self.document_fetched_at is None or now >= self.document_fetched_at + DOCUMENT_USABLE_FOR
 
     def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
-        """Return whether this is the hash of the client secret, or of the former one while both are valid."""
+        """Return whether this is the client secret's hash, or the former secret's hash while the former secret is valid."""
         hashes = (self.client_secret_hash, self.former_secret_hash if self.former_secret_works(now) else None)
         return any(compare_digest(secret_hash, valid or b"") for valid in hashes)
 
@@ -216,7 +216,7 @@ class Service(ServiceSettings):
 
 @dataclass(frozen=True, slots=True)
 class ServiceQuota:
-    """The number of services of an organization and its limit."""
+    """How many services an organization has, and its limit."""
 
     current_services: int
     max_services: int
@@ -249,8 +249,8 @@ class ServiceSummary:
 def apply_settings(service: Service, settings: SettingChanges) -> Service:
     """Return the service with these settings.
 
-    All redirect URIs are checked against the resulting type, including those that stay. A service
-    that becomes a public client loses its keys, as it loses its secret.
+    All redirect URIs are checked against the resulting type, including the URIs that stay. A service that becomes a
+    public client loses its keys, as it loses its secret.
     """
     changes = provided(**settings)
     if not changes:
@@ -284,8 +284,8 @@ def _check_logout_uris(service: Service) -> None:
     uri = service.backchannel_logout_uri
     if uri is None:
         return
-    # Without TLS, others could read the logout token. Only a confidential client may choose that
-    # (Back-Channel Logout section 2.2).
+    # Without TLS, other parties could read the logout token. Only a confidential client may choose
+    # that (Back-Channel Logout section 2.2).
     if len(uri) > LONGEST_URL or (service.service_type.is_public and not uri.startswith("https:")):
         raise BackchannelLogoutUriInvalid
     if flaw := uris.target_flaw(uri):
@@ -303,7 +303,7 @@ def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     return tuple(scopes)
 
 
-# Converts a new value of a setting to its stored form. None needs no conversion.
+# Converts a new setting value to its stored form. None needs no conversion.
 _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
     **dict.fromkeys(SCOPES, _check_scopes),
     **dict.fromkeys(("redirect_uris", "post_logout_redirect_uris"), lambda values: tuple(map(uris.to_ascii, values))),
@@ -313,7 +313,7 @@ _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
 
 
 def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[str]) -> None:
-    """Check the redirect URIs of a service. Native applications may also use private-use schemes, which contain a dot (RFC 8252)."""
+    """Check a service's redirect URIs. Native applications may also use private-use schemes, which contain a dot (RFC 8252)."""
     if len(set(redirect_uris)) < len(redirect_uris):
         raise DuplicateRedirectUri
     if flaw := _flaw_of_redirects(service_type, redirect_uris):
@@ -326,7 +326,7 @@ def _flaw_of_redirects(service_type: ServiceType, redirect_uris: Sequence[str]) 
 
 
 def ensure_client_secret(service: Service) -> tuple[Service, str | None]:
-    """Return the service with a client secret if its type needs one, or else without one. Also return the secret if it is new."""
+    """Return the service with a client secret if its type needs a secret, or else without a secret. Also return the secret if it is new."""
     if service.service_type.is_public:
         return replace(service, client_secret_hash=None, former_secret_hash=None, former_secret_expires_at=None), None
     if service.client_secret_hash is not None:

@@ -1,4 +1,4 @@
-"""The users of applications: who may use one, end users of an organization, users of a service, and a user's own applications."""
+"""Application users: who may use an application, an organization's end users, a service's users, and a user's own applications."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,12 +46,12 @@ class AccessPolicy(StrEnum):
     """The users that a service admits, unless the organization's directory blocks them."""
 
     ANYONE = "anyone"  # every account; signing in enrolls it
-    MEMBERS = "members"  # members of the organization
-    ASSIGNED = "assigned"  # assigned users, those of assigned groups, and those with a live subscription
+    MEMBERS = "members"  # the organization's members
+    ASSIGNED = "assigned"  # assigned users, users in assigned groups, and users with a live subscription
 
 
 class EnrollmentOrigin(StrEnum):
-    """How a user came to a service, from the weakest to the strongest. A stronger origin replaces a weaker one."""
+    """How a user came to a service, from the weakest to the strongest. A stronger origin replaces a weaker origin."""
 
     SELF = "self"  # also users from before origins were recorded
     SUBSCRIPTION = "subscription"
@@ -65,7 +65,7 @@ class EnrollmentOrigin(StrEnum):
         return self not in (EnrollmentOrigin.SELF, EnrollmentOrigin.SUBSCRIPTION)
 
     def replaces(self, other: Self) -> bool:
-        """Return whether this origin is stronger than the other one."""
+        """Return whether this origin is stronger than the other origin."""
         order = [*EnrollmentOrigin]
         return order.index(self) > order.index(other)
 
@@ -94,7 +94,7 @@ class AccessSettings:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An assigned user of a service. Times are UTC, and None if the user has not signed in yet."""
+    """A user who is assigned to a service. Times are UTC, and None if the user has not signed in yet."""
 
     user_id: UUID
     email: Email
@@ -137,16 +137,16 @@ class EndUserSummary:
 
     id: UUID
     email: Email
-    created_at: datetime  # of the account
+    created_at: datetime  # when the account was created
     mfa_enabled: bool
-    last_login_at: datetime | None  # to any service of the organization
-    services: tuple[str, ...]  # slugs, and the hosts of external clients
-    blocked: bool  # by an admin of the organization
+    last_login_at: datetime | None  # to any service in the organization
+    services: tuple[str, ...]  # slugs, and external clients' hosts
+    blocked: bool  # by an admin in the organization
 
 
 @dataclass(frozen=True, slots=True)
 class EndUser:
-    """The account of an end user. Times are UTC."""
+    """An end user's account. Times are UTC."""
 
     id: UUID
     email: Email
@@ -158,7 +158,7 @@ class EndUser:
 
 @dataclass(frozen=True, slots=True)
 class UsedService:
-    """A service that an end user uses. Times are UTC. They are None if an API key created the user, and the user has not signed in yet."""
+    """A service that an end user uses. Times are UTC. Times are None if an API key created the user, and the user has not signed in yet."""
 
     id: UUID
     slug: str
@@ -179,7 +179,7 @@ class LinkedIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EndUserDetails:
-    """Everything that an organization may see of one of its end users."""
+    """Everything that an organization may see about its end user."""
 
     user: EndUser
     services: Sequence[UsedService]
@@ -190,7 +190,7 @@ class EndUserDetails:
 
     @property
     def last_login_at(self) -> datetime | None:
-        """Return the time of the last login to any service of the organization (UTC), or None if there was none."""
+        """Return the last login time at any service in the organization (UTC), or None if there was none."""
         return max((service.last_login_at for service in self.services if service.last_login_at is not None), default=None)
 
 
@@ -204,7 +204,7 @@ class UserNotManaged(Forbidden):
 
 @dataclass(frozen=True, slots=True)
 class ServiceUser:
-    """A user of a service. `created_at` is that of the account (UTC)."""
+    """A service's user. `created_at` is when the account was created (UTC)."""
 
     id: UUID
     email: Email
@@ -220,6 +220,6 @@ class OwnApplication:
     name: str
     org_slug: str
     organization: str  # the name that its pages show
-    logo_url: str | None  # of the organization
+    logo_url: str | None  # the organization's logo
     launch_url: str | None
     starts_with_saml: bool  # SAML admits the user, and opens the application
