@@ -1,8 +1,8 @@
-"""Hosted checkout: members subscribe to a plan on a page of the payment provider (security H-6).
+"""Hosted checkout: members subscribe to a plan on the payment provider's page (security H-6).
 
-Each purchase is stored before the provider is called, so that later events can be compared with it.
-Each call has an idempotency key, so that a repeated call has no second effect. The result arrives
-as events (core.billing.provider_events).
+Every purchase is stored before the provider is called, so that later events can be compared with it. Every call has an
+idempotency key, so that a repeated call has no second effect. The result arrives as events
+(core.billing.provider_events).
 """
 
 from uuid import UUID
@@ -33,7 +33,7 @@ from ports import Ports
 
 
 async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_url: str, cancel_url: str) -> CheckoutSession:
-    """Start a checkout of this plan for the caller, and return the provider's page for it.
+    """Start a checkout for this plan and the caller, and return the provider's page for it.
 
     Raises: ReturnUrlInvalid, BillingNotConfigured, UnknownPlan, CheckoutPlanOfAnotherService,
     PlanWithoutPrice, HasLiveSubscription, PaymentsFailed.
@@ -77,12 +77,12 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
 
 
 async def _create_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> str:
-    """Create the organization's customer record and return its id. A concurrent request may have created it."""
+    """Create the organization's customer record and return its id. A concurrent request may have created the record."""
     try:
         created = await ports.payments.create_customer(org_id, name, key)
     except IdempotencyKeySpent:
-        # For one day the provider repeats its answer to an idempotency key, including failures. So
-        # the next attempt needs a new key. If the provider created a record in spite of the
+        # For one day the provider repeats its answer to an idempotency key, including failures. The
+        # next attempt therefore needs a new key. If the provider created a record in spite of the
         # failure, an event tells us its id, or the record stays unused.
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.customers.renew_key(org_id, key, new_id())

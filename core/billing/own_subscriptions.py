@@ -1,4 +1,4 @@
-"""The subscriptions of the signed-in user, which the user can cancel."""
+"""The signed-in user's subscriptions, which the user can cancel."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,13 +16,13 @@ MAX_LISTED: Final = 200
 
 
 async def list_own(ports: Ports, caller: Person) -> Sequence[OwnSubscription]:
-    """Return the caller's current subscription to each service, live ones first, at most MAX_LISTED."""
+    """Return the caller's current subscriptions, one per service, live ones first, at most MAX_LISTED."""
     async with ports.storage.reading() as read:
         return await read.subscriptions.list_of_user(caller.user_id, MAX_LISTED, ports.clock.now())
 
 
 async def find_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnSubscription:
-    """Return one of the caller's live subscriptions."""
+    """Return the caller's live subscription with this id."""
     for own in await list_own(ports, caller):
         if own.subscription.id == subscription_id and own.subscription.status.is_live:
             return own
@@ -30,7 +30,7 @@ async def find_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnS
 
 
 async def cancel(ports: Ports, caller: Person, subscription_id: UUID) -> None:
-    """End one of the caller's live subscriptions at once, as `subscriptions.end` does."""
+    """End the caller's live subscription at once, as `subscriptions.end` does."""
     known = (await find_live(ports, caller, subscription_id)).subscription
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

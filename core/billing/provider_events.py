@@ -1,6 +1,6 @@
 """Receiver of the payment provider's events (security H-1, H-2, H-3, H-4, H-5).
 
-The effect of an event and the record that it was processed are one transaction.
+One transaction stores an event's effect and the record that it was processed.
 """
 
 from collections.abc import Mapping
@@ -48,14 +48,13 @@ async def receive(ports: Ports, event: BillingEvent) -> Effect:
 
 
 class _Duplicate(Exception):
-    """The event was processed before. Rolls back the locks of an event about a subscription."""
+    """The event was processed before. Rolls back the locks that an event about a subscription took."""
 
 
 async def _process(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
     """Record the event, and call its handler. Raises: UnreadableObject, _Duplicate."""
-    # If another process is handling the same event, the record waits for it, and the event is new
-    # if the other process fails. The object of a repeated event is not read: the provider would send
-    # a refused event again for days.
+    # If another process is handling the same event, the record waits for it, and the event is new if the other process
+    # fails. A repeated event's object is not read: the provider would send a refused event again for days.
     if event.type in SUBSCRIPTION_HANDLERS:
         read_id, on_subscription = SUBSCRIPTION_HANDLERS[event.type]
         id_ = read_id(event.subject)
@@ -70,8 +69,8 @@ async def _process(tx: Transaction, event: BillingEvent, now: datetime) -> Effec
     if event.type in HANDLERS:
         return await HANDLERS[event.type](tx, event, now)
     if event.type.startswith("customer.subscription."):
-        raise UnreadableObject  # it has no usable id
-    return Effect.NOT_MANAGED_HERE  # the invoice of a one-time purchase
+        raise UnreadableObject  # the object has no usable id
+    return Effect.NOT_MANAGED_HERE  # the invoice for a one-time purchase
 
 
 # Subscriptions
@@ -123,13 +122,13 @@ async def _on_invoice(tx: Transaction, event: BillingEvent, locked: LockedSubscr
 
 
 async def _on_customer(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
-    """Store the user of an organization's customer. The customer's metadata contains the user's id.
+    """Store the user for an organization's customer. The customer's metadata contains the user's id.
 
-    This also stores the customer's id if the response to our own request, which created it, was lost.
+    If the response to our own request that created the customer was lost, the customer's id is stored here, too.
     """
     customer_id = require_provider_id(event.subject)
     org_id, user_id = _metadata_id(event, "org_id"), _metadata_id(event, "user_id")
-    if user_id is not None:  # lock order: account, customer, as in the deletion of an account
+    if user_id is not None:  # lock order: account, customer, as when an account is deleted
         await tx.accounts.lock(user_id)
     if org_id is not None and not await tx.customers.link(org_id, customer_id, new_id(), now):
         return Effect.MISMATCH
@@ -138,10 +137,10 @@ async def _on_customer(tx: Transaction, event: BillingEvent, now: datetime) -> E
 
 
 async def _on_customer_deleted(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
-    """Forget the customer. The next checkout of the organization creates another one.
+    """Forget the customer. The organization's next checkout creates another customer.
 
-    The provider has canceled all subscriptions of the customer, and sends an event for each. In
-    case such an event is lost, the subscriptions are also checked.
+    The provider has canceled all the customer's subscriptions, and sends an event per subscription. The customer's
+    subscriptions are also checked, in case such an event is lost.
     """
     customer_id, org_id = require_provider_id(event.subject), _metadata_id(event, "org_id")
     await tx.billing.check_subscriptions_of_customer(org_id, customer_id, now)
@@ -169,7 +168,7 @@ async def _on_payment_method(tx: Transaction, event: BillingEvent, now: datetime
 
 
 async def _on_checkout_completed(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
-    """Store which subscription came from a checkout. Its state arrives with other events, or from a check if none arrive."""
+    """Store which subscription came from a checkout. The subscription's state arrives with other events, or from a check if none arrive."""
     session_id, id_ = require_provider_id(event.subject), parse_subscription_id(event.subject.get("subscription"))
     reference = event.subject.get("client_reference_id")
     checkout_id = parse_id(reference) if isinstance(reference, str) else None
@@ -190,8 +189,8 @@ def _subscription_id(subject: Mapping[str, Any]) -> str | None:
     return parse_subscription_id(subject.get("id"))
 
 
-# Events about one subscription: the function that returns its id or None, and the handler, which gets
-# the locked subscription.
+# Events about a subscription: the function that returns its id or None, and the handler, which gets the locked
+# subscription.
 SUBSCRIPTION_HANDLERS: Final = {
     "customer.subscription.created": (_subscription_id, _on_subscription),
     "customer.subscription.updated": (_subscription_id, _on_subscription),

@@ -1,9 +1,8 @@
 """The state of our subscriptions, derived from facts about the payment provider's subscriptions (security H-5).
 
-Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation).
-They are stored (core.billing.model.provider_facts), and the state that follows from them is written to
-our subscription. If there is none yet, it is created as soon as its user, service and plan are
-known and verified.
+Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation). Facts are stored
+(core.billing.model.provider_facts), and the state that follows from them is written to our subscription. If our
+subscription does not exist yet, it is created as soon as its user, service and plan are known and verified.
 """
 
 from dataclasses import replace
@@ -31,9 +30,9 @@ async def apply_provider_state(
     at_creation: bool = False,
     deleted: bool = False,
 ) -> Effect:
-    """Store the state of a locked subscription at the provider, and update or create our subscription accordingly.
+    """Store the state that a locked subscription has at the provider, and update or create our subscription.
 
-    `at` is the time of the state by the provider's clock.
+    `at` is when the subscription had this state, by the provider's clock.
     """
     new = locked.facts.with_subscription(subscription, at, at_creation=at_creation, deleted=deleted)
     if locked.facts.org_id is not None:
@@ -44,13 +43,13 @@ async def apply_provider_state(
 async def _create_subscription(
     tx: Transaction, facts: SubscriptionFacts, provider_subscription: ProviderSubscription, now: datetime
 ) -> Effect:
-    """Create our subscription for a subscription of the provider that has none here yet.
+    """Create our subscription for the provider's subscription, which has none here yet.
 
     If its data cannot be verified, or if the user has another live subscription, only store the
     facts.
     """
-    # The metadata can be removed at the provider. If the subscription came from one of our
-    # checkouts, we still have it.
+    # The metadata can be removed at the provider. If the subscription came from our checkout, we
+    # still have the metadata.
     metadata = provider_subscription.metadata or await tx.checkouts.metadata_of(facts.id)
     if metadata is None:
         await tx.billing.save_facts(facts, now, check_at=None)
@@ -70,8 +69,8 @@ async def _create_subscription(
     assert state is not None, "the facts include an object"
     other = await _lock_live_subscription(tx, metadata, now) if state.status.is_live else None
     if other is not None:
-        # Checked as soon as the other subscription has ended. Until then it is checked daily,
-        # because the user pays for it.
+        # Checked as soon as the other subscription has ended. Until that time the subscription is
+        # checked daily, because the user pays for it.
         await tx.billing.save_facts(replace(facts, waits_for=other.id), now, check_at=now + CHECK_INTERVAL)
         return Effect.DUPLICATE_SUBSCRIPTION
     subscription = Subscription(
@@ -97,7 +96,7 @@ async def _create_subscription(
 async def _verify(
     tx: Transaction, metadata: CheckoutMetadata, subscription: ProviderSubscription, *, has_waited: bool
 ) -> SubscribedPlan | Effect:
-    """Return the plan of the metadata if all data of the subscription agrees with stored data and with itself (security H-5).
+    """Return the plan in the metadata if all data in the subscription agrees with stored data and with itself (security H-5).
 
     Otherwise return MISMATCH or ORPHANED. `has_waited` says that the subscription was verified
     before, and then waited for another to end.
@@ -126,11 +125,11 @@ async def _verify(
 
 
 async def _is_price_valid(tx: Transaction, metadata: CheckoutMetadata, checkout: CheckoutMatch | None, price_id: str | None) -> bool:
-    """Return whether the price belongs to the plan of the metadata, or to another plan of the service.
+    """Return whether the price belongs to the plan in the metadata, or to another plan at the service.
 
-    The price of the plan may be the present one or the one at the checkout. Another plan is
-    possible if the subscription changed its plan before the first event arrived. Then a checkout
-    must show that the subscription is ours.
+    The plan's price may be the present price or the price at the checkout. Another plan is possible if the subscription
+    changed its plan before the first event arrived. For another plan, a checkout must show that the subscription is
+    ours.
     """
     if checkout is not None and checkout.same_price:
         return True
@@ -148,7 +147,7 @@ async def _plan_of_price(
 
 
 async def _lock_live_subscription(tx: Transaction, owner: CheckoutMetadata | Subscription, now: datetime) -> Subscription | None:
-    """Lock and return the live subscription of this user to this service, if any."""
+    """Lock and return the user's live subscription to this service, if any."""
     key = (owner.org_id, owner.service_id, owner.user_id)
     await subscriptions.expire_overdue(tx, *key, now)
     subscription = await tx.subscriptions.lock_of_user(*key, now)
@@ -161,7 +160,7 @@ async def update_subscription(
     """Update our subscription from new facts. `provider_subscription` is the event's object, or None if the event is about an invoice."""
     assert new.org_id is not None, "the facts belong to an organization"
     old, current = locked.facts, locked.subscription
-    if current is None:  # it was removed, or detached from the provider after it ended; either is final
+    if current is None:  # the subscription was removed, or detached from the provider after it ended; both are final
         await tx.billing.save_facts(replace(new, ended=True), now, check_at=None)
         # Nothing is wrong if the provider has ended its subscription, or if we will cancel it
         # there. Otherwise the user keeps paying for nothing.
@@ -172,8 +171,8 @@ async def update_subscription(
     if new.object_at != old.object_at:
         new = replace(new, waits_for=None)  # decided again below; an event about an invoice does not end the wait
     state = new.derived_state
-    # An API key may have changed our subscription. Its change stays unless the event brings a new
-    # state or newer facts about the status. A final state never changes.
+    # An API key may have changed our subscription. The key's change stays unless the event brings a
+    # new state or newer facts about the status. A final state never changes.
     is_news = state != old.derived_state or new.has_newer_status_than(old)
     if state is None or not is_news or old.ended or await _was_ended_here(tx, current):
         await tx.billing.save_facts(new, now, check_at=next_check(new, now))
@@ -196,7 +195,7 @@ async def update_subscription(
 async def _apply_state(
     tx: Transaction, current: Subscription, before: DerivedState | None, state: DerivedState
 ) -> tuple[Subscription, bool]:
-    """Return our subscription with the changes of the provider's state, and whether a plan of the service has its price."""
+    """Return our subscription with the provider's state, and whether a plan at the service has its price."""
     changed, is_price_known = replace(current, status=state.status), True
     if before is None or state.period_end != before.period_end:
         changed = replace(changed, current_period_end=state.period_end or current.current_period_end)
@@ -219,8 +218,8 @@ async def _save_change(tx: Transaction, current: Subscription, changed: Subscrip
 async def _was_ended_here(tx: Transaction, subscription: Subscription) -> bool:
     """Return whether the subscription stays ended, regardless of later events.
 
-    It is canceled, or an API key ended it in another way and its cancellation at the provider is
-    pending.
+    A subscription stays ended if it is canceled, or if an API key ended it in another way and its cancellation at the
+    provider is pending.
     """
     if subscription.status is not SubscriptionStatus.EXPIRED:
         return subscription.status is SubscriptionStatus.CANCELLED
@@ -231,7 +230,10 @@ async def _was_ended_here(tx: Transaction, subscription: Subscription) -> bool:
 async def _is_consistent(
     tx: Transaction, current: Subscription, facts: SubscriptionFacts, provider_subscription: ProviderSubscription
 ) -> bool:
-    """Return whether the provider's object belongs to our subscription. Its plan may have changed to another one of the service."""
+    """Return whether the provider's object belongs to our subscription.
+
+    The object's plan may have changed to another plan at the service.
+    """
     if None not in (facts.customer_id, provider_subscription.customer_id) and facts.customer_id != provider_subscription.customer_id:
         return False
     metadata = provider_subscription.metadata
@@ -244,7 +246,7 @@ async def _is_consistent(
 
 
 async def notify_subscriber(tx: Transaction, id_: str, kind: EmailKind, now: datetime, *, link: str | None = None) -> None:
-    """Send an email to the user of a live subscription, with a link if there is one."""
+    """Send an email to the user who has a live subscription, with a link if there is one."""
     subscription = await tx.billing.subscription(id_)
     if subscription is not None and subscription.status.is_live:
         await _send_mail(tx, subscription, kind, now, link=link)

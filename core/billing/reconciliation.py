@@ -1,8 +1,7 @@
 """Reconciliation: asks the payment provider about subscriptions and checkouts in case events were lost.
 
-Each of our subscriptions is checked once a day, and when its period is over without an event. Each
-checkout is checked until it has a result or is too old. The provider's answer is applied like an
-event (core.billing.provider_state).
+Our subscriptions are checked once a day, and when their period is over without an event. A checkout is checked until it
+has a result or is too old. The provider's answer is applied like an event (core.billing.provider_state).
 """
 
 from collections import Counter
@@ -37,10 +36,9 @@ async def reconcile(ports: Ports, holder: UUID, report: Report = lambda *_: None
     If no provider is configured and only its events are received, subscriptions that were not
     renewed end after their period.
 
-    A failed check is retried in the next round, after all checks that were due before; a failed
-    cancellation after some minutes. After MAX_CONSECUTIVE_FAILURES of one kind the provider is
-    treated as down: the rest of that kind waits for the next round, which may be delayed. A single
-    failure delays nothing.
+    A failed check is retried in the next round, after all checks that were due before; a failed cancellation after some
+    minutes. After MAX_CONSECUTIVE_FAILURES of the same kind, the provider is treated as down: the rest of that kind
+    waits for the next round, which may be delayed. A single failure delays nothing.
     """
     counts = Counter[str]()
     for step in (_cancel, _check_checkouts, _check_subscription) if ports.payments.is_on else (_check_subscription,):
@@ -72,9 +70,9 @@ async def next_due(ports: Ports) -> datetime | None:
     return min((at for at in times if at is not None), default=None)
 
 
-# Each check is claimed alone, right before the request, and rescheduled if the request fails. So
-# checks stay due while the provider is down, and a check that crashes this process is not repeated
-# at once.
+# Every check is claimed alone, right before the request, and rescheduled if the request fails.
+# Checks therefore stay due while the provider is down, and a check that crashes this process is not
+# repeated at once.
 
 
 async def _cancel(ports: Ports, counts: Counter[str], _: Report) -> bool:
@@ -108,7 +106,7 @@ async def _check_subscription(ports: Ports, counts: Counter[str], report: Report
 
 
 async def _check_checkouts(ports: Ports, counts: Counter[str], report: Report) -> bool:
-    """Check all open checkouts of one customer with one request. Return whether any were due."""
+    """Check a customer's open checkouts, all with one request. Return whether any were due."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         due = await tx.checkouts.claim(now, now + RECHECK_INTERVAL, now - CHECKOUT_CHECK_PERIOD, now - SOON)
@@ -122,8 +120,8 @@ async def _check_checkouts(ports: Ports, counts: Counter[str], report: Report) -
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 await tx.checkouts.reschedule(due.ids, ports.clock.now() + RETRY_INTERVAL, now - CHECKOUT_CHECK_PERIOD)
             raise
-        for snapshot in reversed(snapshots):  # oldest first, because a newer subscription waits until the older one has ended
-            # Other subscriptions of the customer are checked and reported once a day, even if this
+        for snapshot in reversed(snapshots):  # oldest first, because a newer subscription waits until the older subscription has ended
+            # The customer's other subscriptions are checked and reported once a day, even if this
             # check runs more often.
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 is_checked_separately = await tx.billing.is_checked_separately(snapshot.subscription.id, now - CHECK_INTERVAL)
@@ -134,8 +132,8 @@ async def _check_checkouts(ports: Ports, counts: Counter[str], report: Report) -
 
 async def _apply_snapshot(ports: Ports, snapshot: ProviderSnapshot, counts: Counter[str], report: Report) -> Effect:
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        # Treat the snapshot like a creation event, which precedes all other events of the same
-        # second: the other events may be about a later moment, and must win.
+        # Treat the snapshot like a creation event, which precedes all other events in the same
+        # second. The other events may be about a later moment, and must win.
         now = ports.clock.now()
         locked = await tx.billing.lock_subscription(snapshot.subscription.id, now)
         effect = await apply_provider_state(tx, locked, snapshot.subscription, snapshot.at, now, at_creation=True)
@@ -149,8 +147,8 @@ async def _apply_snapshot(ports: Ports, snapshot: ProviderSnapshot, counts: Coun
 async def _apply_unknown(ports: Ports, id_: str, counts: Counter[str], report: Report) -> None:
     """Handle a subscription that the provider does not know, or that we cannot ask about.
 
-    It stays live until its period is over: with an API key of another account or mode, the provider
-    knows none of our subscriptions. Until then every check reports it.
+    The subscription stays live until its period is over: with an API key for another account or mode, the provider
+    knows none of our subscriptions. Until the period is over, every check reports the subscription.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -1,8 +1,8 @@
-"""Subscriptions, managed by API keys of the service and listed for members.
+"""Subscriptions, managed by the service's API keys and listed for members.
 
-A user can have several subscriptions to a service over time, of which at most one is live. The
-current one is the live one, or else the newest. API keys change subscriptions under the lock on the
-organization. Only the sweeper works without it, and it only marks expired subscriptions.
+A user can have several subscriptions to a service over time, but at most one is live. The current subscription is the
+live one, or else the newest. API keys change subscriptions under the lock on the organization. Only the sweeper works
+without this lock, and it only marks expired subscriptions.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ async def find_own(ports: Ports, caller: Person) -> Subscription:
 async def list_subscriptions(
     ports: Ports, caller: ServiceKey, status: SubscriptionStatus | None, *, limit: int, offset: int
 ) -> PageResult[Subscription]:
-    """Return a page of the service's subscriptions with this current status, oldest first. None means any status."""
+    """Return a page with the service's subscriptions that have this current status, oldest first. None means any status."""
     service = caller.service
     async with ports.storage.reading() as read:
         return await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
@@ -60,7 +60,7 @@ async def list_subscriptions(
 async def list_of_service(
     ports: Ports, caller: OrganizationCaller, slug: str, status: SubscriptionStatus | None, *, limit: int, offset: int
 ) -> ServiceSubscriptions:
-    """Return the page that `list_subscriptions` returns, of a service of the caller's organization, with addresses and the customer."""
+    """Return the page that `list_subscriptions` returns, for a service in the caller's organization, with addresses and the customer."""
     service = await services.find(ports, caller, slug)
     async with ports.storage.reading() as read:
         page = await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
@@ -87,7 +87,7 @@ async def create(
     status: SubscriptionStatus = SubscriptionStatus.ACTIVE,
     current_period_end: datetime | None = None,
 ) -> Subscription:
-    """Subscribe a user of the service to one of its plans. An overdue active subscription does not prevent this.
+    """Subscribe a service's user to a plan at the service. An overdue active subscription does not prevent this.
 
     Raises: ServiceUserNotFound, PlanNotFound, PlanOfAnotherService, AlreadySubscribed; the errors
     of `api_keys.lock_organization_for`.
@@ -95,7 +95,7 @@ async def create(
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
-        # Lock order: account, then the counter of the service. The lock on the account prevents its
+        # Lock order: account, then the service's counter. The lock on the account prevents its
         # deletion until the subscription exists. The check comes before the lock, so that a key
         # cannot lock accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
@@ -118,7 +118,7 @@ async def create(
 
 
 async def add(tx: Transaction, subscription: Subscription, now: datetime) -> None:
-    """Add a subscription of a locked account in a locked organization, and make its user an end user of the service."""
+    """Add a subscription for a locked account in a locked organization, and make its user an end user at the service."""
     is_enrolled = await tx.assignments.add(
         subscription.org_id, subscription.service_id, [subscription.user_id], EnrollmentOrigin.SUBSCRIPTION, now
     )
@@ -136,12 +136,12 @@ async def update(
     current_period_end: datetime | Keep = KEEP,
     plan_id: UUID | Keep = KEEP,
 ) -> Subscription:
-    """Change the user's current subscription. Any status may follow any other.
+    """Change the user's current subscription. Any status may follow any other status.
 
-    A subscription after the end of its period counts as expired, even if the sweeper has not marked
-    it yet: a longer period alone does not reactivate it. If a payment provider manages the
-    subscription and it ends here, it is canceled there too. If it has ended there and is
-    reactivated here, the provider no longer manages it.
+    A subscription after its period counts as expired, even if the sweeper has not marked it yet: a longer period alone
+    does not reactivate it. If a payment provider manages the subscription and it ends here, it is canceled at the
+    provider, too. If the subscription has ended at the provider and is reactivated here, the provider no longer manages
+    it.
 
     Raises: EmptySubscriptionUpdate, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService,
     PlanRemoved.
@@ -158,11 +158,10 @@ async def update(
             changes["plan"] = await _find_plan(tx, service.id, plan_id)
         new = replace(old, **changes)
         if new.status.is_live and not old.status.is_live and await _is_over_at_provider(tx, old):
-            new = replace(new, provider_subscription_id=None)  # otherwise it would never expire: the provider sends no more events
+            new = replace(new, provider_subscription_id=None)  # otherwise the subscription never expires: the provider sends no more events
             await tx.subscriptions.detach_from_provider(old.org_id, old.id, now)
         new = new.at(now)
-        # A live subscription must never have a deleted plan. The deletion of a plan checks this,
-        # too.
+        # A live subscription must never have a deleted plan. Deleting a plan checks this, too.
         if new.plan.is_removed and new.status.is_live:
             raise PlanRemoved
         must_cancel = new.status != old.status and not new.status.is_live and await _request_cancellation(tx, old, now)
@@ -177,7 +176,7 @@ async def update(
 
 
 async def end(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """End the user's current subscription. It is deleted, or canceled if a payment provider manages it.
+    """End the user's current subscription. The subscription is deleted, or canceled if a payment provider manages it.
 
     Raises: SubscriptionNotFound, also if it is already canceled and kept only for the provider; the
     errors of `api_keys.lock_organization_for` and `cancellations.cancel_now`.
@@ -196,7 +195,7 @@ async def end(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
 async def end_locked(tx: Transaction, old: Subscription, now: datetime) -> None:
     """Delete a locked subscription, or cancel it if a payment provider manages it.
 
-    The caller then calls `cancellations.cancel_now` for a subscription of the provider.
+    The caller then calls `cancellations.cancel_now` for the provider's subscription.
     """
     if old.provider_subscription_id is None:
         await tx.subscriptions.remove(old.org_id, old.id)
@@ -208,7 +207,7 @@ async def end_locked(tx: Transaction, old: Subscription, now: datetime) -> None:
 
 
 async def end_lost_access(tx: Transaction, ended: Sequence[Subscription], now: datetime) -> None:
-    """End the OpenID Connect sessions of users who had access to a service only by these subscriptions. This notifies the service."""
+    """End the OpenID Connect sessions in which users had access to a service only by these subscriptions. The service is notified."""
     for org_id, service_id in sorted({(subscription.org_id, subscription.service_id) for subscription in ended}):
         user_ids = sorted(subscription.user_id for subscription in ended if subscription.service_id == service_id)
         await tx.organization_sessions.end_without_access(org_id, [service_id], user_ids, now)
@@ -217,8 +216,8 @@ async def end_lost_access(tx: Transaction, ended: Sequence[Subscription], now: d
 async def _is_over_at_provider(tx: Transaction, subscription: Subscription) -> bool:
     """Return whether the payment provider has ended the subscription.
 
-    False if its cancellation is only requested: then the subscription continues at the provider,
-    and the request is dropped.
+    The result is False if its cancellation is only requested: then the subscription continues at the provider, and the
+    request is dropped.
     """
     if subscription.provider_subscription_id is None:
         return False
@@ -227,9 +226,9 @@ async def _is_over_at_provider(tx: Transaction, subscription: Subscription) -> b
 
 
 async def _request_cancellation(tx: Transaction, old: Subscription, now: datetime) -> bool:
-    """Request the cancellation at the payment provider, if one manages the subscription and it was not canceled yet.
+    """Request the cancellation at the payment provider, if needed, and return whether it was requested.
 
-    Return whether it was requested.
+    A request is needed if a provider manages the subscription and it was not canceled yet.
     """
     if old.provider_subscription_id is None or old.status is SubscriptionStatus.CANCELLED:
         return False
@@ -238,7 +237,7 @@ async def _request_cancellation(tx: Transaction, old: Subscription, now: datetim
 
 
 async def _find_plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedPlan:
-    """Return a plan of the service that users can subscribe to.
+    """Return the service's plan that users can subscribe to.
 
     The API distinguishes plans of other services from plans that do not exist (security B-5).
     """
@@ -263,9 +262,11 @@ async def next_expiry(ports: Ports) -> datetime | None:
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Mark overdue subscriptions as expired, in batches. Return their number by kind, or None if another process holds the lease.
+    """Mark overdue subscriptions as expired, in batches.
 
-    No rule relies on this sweep: every read of a subscription takes the time into account.
+    Return how many subscriptions expired by kind, or None if another process holds the lease.
+
+    No rule relies on this sweep: all code that reads a subscription takes the time into account.
     """
 
     async def expire_batch(tx: Transaction, now: datetime) -> int:

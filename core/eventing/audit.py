@@ -1,4 +1,4 @@
-"""Reading the audit log of an organization, and the right to forward it."""
+"""Reading an organization's audit log, and the right to forward it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,7 +30,7 @@ async def lock_organization_to_forward(tx: Transaction, caller: OrganizationCall
 
 
 async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None, page: Page) -> PageResult[DescribedEntry]:
-    """Return a page of the matching entries, newest first. A filter of None matches no entry.
+    """Return a page with the matching entries, newest first. If the filter is None, no entry matches.
 
     With a filter by success, time or text, only the newest MAX_LISTED matching entries have pages.
     """
@@ -44,7 +44,7 @@ async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditF
 
 
 async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) -> DescribedEntry:
-    """Return an entry of the organization's log."""
+    """Return an entry from the organization's log."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         entry = await read.audit.by_id(org_id, entry_id) or refuse(AuditEntryNotFound)
@@ -52,9 +52,9 @@ async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) ->
 
 
 async def export(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None) -> Batches[DescribedEntry]:
-    """Return all matching entries, newest first, without those that are written after the first batch was read.
+    """Return all matching entries, newest first, without entries that are written after the first batch was read.
 
-    A filter of None matches no entry.
+    If the filter is None, no entry matches.
     """
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:

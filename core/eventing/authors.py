@@ -1,4 +1,4 @@
-"""The people and programs that created the credentials of an organization."""
+"""The people and programs that created an organization's credentials."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -14,10 +14,10 @@ FORMER: Final = "a former user"
 
 
 async def load_authors(ports: Ports, caller: OrganizationCaller, ids: Collection[UUID]) -> Mapping[UUID, str]:
-    """Return today's address of each of these users, and the name of each of these service accounts.
+    """Return today's addresses of these users, and the names of these service accounts.
 
-    FORMER stands for those that the organization does not know. Without the right to read the audit log, which
-    names them too, the result is empty.
+    FORMER stands for users and service accounts that the organization does not know. Without the right to read the
+    audit log, which has these names, too, the result is empty.
     """
     if not ids or not may_view(caller, Capability.AUDIT_VIEW):
         return {}

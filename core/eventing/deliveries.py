@@ -1,11 +1,10 @@
 """Sending webhook deliveries.
 
-A delivery is queued in the transaction of its event, and sent until the receiver accepts it or the
-attempts run out.
+A delivery is queued in its event's transaction, and sent until the receiver accepts it or the attempts run out.
 
-The dispatcher claims deliveries, sends them, and records the outcomes. A claim is a lease that
-expires, so no delivery is lost if a process is killed. If it is killed between sending and
-recording, the delivery is sent again with the same id. The order of deliveries is not guaranteed.
+The dispatcher claims deliveries, sends them, and records the outcomes. A claim is a lease that expires, so no delivery
+is lost if a process is killed. If a process is killed between sending and recording, the delivery is sent again with
+the same id. The delivery order is not guaranteed.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from ports import Ports
 
 
 async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> DeliveryOutcome[ClaimedDelivery]:
-    """Send the delivery once and return the outcome. `spread` is a random number from 0 to 1 that varies the time of the next attempt."""
+    """Send the delivery once and return the outcome. `spread` is a random number from 0 to 1 that varies when the next attempt starts."""
     if delivery.is_lost:
         return failed_outcome(ports.policy, delivery, DeliveryFailure.LOST, ports.clock.now(), spread)
     if not delivery.secrets:
@@ -48,11 +47,10 @@ async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> Del
 async def record_and_claim(
     ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]], capacity: DispatchCapacity
 ) -> DeliveryBatch[ClaimedDelivery]:
-    """Record the outcomes and claim as many deliveries as there is capacity for.
+    """Record the outcomes and claim as many deliveries as the capacity allows.
 
-    One transaction does both, because the dispatcher does both in every round. The claimed
-    deliveries are leased to the caller. If their outcomes are not recorded in time, they become due
-    again.
+    The same transaction does both, because the dispatcher does both in every round. The claimed deliveries are leased
+    to the caller. If the outcomes of claimed deliveries are not recorded in time, the deliveries become due again.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -72,7 +70,7 @@ async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[Claim
 
 
 async def deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
-    """Deactivate the webhook of a delivery that was answered with 410 Gone. Nothing is sent to it until a member activates it again."""
+    """Deactivate a webhook, because its delivery was answered with 410 Gone. Nothing is sent to it until a member activates it again."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.organizations.lock(delivery.org_id)
         old = await tx.webhooks.by_id(delivery.org_id, delivery.webhook_id)

@@ -1,4 +1,4 @@
-"""Names for entries of the audit log and the platform's log, and objects for a text that is searched."""
+"""Names for entries in the audit log and the platform's log, and objects for a text that is searched."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ FindObjects = Callable[[str, int], Awaitable[Sequence[ObjectKey]]]
 
 
 async def describe_entries(ports: Ports, load_names: LoadNames, entries: Sequence[AuditEntry]) -> list[DescribedEntry]:
-    """Return the entries with their sentences. Loads the names of all of them with one statement."""
+    """Return the entries with their sentences. A single statement loads all their names."""
     objects = collect_objects(entries)
     names = {**connection_names(ports), **(await load_names(objects) if objects else {})}
     locations = {entry.address: ports.geoip.locate(entry.address) for entry in entries}
@@ -21,14 +21,14 @@ async def describe_entries(ports: Ports, load_names: LoadNames, entries: Sequenc
 
 
 def connection_names(ports: Ports) -> Names:
-    """Return the operator's names of the identity providers of the platform."""
+    """Return the operator's names for the platform's identity providers."""
     return {(Target.CONNECTION, slug): ObjectName(name) for slug, name in ports.policy.provider_names.items()}
 
 
 async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: AuditFilter) -> AuditFilter | None:
     """Return the filter without its search, or None if no entry can match.
 
-    Each text costs a statement.
+    Every text costs a statement.
     """
     search = filter_.search
     if search is None:

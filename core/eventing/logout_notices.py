@@ -1,8 +1,8 @@
 """Sending logout notices (OpenID Connect Back-Channel Logout 1.0).
 
-The end of a session queues a notice in the same transaction (docs/adr/0031). It is sent as a webhook
-delivery is: claimed with a lease, and repeated until the application accepts it or the attempts run
-out. Each attempt has a logout token of its own.
+When a session ends, a notice is queued in the same transaction (docs/adr/0031). The notice is sent as a webhook
+delivery is: claimed with a lease, and repeated until the application accepts it or the attempts run out. Every attempt
+has its own logout token.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from ports.storage import Transaction
 async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> DeliveryOutcome[ClaimedLogoutNotice]:
     """Send the notice once, with a new logout token, and return the outcome.
 
-    `spread` is a random number from 0 to 1 that varies the time of the next attempt.
+    `spread` is a random number from 0 to 1 that varies when the next attempt starts.
     """
     now = ports.clock.now()
     if notice.is_lost:
@@ -57,7 +57,7 @@ async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> D
 async def record_and_claim(
     ports: Ports, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]], capacity: DispatchCapacity
 ) -> DeliveryBatch[ClaimedLogoutNotice]:
-    """Record the outcomes and claim as many notices as there is capacity for, in one transaction."""
+    """Record the outcomes and claim as many notices as the capacity allows, in one transaction."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await _record(tx, outcomes)
@@ -75,7 +75,7 @@ async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[Claim
 
 
 async def _record(tx: Transaction, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> None:
-    """Record the outcomes, with an event for each notice that is given up."""
+    """Record the outcomes, with an event for every notice that is given up."""
     if not outcomes:
         return
     given_up = frozenset(await tx.logout_notices.record(outcomes))

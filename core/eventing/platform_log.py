@@ -14,9 +14,9 @@ from ports.storage import Reading
 
 
 async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[DescribedEntry]:
-    """Return a page of the newest MAX_LISTED matching entries, newest first.
+    """Return a page with the newest MAX_LISTED matching entries, newest first.
 
-    A filter of None matches no entry.
+    If the filter is None, no entry matches.
     """
     async with ports.storage.reading() as read:
         resolved = await _resolve(ports, read, filter_)
@@ -34,9 +34,9 @@ async def get_entry(ports: Ports, entry_id: UUID) -> DescribedEntry:
 
 
 async def export(ports: Ports, filter_: PlatformAuditFilter | None) -> Batches[DescribedEntry]:
-    """Return all matching entries, newest first, without those that are written after the first batch was read.
+    """Return all matching entries, newest first, without entries that are written after the first batch was read.
 
-    A filter of None matches no entry.
+    If the filter is None, no entry matches.
     """
     async with ports.storage.reading() as read:
         resolved = await _resolve(ports, read, filter_)

@@ -1,6 +1,6 @@
-"""Entries about refused changes in the audit logs of organizations (security L-5).
+"""Entries about refused changes in organizations' audit logs (security L-5).
 
-The entry is written in a transaction of its own, because the transaction of the change is rolled back.
+The entry is written in its own transaction, because the change's transaction is rolled back.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class RefusedChange:
 
 
 async def record(ports: Ports, caller: Caller | None, change: RefusedChange, refusal: Refusal) -> None:
-    """Record that a member or a credential of an organization was refused, if this refusal is audited.
+    """Record that an organization's member or credential was refused, if this refusal is audited.
 
     Other callers write to no organization's log. A caller who is refused again and again writes at
     most twenty entries an hour, so that they cannot fill the log.
@@ -50,7 +50,7 @@ async def record(ports: Ports, caller: Caller | None, change: RefusedChange, ref
 
 
 def _actor(caller: Caller) -> tuple[UUID, UUID] | None:
-    """Return the organization that a caller acts in, and the id of the member or the credential."""
+    """Return the organization that a caller acts in, and the member's or the credential's id."""
     match caller:
         case Member():
             return caller.acts_in.id, caller.user_id

@@ -1,9 +1,9 @@
-"""Forwarding the audit log of an organization to its SIEM (docs/adr/0014).
+"""Forwarding an organization's audit log to its SIEM (docs/adr/0014).
 
-While forwarding is on, each entry is queued in the transaction that records it. The forwarder
-leases one organization, sends the first entries of its queue, and removes the accepted ones. So
-each entry arrives at least once and in order. The entries are read when they are sent, so a
-redacted or removed entry is not sent. The token is stored encrypted (security W-7).
+While forwarding is on, every entry is queued in the transaction that records it. The forwarder leases an organization,
+sends the first entries in its queue, and removes the accepted entries. Every entry therefore arrives at least once and
+in order. The entries are read when they are sent, so a redacted or removed entry is not sent. The token is stored
+encrypted (security W-7).
 """
 
 from collections.abc import Mapping
@@ -48,10 +48,10 @@ _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.n
 async def configure(
     ports: Ports, caller: OrganizationCaller, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool
 ) -> SiemStatus:
-    """Replace the SIEM configuration of the organization.
+    """Replace the organization's SIEM configuration.
 
-    If it is enabled, new entries are forwarded from now on. Entries that are already queued go to
-    the new SIEM, too. The SIEM gets what the audit log shows, so the caller may read the log.
+    If the configuration is enabled, new entries are forwarded from now on. Entries that are already queued go to the
+    new SIEM, too. The SIEM gets what the audit log shows, so the caller may read the log.
     """
     sink = new_sink(caller.acts_in.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
     async with ports.storage.transaction(by=caller) as tx:
@@ -68,7 +68,7 @@ async def store(tx: Transaction, caller: OrganizationCaller, sink: SiemSink, now
 
 
 async def get_status(ports: Ports, caller: OrganizationCaller) -> SiemStatus:
-    """Return the configuration and the state of forwarding. Raises: SiemNotConfigured."""
+    """Return the configuration and the forwarding state. Raises: SiemNotConfigured."""
     async with ports.storage.reading() as read:
         return await read.siem.status(caller.acts_in.id) or refuse(SiemNotConfigured)
 
@@ -84,7 +84,7 @@ async def remove(ports: Ports, caller: OrganizationCaller) -> None:
 async def send_test_entry(ports: Ports, caller: OrganizationCaller) -> SiemResult:
     """Send an entry that is not in the log, even if forwarding is disabled.
 
-    An organization can run one test at a time; for a second one, return SiemResult.BUSY.
+    An organization can run one test at a time; for a second test, return SiemResult.BUSY.
     """
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -135,10 +135,10 @@ async def claim_queue(ports: Ports, *, struggling: bool) -> ClaimedSiemQueue | N
 
 
 async def attempt(ports: Ports, claimed: ClaimedSiemQueue) -> SiemAttempt | None:
-    """Send the first entries of the queue.
+    """Send the queue's first entries.
 
-    Return None if the rest of the lease is too short for a request. The lease then expires, and a
-    later attempt sends the entries.
+    Return None if the lease ends too soon for a request. After None, the lease expires, and a later attempt sends the
+    entries.
     """
     if claimed.sink is None:
         return SiemAttempt(SiemResult.NOT_SENT)
@@ -157,7 +157,7 @@ async def attempt(ports: Ports, claimed: ClaimedSiemQueue) -> SiemAttempt | None
 
 
 async def settle(ports: Ports, claimed: ClaimedSiemQueue, outcome: SiemAttempt, *, slow: bool, spread: float) -> datetime | None:
-    """Record an attempt and end the lease. If it failed, return the time of the next attempt.
+    """Record an attempt and end the lease. If the attempt failed, return when the next attempt is due.
 
     `spread` is a random number from 0 to 1 that varies this time.
     """

@@ -1,4 +1,4 @@
-"""The timeline of a person: their latest sign-ins and the latest changes by and about them."""
+"""A person's timeline: their latest sign-ins and the latest changes by and about them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
 from core.kernel.roles import Capability
 from ports import Ports
 
-# Without a limit, a search for the few changes of a person would read all entries of many sign-ins.
+# Without a limit, a search for a person's few changes would read all entries about many sign-ins.
 REACH: Final = timedelta(days=90)
-# The sign-in log has these.
+# The timeline takes these actions from the sign-in log.
 SIGN_IN_ACTIONS: Final = frozenset({"user.login.success"})
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The latest sign-ins and changes of a person, each newest first. Changes are those of the last 90 days."""
+    """A person's latest sign-ins and changes, newest first. Changes are from the last 90 days."""
 
     sign_ins: Sequence[SignIn]
     changes: Sequence[DescribedEntry]
 
 
 async def load_in_organization(ports: Ports, caller: OrganizationCaller, user_id: UUID, most: int) -> Timeline:
-    """Return the latest `most` sign-ins and changes of a person that the caller's organization may see.
+    """Return a person's latest `most` sign-ins and changes that the caller's organization may see.
 
-    Each part is empty if the caller may not read its log.
+    If the caller may not read a log, its part is empty.
     """
     org_id = caller.acts_in.id
     changes = _changes(user_id, frozenset(AUDIT_ACTIONS), ports)
@@ -46,7 +46,7 @@ async def load_in_organization(ports: Ports, caller: OrganizationCaller, user_id
 
 
 async def load_on_platform(ports: Ports, user_id: UUID, most: int) -> Timeline:
-    """Return the latest `most` sign-ins of a person, and the changes in the platform's log."""
+    """Return a person's latest `most` sign-ins, and the changes in the platform's log."""
     changes = PlatformAuditFilter(entry=_changes(user_id, frozenset(PLATFORM_ACTIONS), ports))
     async with ports.storage.reading() as read:
         sign_ins = await read.sign_in_log.batch(None, SignInFilter(user_id=user_id), None, most)

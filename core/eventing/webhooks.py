@@ -1,6 +1,6 @@
-"""Webhooks of an organization: HTTP endpoints that receive its events.
+"""An organization's webhooks: HTTP endpoints that receive its events.
 
-Deliveries show what the audit log shows. So setting up a webhook and reading its deliveries need the right to read the log, too.
+Deliveries show what the audit log shows. Setting up a webhook and reading its deliveries therefore need the right to read the log, too.
 Sending is in `core.eventing.deliveries`.
 """
 
@@ -57,20 +57,20 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, url: str, 
 
 
 async def search(ports: Ports, caller: OrganizationCaller, text: str) -> list[Webhook]:
-    """Return the webhooks of the organization with `text` in their names, oldest first. Case is ignored."""
+    """Return the organization's webhooks with `text` in their names, oldest first. Case is ignored."""
     async with ports.storage.reading() as read:
         webhooks = await read.webhooks.of_org(caller.acts_in.id)
     return [webhook for webhook in webhooks if text.lower() in webhook.name.lower()]
 
 
 async def find(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Webhook:
-    """Return a webhook of the organization."""
+    """Return the organization's webhook with this id."""
     async with ports.storage.reading() as read:
         return await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
 
 
 async def list_webhooks(ports: Ports, caller: OrganizationCaller) -> list[tuple[Webhook, WebhookHealth]]:
-    """Return all webhooks of the organization, oldest first, with the health of each."""
+    """Return all the organization's webhooks with their health, oldest first."""
     async with ports.storage.reading() as read:
         webhooks = await read.webhooks.of_org(caller.acts_in.id)
         health = await read.deliveries.health(caller.acts_in.id, [webhook.id for webhook in webhooks])
@@ -78,7 +78,7 @@ async def list_webhooks(ports: Ports, caller: OrganizationCaller) -> list[tuple[
 
 
 async def find_with_health(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> tuple[Webhook, WebhookHealth]:
-    """Return a webhook of the organization with its health."""
+    """Return the organization's webhook with its health."""
     async with ports.storage.reading() as read:
         webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
         health = await read.deliveries.health(webhook.org_id, [webhook.id])
@@ -87,7 +87,7 @@ async def find_with_health(ports: Ports, caller: OrganizationCaller, webhook_id:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookChanges:
-    """The new values of a webhook. Fields that are KEEP stay as they are."""
+    """A webhook's new values. Fields that are KEEP stay as they are."""
 
     name: str | Keep = KEEP
     url: str | Keep = KEEP
@@ -121,12 +121,12 @@ async def update(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, cha
 
 
 async def rotate_secret(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> tuple[Webhook, str]:
-    """Replace the secret of a webhook.
+    """Replace a webhook's secret.
 
     Return the webhook with the new secret, which is never returned again.
 
-    The old secret signs beside the new one for OVERLAP. Secrets that were replaced earlier sign
-    until their own overlap ends.
+    The old secret signs beside the new secret for OVERLAP. Secrets that were replaced earlier sign until their own
+    overlap ends.
     """
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
@@ -139,9 +139,9 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, webhook_id: UU
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> None:
-    """Delete a webhook and its deliveries, including those that wait.
+    """Delete a webhook and its deliveries, including deliveries that wait.
 
-    The housekeeper deletes the rest of a long history.
+    If the history is long, the housekeeper deletes the rest.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -157,7 +157,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> 
 async def list_deliveries(
     ports: Ports, caller: OrganizationCaller, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
 ) -> PageResult[Delivery]:
-    """Return a page of the deliveries of a webhook, newest first."""
+    """Return a page with a webhook's deliveries, newest first."""
     require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.reading() as read:
         webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
@@ -165,7 +165,7 @@ async def list_deliveries(
 
 
 async def find_delivery(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Return a delivery of a webhook, with its attempts."""
+    """Return a webhook's delivery, with its attempts."""
     require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.reading() as read:
         return await read.deliveries.by_id(caller.acts_in.id, webhook_id, delivery_id) or refuse(DeliveryNotFound)
@@ -184,7 +184,7 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
 
 
 async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Queue a new delivery with the payload of an earlier delivery, which `resend_failed` then leaves out."""
+    """Queue a new delivery with an earlier delivery's payload, which `resend_failed` then leaves out."""
     require_view(caller, Capability.AUDIT_VIEW)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -196,15 +196,16 @@ async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, del
 
 
 async def count_failed(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> int:
-    """Return the number of deliveries that `resend_failed` would queue without a limit, at most COUNTED_TO_RESEND."""
+    """Return how many deliveries `resend_failed` would queue without a limit, at most COUNTED_TO_RESEND."""
     async with ports.storage.reading() as read:
         return await read.deliveries.count_to_resend(caller.acts_in.id, webhook_id, None)
 
 
 async def resend_failed(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, since: datetime | None) -> Resent:
-    """Queue new deliveries with the payloads of those that failed in all attempts, oldest first, at most RESEND_LIMIT.
+    """Queue new deliveries with the payloads from deliveries that failed in all attempts.
 
-    Each failed delivery is sent again once. `since` (UTC) leaves out older events. Tests are left out.
+    The oldest come first, and at most RESEND_LIMIT are queued. Every failed delivery is sent again once. `since` (UTC)
+    leaves out older events. Tests are left out.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)

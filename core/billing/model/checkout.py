@@ -1,4 +1,4 @@
-"""Checkouts and the provider's customer records: entities, errors and the check of return URLs."""
+"""Checkouts and the provider's customer records: entities, errors and the return URL check."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,7 +34,7 @@ class BillingNotConfigured(Unsupported):
 
 
 class IdempotencyKeySpent(PaymentsFailed):
-    """The payment provider failed. Try again."""  # the next attempt uses a new key, because this one always returns the failure
+    """The payment provider failed. Try again."""  # the next attempt uses a new key, because this key always returns the failure
 
 
 class CustomerNotFound(PaymentsFailed):
@@ -45,13 +45,13 @@ class CustomerNotFound(PaymentsFailed):
 class Customer:
     """An organization's customer record at the payment provider."""
 
-    key: UUID  # the idempotency key of the request that creates the record
+    key: UUID  # the idempotency key for the request that creates the record
     customer_id: str | None  # None if the record does not exist yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """A purchase that a member started. `price_id` is the provider's price of the plan at that time."""
+    """A purchase that a member started. `price_id` is the plan's price at the provider at that time."""
 
     id: UUID
     metadata: CheckoutMetadata
@@ -71,7 +71,7 @@ class CheckoutSession:
 
 @dataclass(frozen=True, slots=True)
 class CheckoutMatch:
-    """The result of comparing a subscription with the checkout that led to it, or may have led to it."""
+    """The result when a subscription is compared with the checkout that led to it, or may have led to it."""
 
     same_metadata: bool
     same_price: bool

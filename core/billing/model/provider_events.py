@@ -1,4 +1,4 @@
-"""Events of the payment provider, and the reconciliation with it."""
+"""The payment provider's events, and the reconciliation with the provider."""
 
 import hmac
 import re
@@ -12,7 +12,7 @@ from uuid import UUID
 from core.billing.model.provider_objects import parse_provider_id, parse_timestamp
 from core.kernel.errors import Invalid, PaymentsFailed, Unauthenticated
 
-TOLERANCE: Final = timedelta(minutes=5)  # between our clock and the time of the signature (docs/reference/limits.md)
+TOLERANCE: Final = timedelta(minutes=5)  # between our clock and the signature's time (docs/reference/limits.md)
 
 
 class SignatureMissing(Invalid):
@@ -38,7 +38,7 @@ _SIGNATURE = re.compile(r"[0-9A-Fa-f]{64}")
 def verify(secrets: Sequence[str], header: str | None, body: bytes, now: datetime) -> None:
     """Check that the signature header signs exactly these bytes with one of the secrets, within TOLERANCE of `now`.
 
-    Elements of the header other than `t` and `v1` are ignored.
+    Header elements other than `t` and `v1` are ignored.
     """
     usable_secrets = [secret for secret in secrets if secret]
     if not usable_secrets:
@@ -60,7 +60,7 @@ def verify(secrets: Sequence[str], header: str | None, body: bytes, now: datetim
 
 @dataclass(frozen=True, slots=True)
 class BillingEvent:
-    """An event of the payment provider."""
+    """An event from the payment provider."""
 
     id: str
     type: str
@@ -80,15 +80,15 @@ def read_event(body: Mapping[str, Any]) -> BillingEvent:
 
 
 class Effect(StrEnum):
-    """The effect of an event or of a check, for the log."""
+    """What an event or a check did, for the log."""
 
     DONE = "done"
     UNCHANGED = "unchanged"  # the facts were stored, but nothing follows from them
     DUPLICATE = "duplicate"
     UNKNOWN_TYPE = "unknown_type"
     OTHER_MODE = "other_mode"
-    NOT_MANAGED_HERE = "not_managed_here"  # no organization of this installation is known for it
-    MISMATCH = "mismatch"  # it contradicts stored data, or itself (security H-5)
+    NOT_MANAGED_HERE = "not_managed_here"  # no organization in this installation is known for it
+    MISMATCH = "mismatch"  # the event contradicts stored data, or itself (security H-5)
     ORPHANED = "orphaned"  # a purchase for a deleted service, organization or account; it is canceled at the provider
     DUPLICATE_SUBSCRIPTION = "duplicate_subscription"  # the user already has a live subscription and pays twice
     UNKNOWN = "unknown"  # the provider does not know a subscription that is live here
@@ -96,25 +96,27 @@ class Effect(StrEnum):
 
 
 APPLIED: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
-# An operator has to act on these: a user may have paid for nothing, or pays twice, or uses a
-# service without paying. Another cause can be that our API key belongs to another account or mode.
+# An operator has to act on these effects: a user may have paid for nothing, or pays twice, or uses
+# a service without paying. Another cause can be that our API key belongs to another account or
+# mode.
 NEEDS_ATTENTION: Final = frozenset({Effect.MISMATCH, Effect.ORPHANED, Effect.DUPLICATE_SUBSCRIPTION, Effect.UNKNOWN})
 
 
 LEASE_NAME: Final = "billing_reconciler"
-# Longer than one request to the provider, and longer than the usual pause between rounds, so that
-# one process keeps the lease while it runs.
+# Longer than a request to the provider, and longer than the usual pause between rounds, so that one
+# process keeps the lease while it runs.
 LEASE: Final = timedelta(minutes=5)
-MAX_CONSECUTIVE_FAILURES: Final = 3  # of one kind, after which the provider is treated as down
+MAX_CONSECUTIVE_FAILURES: Final = 3  # in a row and of the same kind, after which the provider is treated as down
 RECHECK_INTERVAL: Final = timedelta(hours=1)  # if nothing else sets the next check, for example for a checkout that is still open
-# The wait after a failed check. The retry comes after all checks that were due before. It does not
-# come in every round, because it may always fail.
+# The wait after a failed check. The retry comes after all checks that were due before. The retry
+# does not come in every round, because it may always fail.
 RETRY_INTERVAL: Final = timedelta(minutes=5)
 CHECKOUT_CHECK_PERIOD: Final = timedelta(days=3)  # checkout sessions at the provider are open for one day at most
 
 
-# The effects that are reported to the operator, with their names in the counts of a round: repairs,
-# and users who may pay for nothing, pay twice, or use a service without paying.
+# The effects that are reported to the operator, with their names in the round's counts. The
+# reported effects are repairs, and users who may pay for nothing, pay twice, or use a service
+# without paying.
 REPORTED_EFFECTS: Final = {
     Effect.DONE: "changed",
     Effect.ORPHANED: "orphaned",
@@ -122,14 +124,14 @@ REPORTED_EFFECTS: Final = {
     Effect.MISMATCH: "mismatch",
     Effect.UNKNOWN: "unknown",
 }
-# Receives each of these effects and each failed check: the subscription's id at the provider, its
+# Receives these effects and every failed check: the subscription's id at the provider, its
 # organization if known, and the effect.
 Report = Callable[[str, UUID | None, Effect], object]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckouts:
-    """Checkouts of one customer without a known result."""
+    """A customer's checkouts without a known result."""
 
     ids: tuple[UUID, ...]
     since: datetime  # when the oldest checkout was started

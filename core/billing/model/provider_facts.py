@@ -1,9 +1,9 @@
-"""Facts about a subscription at the payment provider, and the state of our subscription that follows from them.
+"""Facts about a subscription at the payment provider, and how they determine our subscription's state.
 
-Events arrive in any order, more than once, late, or never. We do not apply them one by one. We keep
-the latest fact of each kind and derive the state from these facts, so the order of arrival does not
-matter (docs/adr/0016). Provider timestamps have a precision of one second. If
-two facts of the same second contradict each other, the one that arrived last counts.
+Events arrive in any order, more than once, late, or never. Events are not applied one by one. We keep the latest fact
+of every kind and derive the state from these facts, so the order of arrival does not matter (docs/adr/0016). Provider
+timestamps are precise to one second. If two facts from the same second contradict each other, the fact that arrived
+last counts.
 """
 
 from collections.abc import Iterable
@@ -17,16 +17,16 @@ from core.applications.model.plans import SubscriptionStatus
 from core.billing.model.provider_objects import ProviderSubscription, to_status
 from core.billing.model.subscriptions import PERIOD, Subscription
 
-CHECK_INTERVAL: Final = timedelta(days=1)  # between two checks of one of our subscriptions, even if events arrive
-AFTER_PERIOD: Final = timedelta(hours=1)  # from the end of a period to a check; the event should have arrived by then
-# From the end of a period to the end of the subscription, if we cannot ask the provider. Events can
-# be late.
+CHECK_INTERVAL: Final = timedelta(days=1)  # between two checks of our subscription, even if events arrive
+AFTER_PERIOD: Final = timedelta(hours=1)  # from a period's end to a check; the event should have arrived by then
+# From the period's end to the subscription's end, if we cannot ask the provider. Events can be
+# late.
 LATE_EVENTS: Final = timedelta(days=1)
 SOON: Final = timedelta(minutes=5)  # to a check after an event that other events usually follow
 
 
 class LatestEvent(StrEnum):
-    """The kind of the latest event that affects the status."""
+    """What kind of event affected the status last."""
 
     OBJECT = "object"
     PAID = "paid"
@@ -35,7 +35,7 @@ class LatestEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PaidPeriod:
-    """A paid invoice: the time of its event, and the end of the period that it pays for."""
+    """A paid invoice: when its event was, and when the period that it pays for ends."""
 
     at: datetime
     until: datetime
@@ -43,46 +43,46 @@ class PaidPeriod:
 
 @dataclass(frozen=True, slots=True)
 class DerivedState:
-    """The state of our subscription that follows from the facts. None means that a value is unknown."""
+    """Our subscription's state that follows from the facts. None means that a value is unknown."""
 
     status: SubscriptionStatus
     period_end: datetime | None
     price_id: str | None
 
     def period_end_or_default(self, now: datetime) -> datetime:
-        """Return the end of the period, or of a default period that starts now."""
+        """Return when the period ends, or a default period that starts now."""
         return self.period_end or now + PERIOD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionFacts:
-    """The latest facts about one subscription at the provider. Times are UTC; those named `_at` are times of events."""
+    """The latest facts about a subscription at the provider. Times are UTC; times named `_at` are event times."""
 
     id: str
-    org_id: UUID | None = None  # the organization of our subscription; None if there is none yet
+    org_id: UUID | None = None  # the organization for our subscription; None if there is none yet
     customer_id: str | None = None
     object_at: datetime | None = None
-    at_creation: bool = False  # whether the latest object is from the creation event, which precedes all others of the same second
+    at_creation: bool = False  # whether the latest object is from the creation event, which precedes all other events in the same second
     status: str | None = None
     price_id: str | None = None
     period_end: datetime | None = None
-    period_at: datetime | None = None  # time of the latest object with a period; some objects have none
+    period_at: datetime | None = None  # the latest object with a period is from this time; some objects have no period
     period_at_creation: bool = False
     paid_at: datetime | None = None
-    paid: tuple[PaidPeriod, ...] = ()  # newest first, without periods that end no later than that of a newer payment
+    paid: tuple[PaidPeriod, ...] = ()  # newest first, without periods that end no later than a newer payment's period
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when the provider last asked the user to complete a payment
-    # The page for completing the payment. Anyone who has its URL can open it, so it is kept only
-    # until the user can be notified.
+    # The page for completing the payment. Anyone who has the page's URL can open it, so the URL is
+    # kept only until the user can be notified.
     action_page: str | None = field(default=None, repr=False)
     latest: LatestEvent | None = None
     ended: bool = False  # canceled at the provider or here, which is final for this id
-    waits_for: UUID | None = None  # our live subscription of the same user and service that has to end first
+    waits_for: UUID | None = None  # our live subscription for the same user and service that has to end first
 
     def with_subscription(
         self, subscription: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False
     ) -> Self:
-        """Add the subscription object of an event or response. A cancellation counts even if it arrives late, because it is final."""
+        """Add the subscription object from an event or response. A cancellation counts even if it arrives late, because it is final."""
         facts = self._with_period(subscription.period_end, at, at_creation=at_creation)
         ended = self.ended or deleted or subscription.is_canceled
         if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
@@ -103,7 +103,7 @@ class SubscriptionFacts:
         return replace(self, period_end=end, period_at=at, period_at_creation=at_creation)
 
     def with_payment(self, at: datetime, until: datetime | None) -> Self:
-        """Add a paid invoice for a period until `until`. A shorter period never shortens a longer one."""
+        """Add a paid invoice for a period until `until`. A shorter period never shortens a longer period."""
         return replace(
             self._with_latest(LatestEvent.PAID, at),
             paid_at=at if self.paid_at is None else max(at, self.paid_at),
@@ -133,8 +133,7 @@ class SubscriptionFacts:
     def has_newer_status_than(self, before: Self) -> bool:
         """Return whether newer facts about the status arrived, even if the status stays the same.
 
-        Such facts are another payment or failure, another status at the provider, or the end of the
-        subscription.
+        Newer facts are another payment or failure, another status at the provider, or the subscription's end.
         """
         match self.latest:
             case LatestEvent.FAILED if self.failed_at != before.failed_at:
@@ -185,7 +184,7 @@ class SubscriptionFacts:
 
     @property
     def derived_state(self) -> DerivedState | None:
-        """Return the state of our subscription, or None if the provider's object has not arrived yet."""
+        """Return our subscription's state, or None if the provider's object has not arrived yet."""
         if self.object_at is None or self.status is None:
             return None
         # Payments after the latest object extend its period. If the object has a period, it already
@@ -206,17 +205,17 @@ class SubscriptionFacts:
 
 @dataclass(frozen=True, slots=True)
 class LockedSubscription:
-    """A locked subscription of the provider: its facts, and our subscription for it, if there is one."""
+    """The provider's subscription, locked: its facts, and our subscription for it, if there is one."""
 
     facts: SubscriptionFacts
     subscription: Subscription | None
 
 
 def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:
-    """Return the periods, newest first, without periods that end no later than the period of a newer payment.
+    """Return the periods, newest first, without periods that end no later than a newer payment's period.
 
-    Each of the remaining periods can still decide until when the subscription is paid. This depends
-    on the object that arrives next.
+    All remaining periods can still decide until when the subscription is paid. Which period decides depends on the
+    object that arrives next.
     """
     kept: list[PaidPeriod] = []
     for period in sorted(periods, key=lambda period: (period.at, period.until), reverse=True):
@@ -228,7 +227,7 @@ def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:
 def next_check(facts: SubscriptionFacts, now: datetime) -> datetime | None:
     """Return when to ask the provider about the subscription if no event arrives before; None if it is over or not managed here.
 
-    A subscription that waits for another is checked soon. The other one may just have ended, and
+    A subscription that waits for another is checked soon. The subscription that it waits for may just have ended, and
     the latest event may have said nothing about the status.
     """
     if facts.waits_for is not None:

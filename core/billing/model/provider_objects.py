@@ -1,7 +1,6 @@
-"""Objects of the payment provider, read from its responses and events (security H-4).
+"""The payment provider's objects, read from its responses and events (security H-4).
 
-A missing field and a field of the wrong type both count as absent. Only an object without a usable
-id is refused.
+A field counts as absent if it is missing or has the wrong type. Only an object without a usable id is refused.
 """
 
 import re
@@ -15,9 +14,9 @@ from uuid import UUID
 from core.applications.model.plans import SubscriptionStatus
 from core.kernel.values import parse_id
 
-_ID = re.compile(r"[!-~]{1,255}")  # ids of the provider; they appear in URLs and log lines
-_SUBSCRIPTION_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")  # these also appear in paths
-MAX_PAGE_URL_LENGTH: Final = 600  # characters; typical URLs have about 200, and a line of an email can hold 998
+_ID = re.compile(r"[!-~]{1,255}")  # the provider's ids; they appear in URLs and log lines
+_SUBSCRIPTION_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")  # such ids also appear in paths
+MAX_PAGE_URL_LENGTH: Final = 600  # characters; typical URLs have about 200, and an email line can hold 998
 _NOT_IN_LINKS: Final = frozenset(' "<>\\^`{|}')
 MAX_TIMESTAMP: Final = 2**35  # seconds, in the year 3058; larger numbers are not timestamps
 # Decision 166. A `paused` subscription reached the end of its trial without a payment method.
@@ -36,17 +35,20 @@ LAPSED_STATUS: Final = "ended"  # our own name for a subscription that the provi
 
 
 def to_status(provider_status: str) -> SubscriptionStatus:
-    """Return our status for a status of the provider. An unknown status becomes past due, so that an operator looks at it."""
+    """Return our status for a status at the provider. An unknown status becomes past due, so that an operator looks at it."""
     return PROVIDER_STATUSES.get(provider_status, SubscriptionStatus.PAST_DUE)
 
 
 class UnreadableObject(ValueError):
-    """An object of the payment provider does not have the expected form."""
+    """The payment provider's object does not have the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckoutMetadata:
-    """The user, service and plan of a checkout. We send it with the checkout, and the provider copies it to the subscription."""
+    """The user, service and plan in a checkout.
+
+    We send the metadata with the checkout, and the provider copies them to the subscription.
+    """
 
     org_id: UUID
     service_id: UUID
@@ -89,14 +91,14 @@ class ProviderSnapshot:
 
 
 def parse_provider_id(value: object) -> str | None:
-    """Return the id of an object, or None if it is not valid. `value` is the id, or the expanded object itself."""
+    """Return the object's id, or None if it is not valid. `value` is the id, or the expanded object itself."""
     if isinstance(value, Mapping):
         value = value.get("id")
     return value if isinstance(value, str) and _ID.fullmatch(value) else None
 
 
 def require_provider_id(value: object) -> str:
-    """Return the id of an object."""
+    """Return the object's id."""
     provider_id = parse_provider_id(value)
     if provider_id is None:
         raise UnreadableObject
@@ -104,20 +106,20 @@ def require_provider_id(value: object) -> str:
 
 
 def parse_subscription_id(value: object) -> str | None:
-    """Return the id of a subscription if it can be part of a path, or None."""
+    """Return a subscription's id if it can be part of a path, or None."""
     id_ = parse_provider_id(value)
     return id_ if id_ is not None and _SUBSCRIPTION_ID.fullmatch(id_) and id_.strip(".") else None
 
 
 def parse_timestamp(value: object) -> datetime | None:
-    """Return the time for a number of seconds since 1970, or None if it is not valid."""
+    """Return the time for this number (seconds since 1970), or None if it is not valid."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_TIMESTAMP:
         return None
     return datetime.fromtimestamp(value, UTC)
 
 
 def parse_metadata(metadata: object) -> CheckoutMetadata | None:
-    """Return the checkout's metadata, or None if any of the four ids is missing or not valid."""
+    """Return the checkout's metadata, or None if an id in it is missing or not valid."""
     if not isinstance(metadata, Mapping):
         return None
     ids = [parse_id(text) if isinstance(text := metadata.get(key), str) else None for key in ("org_id", "service_id", "user_id", "plan_id")]
@@ -133,7 +135,7 @@ def parse_subscription(data: Mapping[str, Any]) -> ProviderSubscription:
     if id_ is None or not isinstance(status, str) or len(status) > 100 or not status.isascii() or not status.isprintable():
         raise UnreadableObject
     item = _first_item(data.get("items"))
-    # Newer versions of the provider's API have the period in each item.
+    # Newer versions of the provider's API have the period in every item.
     period_end = parse_timestamp(data.get("current_period_end")) or parse_timestamp(item.get("current_period_end"))
     return ProviderSubscription(
         id=id_,
@@ -151,7 +153,7 @@ def _first_item(items: object) -> Mapping[str, Any]:
 
 
 def invoice_subscription_id(invoice: Mapping[str, Any]) -> str | None:
-    """Return the id of the subscription of an invoice, or None if it has none. Newer API versions put it below `parent`."""
+    """Return the id of an invoice's subscription, or None if it has none. Newer API versions put the id below `parent`."""
     parent = invoice.get("parent")
     details = parent.get("subscription_details") if isinstance(parent, Mapping) else None
     return parse_subscription_id(invoice.get("subscription")) or parse_subscription_id(
@@ -162,8 +164,8 @@ def invoice_subscription_id(invoice: Mapping[str, Any]) -> str | None:
 def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
     """Return the end of the period that an invoice pays for, or None if it does not say.
 
-    It is the period of the invoice's lines. The invoice itself names the previous period. Lines of
-    one-time purchases do not count, because their period is not the subscription's.
+    The period is in the invoice's lines. The invoice itself names the previous period. Lines for one-time purchases do
+    not count, because their period is not the subscription's.
     """
     lines = invoice.get("lines")
     data = lines.get("data") if isinstance(lines, Mapping) else None
@@ -178,8 +180,8 @@ def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
 def _is_subscription_line(line: Mapping[str, Any]) -> bool:
     """Return whether an invoice line is for the subscription. A line without a type counts.
 
-    A plan change within a period adds a line for the rest of that period, marked as proration.
-    Newer versions of the provider's API put all of this below `parent`.
+    A plan change within a period adds a line for the rest of that period, marked as proration. Newer versions of the
+    provider's API put these fields below `parent`.
     """
     parent = line.get("parent")
     if isinstance(parent, Mapping) and isinstance(kind := parent.get("type"), str):
@@ -196,7 +198,7 @@ def is_invoice_settled(invoice: Mapping[str, Any]) -> bool:
 
 
 def invoice_page_url(invoice: Mapping[str, Any]) -> str | None:
-    """Return the URL of the page where the user can pay the invoice, or None if there is no URL that is safe to send by email."""
+    """Return the URL for the page where the user can pay the invoice, or None if there is no URL that is safe to send by email."""
     url = invoice.get("hosted_invoice_url")
     if not isinstance(url, str) or len(url) > MAX_PAGE_URL_LENGTH or not url.isascii() or not url.isprintable() or set(url) & _NOT_IN_LINKS:
         return None

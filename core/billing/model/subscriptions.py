@@ -1,4 +1,4 @@
-"""Subscriptions of users to the plans of a service."""
+"""Subscriptions: users subscribe to plans at a service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from core.applications.model.plans import SubscriptionStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.values import Email
 
-PERIOD: Final = timedelta(days=30)  # the period of a subscription that is created without `current_period_end`
+PERIOD: Final = timedelta(days=30)  # the period for a subscription that is created without `current_period_end`
 LEASE_NAME: Final = "subscription_sweeper"
 EXPIRY_BATCH: Final = 500  # subscriptions that the sweeper expires in one transaction
-# Longer than one batch takes, and longer than the pause between two sweeps, so that one process
-# keeps the lease while it runs.
+# Longer than a batch takes, and longer than the pause between two sweeps, so that one process keeps
+# the lease while it runs.
 LEASE: Final = timedelta(minutes=3)
 
 
@@ -52,19 +52,19 @@ class EmptySubscriptionUpdate(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class SubscribedPlan:
-    """The plan of a subscription. Ended subscriptions can have a deleted plan."""
+    """The plan in a subscription. Ended subscriptions can have a deleted plan."""
 
     id: UUID
     service_id: UUID
     name: str
     features: tuple[str, ...]
     is_removed: bool
-    price_id: str | None  # the id of the plan's price at the payment provider
+    price_id: str | None  # the id that the plan's price has at the payment provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A user's subscription to a plan of a service. Times are UTC."""
+    """A user's subscription to a service's plan. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -77,7 +77,10 @@ class Subscription:
     created_at: datetime
 
     def at(self, now: datetime) -> Self:
-        """Return the subscription with its status at `now`. An active one expires after its period, unless a provider manages it."""
+        """Return the subscription with its status at `now`.
+
+        An active subscription expires after its period, unless a provider manages it.
+        """
         if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
             return replace(self, status=SubscriptionStatus.EXPIRED)
         return self
@@ -85,7 +88,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ListedSubscription:
-    """A subscription with the address of its user, for members of the organization."""
+    """A subscription with its user's address, for the organization's members."""
 
     subscription: Subscription
     email: Email | None  # None if the account has left the service since the subscription was read
@@ -97,7 +100,7 @@ class BillingCustomer:
 
     id: str
     user_id: UUID | None  # the user that the record names
-    payment_method_id: str | None  # the one that was attached last
+    payment_method_id: str | None  # the user who was attached last
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class OwnSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """The names of the plan and the service of a subscription, for emails."""
+    """The names of the plan and the service that a subscription is for, for emails."""
 
     plan: str
     service: str

@@ -1,4 +1,4 @@
-"""Audit log entries: their actors, the filters of the log, and their JSON form."""
+"""Audit log entries: their actors, the log filters, and their JSON form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.values import parse_id
 
-ObjectKey = tuple[str, str]  # the type of an object, and its id
+ObjectKey = tuple[str, str]  # an object's type and id
 
 
 class TargetTypeRequired(Invalid):
@@ -54,18 +54,18 @@ class SearchTooBroad(SearchRefused):
     """More than 100 people and objects match this text. Enter more of the address or name."""
 
 
-# The number of entries that have pages, in the platform's log, and in an organization's log with a filter that its totals cannot answer.
-# Older entries are found with a filter or an export.
+# How many entries have pages, in the platform's log, and in an organization's log with a filter that its totals cannot answer. Older
+# entries are found with a filter or an export.
 MAX_LISTED: Final = 10_000
-EXPORT_BATCH: Final = 500  # entries of an export that are read at once
+EXPORT_BATCH: Final = 500  # entries that an export reads at once
 MAX_MATCHES: Final = 100  # people and objects that a text may match; SearchTooBroad names the number
-MIN_SEARCH: Final = 2  # characters of a text; SearchTooShort names the number
-SEARCH_RANGE: Final = timedelta(days=90)  # of a search by text without `since`
+MIN_SEARCH: Final = 2  # characters in a text; SearchTooShort names the number
+SEARCH_RANGE: Final = timedelta(days=90)  # for a search by text without `since`
 
 
 @dataclass(frozen=True, slots=True)
 class AuditActor:
-    """The actor of an audit entry: an account, a credential, a service account, or an actor without account.
+    """The actor in an audit entry: an account, a credential, a service account, or an actor without account.
 
     `kind` is `user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `setup_link`, `system` or `anonymous`.
     `name` is the name that a service account or a set-up link had when it acted.
@@ -89,12 +89,12 @@ ACTORS_WITHOUT_ACCOUNT: Final = {actor.id: actor for actor in (SYSTEM, ANONYMOUS
 def resolve_actor(
     actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None, name: str | None = None
 ) -> AuditActor:
-    """Return the actor of an entry.
+    """Return an entry's actor.
 
-    `kind` is the kind of credential, or None if a person acted. `account` is the person's account,
-    or None if it is gone. `address` is the IP address: every request has one, and a background job
-    has none. `name` is the name of a service account. A credential has no address, so its kind makes
-    one, also for kinds of newer releases.
+    `kind` is the kind of credential, or None if a person acted. `account` is the person's account, or None if it is
+    gone. `address` is the IP address: every request has one, and a background job has none. `name` is a service
+    account's name. A credential has no address, so its kind stands for the address, also if a newer release added the
+    kind.
     """
     if kind is not None:
         return AuditActor(str(actor_id), f"{kind.replace('_', '-')}@internal", kind=kind, name=name)
@@ -104,7 +104,7 @@ def resolve_actor(
 
 
 def caller_kind(caller: Caller) -> str:
-    """Return the kind of the actor of an event that this caller causes, as in `AuditActor`."""
+    """Return the actor kind, as in `AuditActor`, for an event that this caller causes."""
     match caller:
         case Person():
             return "user"
@@ -122,7 +122,7 @@ def caller_kind(caller: Caller) -> str:
 
 
 def actor_of(caller: OrganizationCaller) -> AuditActor:
-    """Return the actor of an entry about a change by this caller."""
+    """Return the actor for an entry about a change by this caller."""
     if isinstance(caller, Member):
         return AuditActor(str(caller.user_id), caller.email, caller.is_platform_owner)
     return AuditActor(str(caller.account_id), accounts.SERVICE_ACCOUNT_EMAIL, kind="service_account", name=caller.name)
@@ -130,7 +130,7 @@ def actor_of(caller: OrganizationCaller) -> AuditActor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """An entry of the audit log. Times are UTC."""
+    """An entry in the audit log. Times are UTC."""
 
     id: UUID
     org_id: UUID | None  # None in the platform's log
@@ -155,17 +155,17 @@ class Period(StrEnum):
 
     @property
     def length(self) -> timedelta:
-        """The length of the range."""
+        """How long the range is."""
         return {Period.HOUR: timedelta(hours=1), Period.DAY: timedelta(days=1), Period.WEEK: timedelta(days=7)}[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSearch:
-    """The parts of a filter that depend on today's names and on the time. Each text is a part of an address or name."""
+    """The filter parts that depend on today's names and on the time. Every text is a part of an address or name."""
 
     actor: str | None = None
     target: str | None = None
-    either: str | None = None  # of the actor or the target
+    either: str | None = None  # the actor or the target
     period: Period | None = None
 
     @property
@@ -174,7 +174,7 @@ class AuditSearch:
         return any((self.actor, self.target, self.either))
 
     def range_start(self, filter_: "AuditFilter", now: datetime) -> datetime | None:
-        """Return the start of the time range of a filter with this search."""
+        """Return when the time range starts for a filter with this search."""
         starts = [filter_.since] if filter_.since is not None else []
         if self.period is not None:
             starts.append(now - self.period.length)
@@ -185,13 +185,13 @@ class AuditSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """A filter of the audit log. An entry must match every field that is not None. Times are UTC."""
+    """A filter for the audit log. An entry must match every field that is not None. Times are UTC."""
 
     actions: frozenset[str] | None = None
     target_type: str | None = None
     target_id: str | None = None
     actor_id: UUID | None = None
-    actor_without_account: AuditActor | None = None  # one of ACTORS_WITHOUT_ACCOUNT
+    actor_without_account: AuditActor | None = None  # the id in ACTORS_WITHOUT_ACCOUNT
     success: bool | None = None
     since: datetime | None = None
     until: datetime | None = None  # not included
@@ -204,11 +204,11 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformAuditFilter:
-    """A filter of the platform's log. An entry must match `entry`, and every field that is not None."""
+    """A filter for the platform's log. An entry must match `entry`, and every field that is not None."""
 
     entry: AuditFilter
     impersonator_id: UUID | None = None
-    session_id: str | None = None  # of an impersonation
+    session_id: str | None = None  # an impersonation's session
 
 
 def build_filter(
@@ -235,8 +235,8 @@ def build_filter(
     by_actor_and_time = AuditFilter(actor_id=account_id, actor_without_account=without_account, success=success, since=since, until=until)
     if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
         return replace(by_actor_and_time, target_type=target_type, target_id=target_id)
-    # The target type of each action is known. So without a target id, the actions alone select the
-    # entries.
+    # Every action's target type is known. Without a target id, the actions alone therefore select
+    # the entries.
     kinds = [kind for kind in known_actions.values() if action in (None, kind.name) and target_type in (None, *_target_types(kind))]
     if not kinds:
         return None
@@ -249,7 +249,7 @@ def build_filter(
 
 
 def restrict_to_category(filter_: AuditFilter | None, category: str | None, known_actions: Mapping[str, EventKind]) -> AuditFilter | None:
-    """Return the filter for the actions of this category only, or None if no entry can match."""
+    """Return the filter for the actions in this category only, or None if no entry can match."""
     if filter_ is None or category is None:
         return filter_
     actions = frozenset(kind.name for kind in known_actions.values() if kind.category == category)
@@ -259,19 +259,20 @@ def restrict_to_category(filter_: AuditFilter | None, category: str | None, know
 
 
 def to_platform_filter(entry: AuditFilter | None, impersonator_id: str | None, session_id: str | None) -> PlatformAuditFilter | None:
-    """Return the filter of the platform's log with this filter of PLATFORM_ACTIONS and these parameters, or None if no entry can match."""
+    """Return the filter for the platform's log from this PLATFORM_ACTIONS filter and these parameters, or None if no entry can match."""
     impersonator = None if impersonator_id is None else parse_id(impersonator_id)
     if entry is None or (impersonator_id is not None and impersonator is None):
         return None
     if entry.actions is None and entry.target_type is not None and entry.target_id is None:
-        # The log has no index of target types alone. The actions select the same entries.
+        # The log has no index on target types alone. Actions select the same entries as the target
+        # types.
         actions = frozenset(kind.name for kind in PLATFORM_ACTIONS.values() if kind.target == entry.target_type)
         entry = replace(entry, target_type=None, actions=actions)
     return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id)
 
 
 def _target_types(kind: EventKind) -> tuple[Target, ...]:
-    """Return the target types by which a filter finds entries of this kind."""
+    """Return the target types by which a filter finds entries with this kind."""
     area = kind.name.partition(".")[0]
     if kind.name == "user.invited":  # the interface documents `user`
         return (kind.target, Target.USER)
@@ -279,7 +280,7 @@ def _target_types(kind: EventKind) -> tuple[Target, ...]:
 
 
 def to_json(entry: AuditEntry) -> dict[str, Any]:
-    """Return the JSON form of an entry, with ids and times not yet converted to text."""
+    """Return an entry in JSON form, with ids and times not yet converted to text."""
     impersonator = {} if entry.impersonator is None else {"impersonator": _person(entry.impersonator)}
     return {
         "id": entry.id,

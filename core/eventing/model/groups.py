@@ -1,4 +1,4 @@
-"""Groups of audit entries that belong together, such as those of a sign-up or of a push by a directory."""
+"""Audit entries in groups that belong together, such as a sign-up or a push by a directory."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from core.eventing.model.audit import ANONYMOUS, AuditEntry
 from core.eventing.model.sentences import DescribedEntry
 from core.kernel.event_catalog import Target
 
-# The longest pause between two entries of a group.
+# The longest pause between two entries in a group.
 PAUSE_OF_TRANSACTION: Final = timedelta(milliseconds=1)  # its entries have times that are microseconds apart
 PAUSE_OF_PEOPLE: Final = timedelta(seconds=10)
-PAUSE_OF_PROGRAMS: Final = timedelta(minutes=1)  # also of an impersonation, which has an entry for each request
+PAUSE_OF_PROGRAMS: Final = timedelta(minutes=1)  # also in an impersonation, which has an entry per request
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class EntryGroup:
 
     @property
     def newest(self) -> DescribedEntry:
-        """The entry with the time of the group."""
+        """The newest entry, which gives the group its time."""
         return self.entries[0]
 
     @property
     def other_actions(self) -> list[tuple[str, int]]:
-        """The actions of the entries but the first one, with their numbers, so that a reader misses none."""
+        """The actions in all entries but the first, with their numbers, so that a reader misses none."""
         return Counter(described.entry.action for described in self.entries[:-1]).most_common()
 
 
 def group_entries(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:
-    """Return the entries of a page in groups. A failed entry has only its repetitions beside it, so that a reader sees it."""
+    """Return a page's entries in groups. A failed entry has only its repetitions beside it, so that a reader sees it."""
     groups: list[list[DescribedEntry]] = []
     for described in entries:
         if groups and _belongs_to(described.entry, [member.entry for member in groups[-1]]):
@@ -50,7 +50,7 @@ def group_entries(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:
 
 
 def _belongs_to(older: AuditEntry, group: Sequence[AuditEntry]) -> bool:
-    """Return whether the entry before those of the group belongs to them."""
+    """Return whether the next older entry belongs to the group."""
     newer = group[-1]
     if (older.success, older.address, older.impersonator) != (newer.success, newer.address, newer.impersonator):
         return False

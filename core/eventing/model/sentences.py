@@ -1,7 +1,7 @@
-"""Audit entries for people: the sentence of an entry, and its details as rows of a table.
+"""Audit entries for people: an entry's sentence, and its details as table rows.
 
-Entries have ids only. The names are those of today, which the caller loads for the entries of a page: an entry never
-contains a name that it must forget (security L-5, Y-2).
+Entries have ids only. The names are today's names, which the caller loads for a page: an entry never contains a name
+that it must forget (security L-5, Y-2).
 """
 
 import re
@@ -18,7 +18,7 @@ from core.kernel.event_catalog import EVENT_KINDS, Target
 from core.kernel.event_sentences import SENTENCES
 from core.kernel.values import parse_id
 
-# The kinds of actors that are the target of no entry
+# The actor kinds that are the target in no entry
 SCIM_TOKEN: Final = "scim_token"  # noqa: S105
 REGISTRATION_TOKEN: Final = "registration_token"  # noqa: S105
 SETUP_LINK: Final = "setup_link"
@@ -28,7 +28,7 @@ NAMED_KINDS: Final = frozenset(
         *(Target.SERVICE_ACCOUNT, Target.GROUP, Target.ROLE, SCIM_TOKEN, REGISTRATION_TOKEN),
     }
 )
-# The details with ids of objects that have names.
+# The details with ids for objects that have names.
 _IDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("user_id", "owner_id", "old_owner_id", "new_owner_id"), Target.USER),
     "service_id": Target.SERVICE,
@@ -70,7 +70,7 @@ UNKNOWN_ACCOUNT: Final = "A deleted user"
 
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """The name of an object today: of a user, the address. `person` is the user's own name, if the reader may see it (security R-9)."""
+    """An object's name today; for a user, the address. `person` is the user's own name, if the reader may see it (security R-9)."""
 
     text: str
     person: str | None = None
@@ -80,7 +80,7 @@ Names = Mapping[ObjectKey, ObjectName]
 
 
 class PartKind(StrEnum):
-    """What a part of a sentence is. A page links actor and target to their entries."""
+    """What a sentence part is. A page links actor and target to their entries."""
 
     TEXT = "text"
     ACTOR = "actor"
@@ -98,13 +98,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedEntry:
-    """An audit entry with the names of today, as people read it."""
+    """An audit entry with today's names, as people read it."""
 
     entry: AuditEntry
-    parts: tuple[Part, ...]  # of the sentence
+    parts: tuple[Part, ...]  # the sentence's parts
     target: ObjectName | None  # None if the object has no name that the reader may see
     actor: ObjectName | None
-    location: Location | None  # of the address
+    location: Location | None  # where the address is
     names: Names
 
     @property
@@ -115,7 +115,7 @@ class DescribedEntry:
 
 @dataclass(frozen=True, slots=True)
 class DetailRow:
-    """A row of the details. `old` is None unless the row is a change."""
+    """A row in the details. `old` is None unless the row is a change."""
 
     label: str
     text: str
@@ -123,7 +123,7 @@ class DetailRow:
 
 
 def collect_objects(entries: Iterable[AuditEntry]) -> dict[str, set[str]]:
-    """Return the ids of the objects whose names the sentences and details of these entries need, by type."""
+    """Return the object ids for the names that these sentences and details need, by type."""
     ids: dict[str, set[str]] = {}
     for entry in entries:
         for kind, id_ in _objects(entry):
@@ -145,7 +145,7 @@ def describe(entry: AuditEntry, names: Names, location: Location | None) -> Desc
 
 
 def detail_rows(described: DescribedEntry) -> list[DetailRow]:
-    """Return the details of an entry as rows. Changes have the old and the new value."""
+    """Return an entry's details as rows. Changes have the old and the new value."""
     return list(_rows(described.entry.details, described.names))
 
 
@@ -169,7 +169,7 @@ def _kind_of(actor: AuditActor) -> str:
 
 
 def _sentence(entry: AuditEntry, names: Names) -> Iterator[Part]:
-    """Yield the parts of the sentence. A newer release can have written an action that this one does not know."""
+    """Yield the sentence's parts. A newer release can have written an action that is unknown here."""
     template = next(filter(None, (_applied(sentence, entry, names) for sentence in SENTENCES.get(entry.action, ()))), None)
     if template is None:
         kind = EVENT_KINDS.get(entry.action)
@@ -207,7 +207,7 @@ def _part(field: str, entry: AuditEntry, names: Names, *, is_first: bool) -> Par
 
 
 def _impersonator(entry: AuditEntry) -> str:
-    """Return the beginning of the subject of an entry from an impersonation. At its start, the impersonator is the actor."""
+    """Return how the subject begins in an entry from an impersonation. At its start, the impersonator is the actor."""
     impersonator = entry.impersonator
     return "" if impersonator is None or impersonator.id == entry.actor.id else f"{impersonator.email} as "
 
@@ -268,7 +268,7 @@ def _to_text(field: str, value: Any, names: Names) -> str:
             return "none"
         case bool():
             return "yes" if value else "no"
-        case str() if (field == "provider" or "." in field) and (Target.CONNECTION, value) in names:  # "." is in the domains of routes
+        case str() if (field == "provider" or "." in field) and (Target.CONNECTION, value) in names:  # "." is in route domains
             return names[Target.CONNECTION, value].text
         case str() if kind is not None and parse_id(value) is not None:
             known = names.get((kind, value))
@@ -281,7 +281,7 @@ def _to_text(field: str, value: Any, names: Names) -> str:
 
 
 def _label(field: str, names: Names) -> str:
-    """Return the name of a detail for people. A domain stays as it is."""
+    """Return a detail's name for people. A domain stays as it is."""
     if "." in field:
         return field
     if connection := names.get((Target.CONNECTION, field.removesuffix("_scopes"))):

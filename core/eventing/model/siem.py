@@ -1,4 +1,4 @@
-"""Forwarding to a SIEM: configurations, results, and the requests that each provider expects."""
+"""Forwarding to a SIEM: configurations, results, and the requests that every provider expects."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from core.kernel.errors import Invalid, NotFound
 from core.kernel.outbound import Reply
 from core.kernel.values import rfc3339
 
-# The limits of one request. Datadog accepts 1000 logs and 5 MB. A proxy in front of a collector
+# The limits for a request. Datadog accepts 1000 logs and 5 MB. A proxy in front of a collector
 # often accepts 1 MB.
 MAX_ENTRIES: Final = 500
 MAX_BYTES: Final = 1_000_000
@@ -40,7 +40,7 @@ class SiemTokenInvalid(Invalid):
 
 
 class SiemProvider(StrEnum):
-    """The product that receives the entries. It determines the format of the requests."""
+    """The product that receives the entries. The product determines the request format."""
 
     HTTP = "http"  # any server that accepts a JSON array
     SPLUNK_HEC = "splunk_hec"
@@ -48,7 +48,10 @@ class SiemProvider(StrEnum):
 
 
 class SiemResult(StrEnum):
-    """The result of an attempt or a test. The tenant sees only these texts, so that it learns nothing about the network (security W-7)."""
+    """The result when entries or a test entry were sent.
+
+    The tenant sees only these texts, so that it learns nothing about the network (security W-7).
+    """
 
     GOOD = "The SIEM accepted the entries."
     NOT_RESOLVED = "The host name was not resolved."
@@ -70,7 +73,7 @@ FAILURES: Final = tuple(result for result in SiemResult if result not in (SiemRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiemConfiguration:
-    """The SIEM that receives the audit log of an organization."""
+    """The SIEM that receives an organization's audit log."""
 
     org_id: UUID
     provider: SiemProvider
@@ -87,7 +90,7 @@ class SiemSink(SiemConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiemStatus(SiemConfiguration):
-    """A SIEM configuration and the state of forwarding. Times are UTC."""
+    """A SIEM configuration and the forwarding state. Times are UTC."""
 
     updated_at: datetime
     last_success_at: datetime | None
@@ -98,10 +101,10 @@ class SiemStatus(SiemConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedSiemQueue:
-    """The queue of one organization, leased to a forwarder until `leased_until`."""
+    """An organization's queue, leased to a forwarder until `leased_until`."""
 
     org_id: UUID
-    id: UUID  # of the configuration
+    id: UUID  # the configuration's id
     sink: SiemSink | None  # None if the token could not be decrypted
     leased_until: datetime
     claims: int
@@ -119,7 +122,7 @@ class QueuedEntry:
 
 @dataclass(frozen=True, slots=True)
 class SiemAttempt:
-    """The result of an attempt to send the first entries of a queue."""
+    """The result of an attempt to send a queue's first entries."""
 
     result: SiemResult
     positions: Sequence[int] = ()  # removed from the queue if the attempt succeeded
@@ -134,7 +137,7 @@ def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: 
 
 
 def build_headers(sink: SiemSink) -> dict[str, str]:
-    """Return the HTTP headers of each request to the SIEM."""
+    """Return the HTTP headers for every request to the SIEM."""
     match sink.provider:
         case SiemProvider.HTTP:
             credentials = {"Authorization": f"Bearer {sink.token}"}
@@ -183,7 +186,7 @@ def _to_item(provider: SiemProvider, entry: AuditEntry, now: datetime) -> dict[s
 
 
 def _to_text(value: object) -> str:
-    """Return a time or an id in the format of the API."""
+    """Return a time or an id in the API's format."""
     return rfc3339(value) if isinstance(value, datetime) else str(value)
 
 
@@ -199,17 +202,17 @@ def result_of(reply: Reply) -> SiemResult:
 
 
 def compute_backoff(failures: int, spread: float) -> timedelta:
-    """Return the pause after this number of failures in a row: 5 seconds, doubling up to 5 minutes.
+    """Return the pause after this many failures in a row: 5 seconds, doubling up to 5 minutes.
 
-    `spread` is a random number from 0 to 1. It multiplies the pause by 0.75 to 1.25.
+    `spread` is a random number from 0 to 1. The pause is multiplied by 0.75 to 1.25, depending on `spread`.
     """
     return min(timedelta(seconds=5 * 2 ** min(failures - 1, 10)), LONGEST_BACKOFF) * (0.75 + spread / 2)
 
 
 def compute_batch_limit(failures: int) -> int:
-    """Return the largest number of entries to send after this number of failures in a row.
+    """Return how many entries to send at most after this many failures in a row.
 
-    The limit is halved with each failure. So when the SIEM refuses large requests or one bad entry,
-    the entries before the bad one still get through.
+    The limit is halved with every failure. When the SIEM refuses large requests or a bad entry, the entries before the
+    bad entry therefore still get through.
     """
     return max(1, MAX_ENTRIES >> min(failures, 10))

@@ -24,7 +24,7 @@ from core.kernel.outbound import Reply, SendFailure
 from core.kernel.policy import Policy
 from core.kernel.values import rfc3339
 
-# After a rotation, the old secret signs beside the new one for this time, so that receivers can
+# After a rotation, the old secret signs beside the new secret for this time, so that receivers can
 # switch without losing a delivery.
 OVERLAP: Final = timedelta(hours=24)
 # The limit keeps the signature header small when a member rotates the secret again and again.
@@ -75,7 +75,7 @@ class WebhookInactive(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A webhook of an organization, without its secret. Times are UTC."""
+    """An organization's webhook, without its secret. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -88,7 +88,7 @@ class Webhook:
 
 
 def new_signing_secret() -> str:
-    """Return a new secret of 256 random bits in the format of Standard Webhooks (security W-5)."""
+    """Return a new secret with 256 random bits in the Standard Webhooks format (security W-5)."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -101,14 +101,14 @@ def parse_event_types(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
+PING: Final = "webhook.ping"  # the event type for a test delivery; webhooks cannot subscribe to it
 STORED_RESPONSE_BYTES: Final = 4096
 GONE: Final = 410  # HTTP status: the receiver no longer exists
 # Time to store the outcome after the longest possible attempt, even during a shutdown or a short
 # database outage. When it has passed, another process may claim the delivery.
 LEASE_MARGIN: Final = timedelta(seconds=30)
-# A delivery that crashes the process must not be retried forever. This is the number of claims that
-# may end without a stored outcome.
+# A delivery that crashes the process must not be retried forever. So many claims may end without a
+# stored outcome.
 MAX_LOST_CLAIMS: Final = 10
 WAKE_LIMIT: Final = 1000  # deliveries per transaction that change from waiting to due
 
@@ -131,17 +131,17 @@ class DeliveryFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
-    """One finished attempt to send a delivery. `at` (UTC) is its end."""
+    """A finished attempt to send a delivery. `at` (UTC) is its end."""
 
     at: datetime
-    status: int | None  # of the response, or None without one
-    error: str | None  # the reason of the failure, or None
+    status: int | None  # the response's status, or None without a response
+    error: str | None  # why it failed, or None
     milliseconds: int | None  # from the start to the end, or None if nothing was sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One event sent, or queued to be sent, to a webhook. Times are UTC."""
+    """An event sent, or queued to be sent, to a webhook. Times are UTC."""
 
     id: UUID
     webhook_id: UUID
@@ -156,7 +156,7 @@ class Delivery:
     delivery_error: str | None
     created_at: datetime
     updated_at: datetime
-    attempts: Sequence[DeliveryAttempt]  # the finished ones, oldest first; without those of releases that did not store them
+    attempts: Sequence[DeliveryAttempt]  # the finished attempts, oldest first; without attempts from releases that did not store them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +166,13 @@ class LeasedDelivery:
     id: UUID
     org_id: UUID
     url: str
-    claims: int  # the attempts that were started, this one included
+    claims: int  # the attempts that were started, with this attempt
     attempts: int  # the attempts with a stored outcome
     created_at: datetime
 
     @property
     def receiver_id(self) -> UUID:
-        """The id of the receiver, which shares the slots with others."""
+        """The receiver's id: a receiver shares the slots with other receivers."""
         raise NotImplementedError
 
     @property
@@ -199,7 +199,7 @@ class ClaimedDelivery(LeasedDelivery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryOutcome(Generic[T]):
-    """The outcome of one attempt."""
+    """An attempt's outcome."""
 
     delivery: T
     at: datetime
@@ -216,7 +216,7 @@ class DeliveryOutcome(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class DispatchCapacity:
-    """The free slots of this process, and the number of deliveries in flight by owner.
+    """This process's free slots, and how many deliveries are in flight by owner.
 
     The claim shares the free slots by three rules. An application that gets logout notices counts as
     a webhook.
@@ -235,7 +235,7 @@ class DispatchCapacity:
 
     @classmethod
     def remaining(cls, slots: int, in_flight: Sequence[LeasedDelivery]) -> Self:
-        """Return the capacity that `in_flight` leaves of `slots`."""
+        """Return the capacity that remains from `slots` beside `in_flight`."""
         organizations = Counter(delivery.org_id for delivery in in_flight)
         receivers = Counter(delivery.receiver_id for delivery in in_flight)
         return cls(slots - len(in_flight), organizations, receivers)
@@ -243,14 +243,14 @@ class DispatchCapacity:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryBatch(Generic[T]):
-    """The deliveries to attempt now, and when the next waiting one is due (None if none waits)."""
+    """The deliveries to attempt now, and when the next waiting delivery is due (None if none waits)."""
 
     claimed: Sequence[T]
     next_due: datetime | None
 
 
 def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: OrganizationCaller, now: datetime) -> str:
-    """Return the payload of a test delivery. It names the webhook and the member who sends it."""
+    """Return the payload for a test delivery. The payload names the webhook and the member who sends the delivery."""
     payload = {
         "event": PING,
         "timestamp": rfc3339(now),
@@ -268,7 +268,7 @@ def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Organi
 
 
 def build_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
-    """Return the HTTP headers, with the signature of Standard Webhooks."""
+    """Return the HTTP headers, with the signature as in Standard Webhooks."""
     timestamp = str(int(now.timestamp()))
     signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))
     return {
@@ -287,7 +287,7 @@ def _signature(secret: str, signed: bytes) -> str:
 def answered_outcome(
     policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float
 ) -> DeliveryOutcome[ClaimedDelivery]:
-    """Return the outcome of an attempt that got a response.
+    """Return the outcome for an attempt that got a response.
 
     Only 2xx is a success. Redirects are not followed. `spread` is as for `failed_outcome`.
     """
@@ -299,10 +299,9 @@ def answered_outcome(
 
 
 def failed_outcome(policy: Policy, delivery: T, reason: SendFailure | DeliveryFailure, now: datetime, spread: float) -> DeliveryOutcome[T]:
-    """Return the outcome of a failed attempt, with the time of the next one.
+    """Return the outcome for a failed attempt, with the next attempt's time.
 
-    `spread` is a random number from 0 to 1. It delays the next attempt by up to a fifth of its
-    regular delay.
+    `spread` is a random number from 0 to 1. `spread` delays the next attempt by up to a fifth of its regular delay.
     """
     attempts, delays = delivery.attempts + 1, policy.webhook_retry_delays
     is_last = attempts >= len(delays) or reason is DeliveryFailure.LOST
@@ -333,14 +332,14 @@ class ClaimedLogoutNotice(LeasedDelivery):
 
 
 def request_body(logout_token: str) -> bytes:
-    """Return the body of the request to the application (section 2.5)."""
+    """Return the body for the request to the application (section 2.5)."""
     return urlencode({"logout_token": logout_token}).encode()
 
 
 def notice_outcome(
     policy: Policy, notice: ClaimedLogoutNotice, reply: Reply, now: datetime, spread: float
 ) -> DeliveryOutcome[ClaimedLogoutNotice]:
-    """Return the outcome of an attempt that got a response. 400 is final."""
+    """Return the outcome for an attempt that got a response. 400 is final."""
     if reply.status in ACCEPTED:
         return DeliveryOutcome(delivery=notice, at=now, status=reply.status)
     outcome = replace(failed_outcome(policy, notice, DeliveryFailure.NOT_ACCEPTED, now, spread), status=reply.status)
