@@ -1,4 +1,4 @@
-"""API resources of an organization, managed by its members (RFC 8707)."""
+"""An organization's API resources, managed by its members (RFC 8707)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -77,21 +77,21 @@ async def create(
 
 
 async def list_resources(ports: Ports, caller: OrganizationCaller) -> list[ApiResource]:
-    """Return the API resources of the organization, oldest first, at most MAX_RESOURCES."""
+    """Return the organization's API resources, oldest first, at most MAX_RESOURCES."""
     async with ports.storage.reading() as read:
         return await read.api_resources.of_org(caller.acts_in.id)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
-    """Return an API resource of the organization."""
+    """Return the organization's API resource with this id."""
     async with ports.storage.reading() as read:
         return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
 
 
 async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
-    """Lock the caller's organization, check again that they may manage API resources, and return this one.
+    """Lock the caller's organization, check again that they may manage API resources, and return this API resource.
 
-    Every change of an API resource needs the lock on its organization.
+    All changes to an API resource need the lock on its organization.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
     return await tx.api_resources.by_id(organization.id, resource_id) or refuse(ApiResourceNotFound)
@@ -99,7 +99,7 @@ async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, res
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResourceChanges:
-    """The new values of an API resource. Fields that are KEEP stay as they are. The identifier never changes."""
+    """An API resource's new values. Fields that are KEEP stay as they are. The identifier never changes."""
 
     name: str | Keep = KEEP
     scopes: Sequence[ResourceScope] | Keep = KEEP
@@ -135,7 +135,7 @@ async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, ch
 async def delete(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> None:
     """Delete an API resource.
 
-    Its tokens are inactive from now on, and sessions that were granted access to it cannot be refreshed.
+    The API resource's tokens are inactive from now on, and sessions that were granted access to it cannot be refreshed.
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -143,7 +143,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, resource_id: UUID) ->
         tx.record(events.api_resource_deleted(resource))
 
 
-# Requests of applications
+# Requests by applications
 
 
 async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifier: str) -> ApiResource | None:
@@ -156,9 +156,9 @@ async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifi
 
 
 async def find_for_external(ports: Ports, read: Reading, identifier: str) -> ExternalTarget | None:
-    """Return the active API resource with this identifier, in any spelling, of any active organization, or None.
+    """Return the active API resource with this identifier, in any spelling, from any active organization, or None.
 
-    Whether its policy admits the client, and its access policy the user, is not checked here.
+    Whether the resource's policy admits the client, and its access policy the user, is not checked here.
     """
     canonical = _normalize(ports, identifier)
     return None if canonical is None else await read.api_resources.find_for_external(canonical)
@@ -191,8 +191,8 @@ async def save_external_clients(
 ) -> ApiResource:
     """Set the external clients that may ask for an API resource. A client that the policy no longer admits gets no further tokens.
 
-    `access` takes the place of the access policy `anyone`, and of no other one. Without it, the first clients are not admitted while
-    anyone has access: their own policy admits anyone, too.
+    `access` takes the place of the access policy `anyone`, and of no other policy. Without `access`, the first clients are not admitted
+    while anyone has access: their own policy admits anyone, too.
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
@@ -227,7 +227,7 @@ async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id
 async def list_assignments(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
 ) -> PageResult[ResourceAssignment]:
-    """Return a page of the users that are assigned to the API resource. `search` is a part of an email address."""
+    """Return a page with the users who are assigned to the API resource. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         resource = await load_with_users(read, caller, resource_id)
@@ -235,7 +235,7 @@ async def list_assignments(
 
 
 async def assign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
-    """Assign a confirmed member or end user of the organization to an API resource. Assigning a user again changes nothing."""
+    """Assign the organization's confirmed member or end user to an API resource. Assigning a user again changes nothing."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -245,7 +245,7 @@ async def assign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, us
 
 
 async def assign_by_email(ports: Ports, caller: OrganizationCaller, resource_id: UUID, email: Email) -> UUID:
-    """Assign the user with this address to an API resource, as `assign` does. Return their id.
+    """Assign the user with this address to an API resource, as `assign` does. Return the user's id.
 
     The refusal is the same for an address without an account.
     """
@@ -257,7 +257,7 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, resource_id:
 
 
 async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
-    """End the assignment of a user to an API resource. Under the policy `assigned`, the user gets no further tokens."""
+    """End a user's assignment to an API resource. Under the policy `assigned`, the user gets no further tokens."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
         if not await tx.api_resources.unassign(resource.org_id, resource.id, user_id):
@@ -273,7 +273,7 @@ async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUI
 
 
 async def assign_group(ports: Ports, caller: OrganizationCaller, resource_id: UUID, group_id: UUID) -> None:
-    """Assign a group to an API resource: under the policy `assigned`, its users get tokens. Assigning it again changes nothing."""
+    """Assign a group to an API resource: under the policy `assigned`, its users get tokens. Assigning the group again changes nothing."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -283,7 +283,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, resource_id: UU
 
 
 async def unassign_group(ports: Ports, caller: OrganizationCaller, resource_id: UUID, group_id: UUID) -> None:
-    """End the assignment of a group. Users who lose access by this get no further tokens."""
+    """End a group's assignment. Users who lose access by this get no further tokens."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
         group = await tx.groups.by_id(resource.org_id, group_id) or refuse(GroupNotAssignedToResource)
@@ -296,7 +296,7 @@ async def unassign_group(ports: Ports, caller: OrganizationCaller, resource_id: 
 
 
 async def list_clients(ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
-    """Return a page of the applications that may ask for the API resource, by name."""
+    """Return a page with the applications that may ask for the API resource, by name."""
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
         return await read.api_resources.clients(resource.org_id, resource.id, page)
@@ -312,10 +312,10 @@ async def find_client(ports: Ports, caller: OrganizationCaller, resource_id: UUI
 async def save_client(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID, own_scopes: Sequence[str]
 ) -> ResourceClient:
-    """Let an application of the organization ask for the API resource on behalf of its users.
+    """Let the organization's application ask for the API resource on behalf of its users.
 
-    `own_scopes` replaces the scopes that it gets for itself, without a user. It has none if the list is
-    empty.
+    `own_scopes` replaces the scopes that the application gets for itself, without a user. The application has no such
+    scopes if the list is empty.
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -342,7 +342,7 @@ async def save_client(
 
 
 async def remove_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> None:
-    """Forbid an application to ask for the API resource. It gets no further tokens for it."""
+    """Forbid an application to ask for the API resource. The application gets no further tokens for the API resource."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
         client = await tx.api_resources.client(resource.org_id, resource.id, client_id) or refuse(ResourceClientNotFound)

@@ -1,4 +1,7 @@
-"""API keys and SCIM tokens that a service account created. They keep working without it, so the owner can end them (security J-12)."""
+"""API keys and SCIM tokens that a service account created.
+
+The keys and tokens keep working without the service account, so the owner can end them (security J-12).
+"""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -13,7 +16,7 @@ from ports import Ports
 
 
 async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
-    """Return the live API keys and SCIM tokens that this service account created, oldest first. The account may be deleted."""
+    """Return the live API keys and SCIM tokens that this service account created, oldest first. The service account may be deleted."""
     async with ports.storage.reading() as read:
         secrets = await read.created_secrets.of_creator(caller.acts_in.id, account_id, ports.clock.now())
         if not secrets and not await read.created_secrets.has_creator(caller.acts_in.id, account_id):

@@ -1,6 +1,6 @@
-"""Credentials of service accounts and API resources: creation and revocation.
+"""Credentials for service accounts and API resources: creation and revocation.
 
-The use cases that call these functions lock the program of the credential, and check the rights of the user.
+The use cases that call these functions lock the credential's program, and check the user's rights.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ MAX_LIFETIME: Final = timedelta(days=3650)
 async def add(
     ports: Ports, tx: Transaction, org_id: UUID | None, client_id: UUID, request: NewCredential, created_by: UUID
 ) -> tuple[Credential, str | None]:
-    """Add a credential to a locked program. Return it, with the secret if it is one.
+    """Add a credential to a locked program. Return it, with the secret if it is a secret.
 
     Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, CredentialKeyInvalid, KeyPortNotAllowed, PrivateKeySent,
     TooManyCredentials, TooManyTrusts.
@@ -85,7 +85,7 @@ def _parse_key(ports: Ports, key: Mapping[str, object]) -> Mapping[str, str]:
 
 
 async def remove(tx: Transaction, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential:
-    """Remove a credential of a locked program, and return it."""
+    """Remove a locked program's credential, and return it."""
     credential = await tx.credentials.by_id(org_id, client_id, credential_id) or refuse(CredentialNotFound)
     await tx.credentials.remove(org_id, client_id, credential_id)
     return credential

@@ -1,4 +1,4 @@
-"""Registration tokens of an organization: members manage them, and clients register with them (RFC 7591 section 3)."""
+"""An organization's registration tokens: members manage them, and clients register with them (RFC 7591 section 3)."""
 
 from datetime import datetime
 from uuid import UUID
@@ -54,13 +54,13 @@ async def create(
 
 
 async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[RegistrationToken]:
-    """Return all tokens of the organization, also those that no longer work, oldest first."""
+    """Return all the organization's tokens, also tokens that no longer work, oldest first."""
     async with ports.storage.reading() as read:
         return await read.registration_tokens.of_org(caller.acts_in.id)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> RegistrationToken:
-    """Return a token of the organization."""
+    """Return the organization's token with this id."""
     async with ports.storage.reading() as read:
         return await read.registration_tokens.by_id(caller.acts_in.id, token_id) or refuse(RegistrationTokenNotFound)
 
@@ -96,13 +96,13 @@ async def authenticate(ports: Ports, caller: Caller, secret: str) -> Registratio
 
 
 async def use(ports: Ports, client: RegistrationClient, new: ServiceDraft) -> CreatedService:
-    """Store the application of a client, and use its token once.
+    """Store a client's application, and use its token once.
 
-    The token works while its creator may create applications. This is checked again under the locks.
+    The token works while its creator may create applications. The creator's right is checked again under the locks.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=client) as tx:
-        # Lock order: the organization, which deletions of the token and changes of rights lock, too.
+        # Lock order: the organization, which is also locked when the token is deleted or rights change.
         organization = await tx.organizations.lock(client.org_id) or refuse(RegistrationTokenInvalid)
         if organization.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive

@@ -1,6 +1,6 @@
-"""Requests with the access token of a service account.
+"""Requests with a service account's access token.
 
-`reading` is the connection for the query. If the token has a DPoP proof, the query also uses it up.
+`reading` is the connection for the query. If the token has a DPoP proof, the query also uses the proof up.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +20,7 @@ from ports.storage import Reading
 async def authenticate_member(
     ports: Ports, caller: Caller, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], slug: str, requirement: Requirement
 ) -> ActingServiceAccount:
-    """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
+    """Return this token's service account, acting in the organization `slug`, if it may call a route with this requirement.
 
     Raises: ProgramStopped if the account is not live.
     """
@@ -41,10 +41,9 @@ async def authenticate_member(
 async def authenticate_on_platform(
     ports: Ports, caller: Caller, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], requirement: Requirement
 ) -> ServiceAccountCaller:
-    """Return the platform's service account of this token, if it may call a route with this requirement.
+    """Return the platform's service account with this token, if it may call a route with this requirement.
 
-    Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an account of an
-    organization.
+    Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an organization's account.
     """
     context = await _load_context(ports, claims, reading, None)
     if context.org_id is not None:

@@ -1,4 +1,4 @@
-"""The scopes of API resources that service accounts get for themselves (RFC 6749 section 4.4)."""
+"""The API resource scopes that service accounts get for themselves (RFC 6749 section 4.4)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -29,7 +29,7 @@ async def list_resources(ports: Ports, caller: Member, account_id: UUID) -> list
 
 
 async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID, scopes: Sequence[str]) -> AccountResource:
-    """Give a service account these scopes of an API resource. They replace those that it had there.
+    """Give a service account these scopes at an API resource. The scopes replace the scopes that it had there.
 
     Raises: ApiResourceNotFound, NoResourceScopes, OwnScopeUnknown, RoleInsufficient; the errors of
     `service_accounts.lock_for`.
@@ -54,7 +54,9 @@ async def save(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID
 
 
 async def remove(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID) -> None:
-    """Take away a service account's scopes of an API resource. It gets no further tokens for it.
+    """Take away a service account's scopes at an API resource.
+
+    The service account gets no further tokens for the API resource.
 
     Raises: AccountResourceNotFound, RoleInsufficient; the errors of `service_accounts.lock_for`.
     """

@@ -1,8 +1,8 @@
-"""Service accounts, managed by the admins and the owner of their organization, or by platform owners.
+"""Service accounts, managed by their organization's admins and owner, or by platform owners.
 
-Members manage the service accounts of their organization. Platform owners manage those of the platform.
-Service accounts of the platform have no role: their scopes and granted capabilities are those of the
-platform. No use case here accepts a service account as its caller.
+Members manage their organization's service accounts. Platform owners manage the platform's service accounts. The
+platform's service accounts have no role: their scopes and granted capabilities are the platform's. No use case here
+accepts a service account as its caller.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ from ports.storage import Transaction
 class NewServiceAccount:
     """A service account to create.
 
-    `role` is None on the platform. `scopes` is None for all that the role allows, or all of the platform,
-    and `owner_id` for the caller.
+    `role` is None on the platform. If `scopes` is None, the account has all scopes that the role allows, or all on the
+    platform. If `owner_id` is None, the caller is the owner.
     """
 
     name: str
@@ -64,7 +64,7 @@ class NewServiceAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAccountChanges:
-    """The new values of a service account. Fields that are KEEP stay as they are."""
+    """A service account's new values. Fields that are KEEP stay as they are."""
 
     name: str | Keep = KEEP
     owner_id: UUID | Keep = KEEP
@@ -74,7 +74,7 @@ class ServiceAccountChanges:
 
 
 async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> ListedServiceAccount:
-    """Create a service account. It has no credential yet."""
+    """Create a service account. The service account has no credential yet."""
     org_id, now = _managed_organization(caller), ports.clock.now()
     scopes = check_scopes(request.scopes, of_platform=org_id is None)
     async with ports.storage.transaction(by=caller) as tx:
@@ -106,7 +106,7 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
 
 
 async def list_page(ports: Ports, caller: Person, page: Page) -> PageResult[ListedServiceAccount]:
-    """Return a page of the service accounts, newest first."""
+    """Return a page with the service accounts, newest first."""
     async with ports.storage.reading() as read:
         return await read.service_accounts.page(_managed_organization(caller), page, ports.clock.now())
 
@@ -121,9 +121,9 @@ async def find(ports: Ports, caller: Person, account_id: UUID) -> ListedServiceA
 async def update(ports: Ports, caller: Person, account_id: UUID, changes: ServiceAccountChanges) -> ListedServiceAccount:
     """Change a service account. The change counts from its next request on.
 
-    A lower role takes away the granted capabilities that it does not have, and what the account gave
-    above member. So does the loss of a capability to give roles. If the account gets more rights, credentials of makers with a lower
-    role, and of a former owner, end: these makers know the secrets.
+    A lower role takes away the granted capabilities that it does not have, and what the account gave above member. The same happens if the
+    account loses a capability to give roles. If the account gets more rights, credentials end that users with a lower role or a former
+    owner made: these users know the secrets.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
@@ -178,7 +178,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 async def end_now(ports: Ports, caller: Member, account_id: UUID) -> bool:
     """End a service account that goes on after its owner has left. Return False for other service accounts, which stay as they are.
 
-    Its credentials and the roles that it gave end, even if the owner is back (security R-4).
+    The account's credentials and the roles that it gave end, even if the owner is back (security R-4).
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -194,7 +194,7 @@ async def end_now(ports: Ports, caller: Member, account_id: UUID) -> bool:
 
 
 async def end_due(ports: Ports, holder: UUID) -> dict[str, int]:
-    """End the roles that service accounts gave, and the credentials of their owners, 72 hours after the owners have left.
+    """End the roles that service accounts gave, and their owners' credentials, 72 hours after the owners have left.
 
     The accounts do not need this sweep: every request checks when its account ends. `holder` is not needed, because the
     organization is locked. The result is empty: the audit log has the ends.
@@ -217,7 +217,10 @@ def require_lasting_account(account: ServiceAccount, now: datetime) -> None:
 
 
 async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
-    """Delete a service account with its credentials. Its next request is refused. Roles above member that it gave end (security R-4)."""
+    """Delete a service account with its credentials.
+
+    The account's next request is refused. Roles above member that the account gave end (security R-4).
+    """
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         await tx.service_accounts.remove(account.org_id, account.id)
@@ -238,7 +241,7 @@ async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[S
 
 
 async def _find_role(tx: Transaction, org_id: UUID | None, name: str | None) -> Role | None:
-    """Return the role with this name. A service account of the platform has none."""
+    """Return the role with this name. A platform service account has no role."""
     if org_id is None and name is None:
         return None
     if org_id is None or name is None:
@@ -247,7 +250,7 @@ async def _find_role(tx: Transaction, org_id: UUID | None, name: str | None) -> 
 
 
 def _managed_organization(caller: Person) -> UUID | None:
-    """Return the id of the organization of the service accounts that the caller manages, or None for the platform."""
+    """Return the id of the organization in which the caller manages service accounts, or None for the platform."""
     return caller.acts_in.id if isinstance(caller, Member) else None
 
 
@@ -261,10 +264,10 @@ async def _lock_rights(tx: Transaction, caller: Person) -> Rights:
 
 
 def _require_right_to_name(caller: Person, rights: Rights, owner_id: UUID) -> None:
-    """Check that the caller may make this user the owner of a service account.
+    """Check that the caller may make this user a service account's owner.
 
-    Otherwise a manager could name a user who stays, and keep the access through the secret after their own
-    removal. Only the owner of an organization names other users.
+    Without this check, a manager could name a user who stays, and keep the access through the secret after their own
+    removal. Only an organization's owner names other users.
     """
     if owner_id == caller.user_id:
         return
@@ -275,7 +278,7 @@ def _require_right_to_name(caller: Person, rights: Rights, owner_id: UUID) -> No
 
 
 async def _require_owner(tx: Transaction, account: ServiceAccount, role: Role | None) -> None:
-    """Check that the owner of an account with this role could create it."""
+    """Check that the owner could create an account with this role."""
     if account.org_id is None:
         return  # the owner is the caller, whose rights are locked
     membership = await tx.members.lock(account.org_id, account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
@@ -288,7 +291,7 @@ async def _require_owner(tx: Transaction, account: ServiceAccount, role: Role | 
 
 
 async def create_credential(ports: Ports, caller: Person, account_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
-    """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again."""
+    """Create a credential for a service account. Return it, with its text if it is a secret, which cannot be read again."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         require_lasting_account(account, ports.clock.now())
@@ -298,7 +301,7 @@ async def create_credential(ports: Ports, caller: Person, account_id: UUID, requ
 
 
 async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> list[Credential]:
-    """Return the credentials of a service account, newest first."""
+    """Return a service account's credentials, newest first."""
     org_id = _managed_organization(caller)
     async with ports.storage.reading() as read:
         await read.service_accounts.by_id(org_id, account_id, ports.clock.now()) or refuse(ServiceAccountNotFound)
@@ -306,7 +309,7 @@ async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> li
 
 
 async def revoke_credential(ports: Ports, caller: Person, account_id: UUID, credential_id: UUID) -> None:
-    """Revoke a credential of a service account. Access tokens that it got are refused from the next request on."""
+    """Revoke a service account's credential. Access tokens that the credential got are refused from the next request on."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         credential = await credentials.remove(tx, account.org_id, account.id, credential_id)

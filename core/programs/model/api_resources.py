@@ -1,9 +1,8 @@
-"""API resources: the APIs of an organization that applications get access tokens for (RFC 8707).
+"""API resources: an organization's APIs that applications get access tokens for (RFC 8707).
 
-An identifier is an https URL at a host that the organization has verified, or a URN with the
-organization's id. Organizations lose domains, so the owner of the host is checked at each use. So an
-identifier can be registered twice, one after the other. At any time, at most one of the two
-organizations owns its host.
+An identifier is an https URL at a host that the organization has verified, or a URN with the organization's id.
+Organizations lose domains, so every use checks who owns the host. An identifier can therefore be registered twice, one
+after the other. At any time, at most one of the two organizations owns the identifier's host.
 """
 
 import re
@@ -21,16 +20,17 @@ from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email
 from core.programs.model.client_policy import NO_EXTERNAL_CLIENTS, ExternalClientPolicy
 
-MAX_RESOURCES: Final = 100  # of an organization
-MAX_SCOPES: Final = 50  # of a resource
-# Characters of all scopes of a resource, separated by spaces. A token can contain all of them, and tokens
-# over 8 KiB are refused (security J-7).
+MAX_RESOURCES: Final = 100  # per organization
+MAX_SCOPES: Final = 50  # per resource
+# Characters in all scopes of a resource, separated by spaces. A token can contain all these scopes, and tokens over 8
+# KiB are refused (security J-7).
 MAX_SCOPE_TEXT: Final = 1500
 MAX_IDENTIFIER_LENGTH: Final = 255
 MIN_TOKEN_SECONDS: Final = 60
 MAX_TOKEN_SECONDS: Final = 3600
 DEFAULT_TOKEN_SECONDS: Final = 900
-# The scopes of OpenID Connect and of our own API, in lower case. An API resource must not give them another meaning.
+# The scopes in OpenID Connect and in our own API, in lower case. An API resource must not give these scopes another
+# meaning.
 RESERVED_SCOPES: Final = frozenset(
     {"openid", "profile", "email", "address", "phone", "offline_access", "org", "roles", "permissions", "groups", *ApiScope}
 )
@@ -111,7 +111,7 @@ class NoAccessToResource(NoAccessToService):
 
 @dataclass(frozen=True, slots=True)
 class ResourceScope:
-    """A scope of an API resource. The description tells users what it allows. Access with it includes the scopes that it implies."""
+    """An API resource's scope. The description tells users what it allows. Access with a scope includes the scopes that it implies."""
 
     name: str
     description: str
@@ -120,28 +120,28 @@ class ResourceScope:
 
 @dataclass(frozen=True, slots=True)
 class ResourceIdentifier:
-    """An identifier of an API resource."""
+    """An API resource's identifier."""
 
-    text: str  # as registered, and the `aud` of tokens
+    text: str  # as registered, and the `aud` in tokens
     canonical: str  # the form in which identifiers are compared
     host: str | None  # the organization must have verified it; None for URNs and the loopback interface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
-    """An API of an organization. Times are UTC."""
+    """An organization's API. Times are UTC."""
 
     id: UUID
     org_id: UUID
-    identifier: str  # as registered, and the `aud` of tokens
+    identifier: str  # as registered, and the `aud` in tokens
     name: str
     scopes: tuple[ResourceScope, ...]
-    token_seconds: int  # the lifetime of access tokens
+    token_seconds: int  # how long access tokens live
     policy: AccessPolicy = AccessPolicy.ANYONE  # the users that applications get tokens for
     external_clients: ExternalClientPolicy = NO_EXTERNAL_CLIENTS
     created_at: datetime
     updated_at: datetime
-    is_active: bool = True  # False while the organization does not have the host of the identifier
+    is_active: bool = True  # False while the organization does not have the identifier's host
 
     @property
     def scope_names(self) -> tuple[str, ...]:
@@ -149,12 +149,12 @@ class ApiResource:
 
     @property
     def implications(self) -> Mapping[str, Collection[str]]:
-        """The scopes that scopes imply, by the names of those that imply any."""
+        """The scopes that scopes imply, by the implying scope's name."""
         return {scope.name: scope.implies for scope in self.scopes if scope.implies}
 
     @property
     def external_scopes(self) -> tuple[str, ...]:
-        """The scopes that external clients may ask for, and those that these imply."""
+        """The scopes that external clients may ask for, and the scopes that these imply."""
         return self.granted_scopes(self.external_clients.known_scopes(self.scope_names))
 
     def access(self, names: Collection[str]) -> "ResourceAccess":
@@ -162,17 +162,17 @@ class ApiResource:
         return ResourceAccess(self.id, self.name, self.identifier, tuple(scope for scope in self.scopes if scope.name in names))
 
     def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the names among these that are scopes of the resource, in its order."""
+        """Return which of these names are the resource's scopes, in its order."""
         return tuple(name for name in self.scope_names if name in names)
 
     def granted_scopes(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the names among these that are scopes of the resource, and those that they imply, in its order."""
+        """Return which of these names are the resource's scopes, and the scopes that they imply, in its order."""
         return self.known_scopes(add_implied(self.known_scopes(names), self.implications))
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalTarget:
-    """An API resource that an external client asks for, and what must be known of its organization, which is active."""
+    """An API resource that an external client asks for, and what must be known about its organization, which is active."""
 
     resource: ApiResource
     org_slug: str
@@ -183,7 +183,8 @@ class ExternalTarget:
 class ResourceClient:
     """An application that may ask for an API resource on behalf of its users.
 
-    `scopes` are the scopes that it gets for itself, without a user. They are empty if an admin granted none.
+    `scopes` are the scopes that the application gets for itself, without a user. `scopes` are empty if an admin granted
+    none.
     """
 
     client_id: UUID
@@ -214,9 +215,11 @@ class ResourceAssignment:
 
 
 def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier:
-    """Return the identifier of an API resource of this organization. Whether it has verified the host is not checked here.
+    """Return the identifier for this organization's API resource.
 
-    `issuer` is our base URL. Only an issuer on the loopback interface accepts APIs on it.
+    Whether the organization has verified the host is not checked here.
+
+    `issuer` is our base URL. Only an issuer on the loopback interface accepts APIs on the loopback interface.
     """
     text = uris.to_ascii(text)
     canonical = uris.normalize(text)
@@ -240,7 +243,7 @@ def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier
 
 
 def add_implied(names: Collection[str], implications: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return these scopes, and those that they imply, directly or through others."""
+    """Return these scopes, and the scopes that they imply, directly or through further scopes."""
     found, unread = {*names}, [*names]
     while unread:
         new = {*implications.get(unread.pop(), ())} - found
@@ -250,7 +253,7 @@ def add_implied(names: Collection[str], implications: Mapping[str, Collection[st
 
 
 def check_scopes(scopes: Sequence[ResourceScope]) -> tuple[ResourceScope, ...]:
-    """Return the scopes of an API resource."""
+    """Return the scopes for an API resource."""
     names = [scope.name for scope in scopes]
     if len(names) > MAX_SCOPES or len(set(names)) < len(names) or not all(map(is_scope, names)) or len(" ".join(names)) > MAX_SCOPE_TEXT:
         raise ResourceScopesInvalid
@@ -265,7 +268,7 @@ def check_scopes(scopes: Sequence[ResourceScope]) -> tuple[ResourceScope, ...]:
 
 
 def check_token_seconds(seconds: int) -> int:
-    """Return the lifetime of tokens."""
+    """Return how long tokens live."""
     if not MIN_TOKEN_SECONDS <= seconds <= MAX_TOKEN_SECONDS:
         raise ResourceTokenSecondsInvalid
     return seconds

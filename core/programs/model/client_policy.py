@@ -1,7 +1,7 @@
-"""The policy of an API resource about external clients: programs that no organization registered.
+"""An API resource's policy about external clients: programs that no organization registered.
 
-Its client id is the https address of its metadata document, or a sealed copy of the metadata that it registered. The
-policy decides by the host of the address: the client proves nothing else.
+A client's id is the https address of its metadata document, or a sealed copy of the metadata that it registered. The
+policy decides by the address's host: the client proves nothing else.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from typing import Final
 from core.applications.model.client_names import client_host
 from core.kernel.errors import Conflict, Invalid
 
-MAX_CLIENT_HOSTS: Final = 50  # of an API resource
+MAX_CLIENT_HOSTS: Final = 50  # per API resource
 
 
 class ClientHostInvalid(Invalid):
@@ -39,14 +39,14 @@ class AccessWasChosen(Conflict):
     """This API already has another access policy, which stays. Send this again without access, or change the access settings first."""
 
 
-USER_SCOPES: Final = ("profile", "email")  # of OpenID Connect, which give a client data of the user
+USER_SCOPES: Final = ("profile", "email")  # OpenID Connect scopes that give a client the user's data
 
 
 class ClientAdmission(StrEnum):
     """The external clients that may ask for an API resource."""
 
     NONE = "none"
-    LISTED = "listed"  # those of the listed hosts
+    LISTED = "listed"  # clients at the listed hosts
     ANY = "any"
 
 
@@ -59,8 +59,8 @@ class ExternalClientPolicy:
 
     admit: ClientAdmission = ClientAdmission.NONE
     hosts: tuple[str, ...] = ()  # as `client_host` returns them; kept while the policy is not `listed`
-    scopes: tuple[str, ...] | None = None  # of the API resource, and of USER_SCOPES; None: all
-    # Whether the assertions of clients may have the address of the token endpoint as audience, in place of the issuer
+    scopes: tuple[str, ...] | None = None  # from the API resource and USER_SCOPES; None: all
+    # Whether client assertions may have the token endpoint's address as audience, in place of the issuer
     accepts_token_endpoint_audience: bool = False
     registration: bool = False  # whether clients that registered themselves, and so have no host, may come too
 
@@ -70,19 +70,19 @@ class ExternalClientPolicy:
         return self.admit is not ClientAdmission.NONE
 
     def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the scopes among these scopes of the API resource that external clients may ask for."""
+        """Return which of the API resource's scopes external clients may ask for."""
         return tuple(name for name in names if self.scopes is None or name in self.scopes)
 
     def narrowed(self, names: Collection[str]) -> "ExternalClientPolicy":
-        """Return the policy after the API resource got these scopes in place of its former ones."""
+        """Return the policy after the API resource got these scopes in place of its former scopes."""
         return self if self.scopes is None else replace(self, scopes=self.known_scopes([*names, *USER_SCOPES]))
 
 
-NO_EXTERNAL_CLIENTS: Final = ExternalClientPolicy()  # of a new API resource
+NO_EXTERNAL_CLIENTS: Final = ExternalClientPolicy()  # for a new API resource
 
 
 def admits(policy: ExternalClientPolicy, host: str | None) -> bool:
-    """Return whether external clients of this host, as `client_host` returns it, may ask for the API resource.
+    """Return whether external clients at this host, as `client_host` returns it, may ask for the API resource.
 
     `host` is None for a client that registered itself.
     """
@@ -94,7 +94,7 @@ def admits(policy: ExternalClientPolicy, host: str | None) -> bool:
 
 
 def check_policy(policy: ExternalClientPolicy, scope_names: Collection[str]) -> ExternalClientPolicy:
-    """Return the policy with each host once in its canonical form. `scope_names` are the scopes of the API resource."""
+    """Return the policy with every host once in its canonical form. `scope_names` are the API resource's scopes."""
     hosts = tuple(dict.fromkeys(_parse_host(host) for host in policy.hosts))
     if len(hosts) > MAX_CLIENT_HOSTS:
         raise TooManyClientHosts

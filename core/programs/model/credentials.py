@@ -1,4 +1,4 @@
-"""Credentials of service accounts and API resources: entities, refusals, and the subjects of pipelines."""
+"""Credentials for service accounts and API resources: entities, refusals, and pipeline subjects."""
 
 import re
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from core.kernel.errors import Invalid, NotFound
 from core.kernel.roles import Rights
 from core.kernel.values import is_printable
 
-MAX_STORED: Final = 2  # live secrets and keys of a program, so that a new one can replace an old one without downtime
-MAX_FEDERATED: Final = 20  # live trusts of a program in pipelines
+MAX_STORED: Final = 2  # live secrets and keys per program, so that a new one can replace an old one without downtime
+MAX_FEDERATED: Final = 20  # live pipeline trusts per program
 LAST_USED_PRECISION: Final = timedelta(minutes=1)  # a busy program causes one write per interval
 MAX_ISSUER_LENGTH: Final = 512
 MAX_AUDIENCE_LENGTH: Final = 255
 MAX_SUBJECT_LENGTH: Final = 512
-# The first segments of a subject name its owner at an issuer that many organizations share, such as GitHub.
+# A subject's first segments name its owner at an issuer that many organizations share, such as GitHub.
 LITERAL_SEGMENTS: Final = 2
 _SEPARATORS: Final = re.compile("([:/])")
 
 
 class CredentialKind(StrEnum):
-    """How a program authenticates: with a secret, with a private key, or with the token of a pipeline."""
+    """How a program authenticates: with a secret, with a private key, or with a pipeline's token."""
 
     SECRET = "secret"  # noqa: S105  (not a secret)
     KEY = "key"
@@ -76,7 +76,7 @@ class NotForApiResources(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class PipelineTrust:
-    """The tokens of a pipeline that a service account accepts as its credential.
+    """The pipeline tokens that a service account accepts as its credential.
 
     `subject` is a pattern: `*` stands for one part between the separators `:` and `/`.
     """
@@ -86,7 +86,7 @@ class PipelineTrust:
     subject: str
 
     def accepts_subject(self, subject: str) -> bool:
-        """Return whether the subject of a token matches the pattern, part by part."""
+        """Return whether a token's subject matches the pattern, part by part."""
         patterns, parts = _SEPARATORS.split(self.subject), _SEPARATORS.split(subject)
         return (
             is_printable(subject)
@@ -97,15 +97,15 @@ class PipelineTrust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A credential of a service account or an API resource, without the secret, which is not stored. Times are UTC.
+    """A service account's or API resource's credential, without the secret, which is not stored. Times are UTC.
 
-    `client_id` is the id of the program. `hint` tells secrets and keys apart: the start of the secret, or
-    the thumbprint of the key (RFC 7638).
+    `client_id` is the program's id. `hint` tells secrets and keys apart: how the secret starts, or the key's thumbprint
+    (RFC 7638).
     """
 
     id: UUID
     client_id: UUID
-    org_id: UUID | None  # None: of the platform
+    org_id: UUID | None  # None: for the platform
     kind: CredentialKind
     name: str
     hint: str | None = None
@@ -119,7 +119,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class NewCredential:
-    """A credential to create. A secret has no `public_key` and no `trust`, and the other kinds have one of them."""
+    """A credential to create. A secret has neither `public_key` nor `trust`, a key has `public_key`, and a pipeline has `trust`."""
 
     kind: CredentialKind
     name: str
@@ -129,21 +129,21 @@ class NewCredential:
 
 
 class ProgramKind(StrEnum):
-    """The kinds of clients that authenticate for themselves."""
+    """The client kinds that authenticate for themselves."""
 
     SERVICE_ACCOUNT = "service_account"
     API_RESOURCE = "api_resource"
-    APPLICATION = "application"  # its credentials are settings of the application
+    APPLICATION = "application"  # its credentials are the application's settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramClient:
     """A service account or an API resource that authenticated at an endpoint for clients.
 
-    A service account is live: its owner could create it now. `org_id`, `org_slug` and `status` are None
-    for the platform's. `rights` and `scopes` are those of an organization's service account. `wait` is the number of
-    seconds until the program may send a request, or None if the request was not counted. `expires_at` is
-    the end (UTC) of the credential, or None.
+    A service account is live: its owner could create it now. `org_id`, `org_slug` and `status` are None for the
+    platform's. `rights` and `scopes` belong to an organization's service account. `wait` says in how many seconds the
+    program may send a request, or None if the request was not counted. `expires_at` is when the credential ends (UTC),
+    or None.
     """
 
     kind: ProgramKind
@@ -159,10 +159,12 @@ class ProgramClient:
 
 
 def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> PipelineTrust:
-    """Return a trust in the tokens of this issuer. It must not be on our own host, because tokens of users are no credentials of programs.
+    """Return a trust in tokens from this issuer.
 
-    The first two parts of the subject that are not empty name its owner. A pattern for them would accept
-    the pipelines of strangers at an issuer that all organizations share.
+    The issuer must not be on our own host, because users' tokens are no credentials for programs.
+
+    The subject's first two parts that are not empty name its owner. A pattern for these parts would accept strangers'
+    pipelines at an issuer that all organizations share.
     """
     issuer = uris.to_ascii(issuer)  # all else stays: tokens must have exactly this `iss`
     if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and "?" not in issuer):
@@ -182,7 +184,7 @@ def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> Pi
 
 @dataclass(frozen=True, slots=True)
 class StoredCredential:
-    """A live key or trust of a program, with the program as a client that would authenticate with it."""
+    """A program's live key or trust, with the program as a client that would authenticate with it."""
 
     client: ProgramClient
     public_key: Mapping[str, str] | None

@@ -5,7 +5,7 @@ from typing import Final
 
 from core.kernel.errors import Invalid
 
-MAX_TOKENS: Final = 100  # of one kind that work
+MAX_TOKENS: Final = 100  # that work, per kind
 
 
 class TokenExpiryPast(Invalid):
@@ -19,7 +19,7 @@ class TooManyTokens(Invalid):
 
 
 def check_expiry(expires_at: datetime | None, now: datetime) -> None:
-    """Check the expiry of a new token."""
+    """Check a new token's expiry."""
     if expires_at is not None and expires_at <= now:
         raise TokenExpiryPast
 

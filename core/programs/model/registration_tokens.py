@@ -31,7 +31,7 @@ class RegistrationToken:
     id: UUID
     org_id: UUID
     name: str
-    prefix: str  # the first characters of the secret
+    prefix: str  # how the secret starts
     uses_left: int  # applications that can still register with it
     expires_at: datetime | None
     created_by: UUID  # this account may no longer exist
@@ -52,11 +52,11 @@ class RegistrationTokenRecord:
 
 
 def new_token() -> tuple[str, str]:
-    """Return the secret of a new token, and its prefix."""
+    """Return a new token's secret, and its prefix."""
     secret = scannable_secrets.generate(TOKEN_PREFIX)
     return secret, secret[: scannable_secrets.SHOWN_LENGTH]
 
 
 def is_well_formed(secret: str) -> bool:
-    """Return whether a registration token can have this text. This needs no database query."""
+    """Return whether a registration token can have this text. The answer needs no database query."""
     return scannable_secrets.is_well_formed(secret, TOKEN_PREFIX)

@@ -12,7 +12,7 @@ from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, Role, RoleName, may_give
 from core.kernel.values import Email
 
-MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
+MAX_ACCOUNTS: Final = 100  # per organization, and for the platform
 
 
 class ServiceAccountNotFound(NotFound):
@@ -97,12 +97,12 @@ class AccountResource:
 class ServiceAccount:
     """A program that acts for an organization or for the platform. Times are UTC.
 
-    It has the rights of its role, narrowed by `scopes`. If the effect of a route outlives its caller,
-    the account also needs the capability of the route in `granted`: an owner granted it by name.
+    A service account has its role's rights, narrowed by `scopes`. If a route's effect outlives its caller, the account
+    also needs the route's capability in `granted`: an owner granted it by name.
     """
 
     id: UUID
-    org_id: UUID | None  # None: of the platform, which has no roles
+    org_id: UUID | None  # None: for the platform, which has no roles
     name: str
     owner_id: UUID  # the user who answers for it
     role: RoleName | None
@@ -123,7 +123,7 @@ class ListedServiceAccount:
     """
 
     account: ServiceAccount
-    role: Role | None  # None: of the platform
+    role: Role | None  # None: for the platform
     owner_email: Email | None
     is_active: bool
 
@@ -132,13 +132,13 @@ class ListedServiceAccount:
 class ServiceAccountContext:
     """A live service account, loaded by one statement for a request.
 
-    Live means that the credential of its token is valid and that its owner could create it now.
-    `acts_in` is the organization of the path, or None if the path has none or an unknown one. Its
-    role is None if the account belongs to another organization, or to the platform.
+    Live means that the token's credential is valid and that its owner could create it now. `acts_in` is the path's
+    organization, or None if the path has none or an unknown one. The role there is None if the account belongs to
+    another organization, or to the platform.
     """
 
     name: str
-    org_id: UUID | None  # None: of the platform
+    org_id: UUID | None  # None: for the platform
     role: RoleName | None
     scopes: frozenset[ApiScope] | None  # None: all that the role allows
     granted: frozenset[Capability]
@@ -146,7 +146,7 @@ class ServiceAccountContext:
 
 
 def rights_of_account(role: Role | None) -> Rights:
-    """Return the rights of a service account with this role, before its scopes narrow them. `role` is None on the platform."""
+    """Return the rights that a service account with this role has, before its scopes narrow them. `role` is None on the platform."""
     return PLATFORM_RIGHTS if role is None else role.rights
 
 
@@ -171,7 +171,7 @@ def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
-    """Check the scopes of a service account. None means all that the role allows."""
+    """Check a service account's scopes. None means all that the role allows."""
     if scopes is None:
         return None
     distinct_scopes = frozenset(scopes)
@@ -194,11 +194,11 @@ def grantable_capabilities(rights: Rights) -> list[Capability]:
 
 
 def in_declared_order(capabilities: Iterable[Capability]) -> list[Capability]:
-    """Return the capabilities in the order of `Capability`."""
+    """Return the capabilities in the order that `Capability` has."""
     members = frozenset(capabilities)
     return [capability for capability in Capability if capability in members]
 
 
 def scopes_in_order(scopes: frozenset[ApiScope] | None) -> list[ApiScope] | None:
-    """Return the scopes in the order of `ApiScope`."""
+    """Return the scopes in the order that `ApiScope` has."""
     return None if scopes is None else list(in_order(scopes))
