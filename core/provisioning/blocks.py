@@ -1,8 +1,8 @@
 """The users that an organization's directory blocks.
 
-The directory blocks a user by deactivating or deleting them. While the block stands, the user has
-no membership in the organization, and cannot use its services by any protocol. It ends when the
-directory activates the user or creates them again, or when an admin removes it.
+The directory blocks a user by deactivating or deleting them. While the block stands, the user has no membership in the
+organization, and cannot use its services by any protocol. The block ends when the directory activates the user or
+creates them again, or when an admin removes it.
 """
 
 from datetime import datetime
@@ -22,16 +22,16 @@ from ports.storage import Transaction
 
 
 async def list_page(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[DirectoryBlock]:
-    """Return one page of the users that the organization's directory blocks, newest block first."""
+    """Return a page with the users that the organization's directory blocks, newest block first."""
     async with ports.storage.reading() as read:
         return await read.directory_blocks.page(caller.acts_in.id, page)
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Remove the block of a user, so that they can be invited again and use services again.
+    """Remove a user's block, so that they can be invited again and use services again.
 
-    The user does not become a member. The directory forgets users that it did not provision, so it
-    cannot bring them back.
+    The user does not become a member. The directory forgets users that it did not provision, so the directory cannot
+    bring them back.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -49,10 +49,10 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
 
 
 async def remove_block(tx: Transaction, org_id: UUID, account: Account, now: datetime) -> bool:
-    """Remove the block of a locked account, and activate the account if the organization created it.
+    """Remove the block from a locked account, and activate the account if the organization created it.
 
-    Among organizations, only the one that created an account can have deactivated it. Return whether it
-    was activated. It was not if the platform has deactivated it, too, or it was deleted.
+    Among organizations, only the account's creator can have deactivated it. Return whether the account was activated.
+    An account stays inactive if the platform has deactivated it, too, or it was deleted.
     """
     await tx.directory_blocks.remove(org_id, account.id)
     if account.deactivated_at is None or account.origin_org_id != org_id:

@@ -1,6 +1,6 @@
-"""SCIM groups that directories create. A directory sees them if *directory groups* is switched on for its token.
+"""SCIM groups that directories create. A directory sees such groups if *directory groups* is switched on for its token.
 
-All directories of an organization share them: a new token continues where a revoked one ended.
+All directories in an organization share their groups: a new token continues where a revoked token ended.
 """
 
 from collections.abc import Collection, Sequence
@@ -48,7 +48,7 @@ def _of_directory(group: Group | None) -> Group:
 
 
 async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
-    """Return the groups that match the filter, by name. Without the switch there are none."""
+    """Return the groups that match the filter, by name. Without the switch there are no groups."""
     if not caller.directory_groups:
         return []
     async with ports.storage.reading() as read:
@@ -74,7 +74,7 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup | 
 
 
 def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches[UUID]:
-    """Return the ids of the group's members in order, those of deactivated users included."""
+    """Return the ids of the group's members in order, also deactivated users."""
 
     async def read_batch(last: UUID | None, count: int) -> Sequence[UUID]:
         async with ports.storage.reading() as read:
@@ -99,10 +99,11 @@ async def create(ports: Ports, caller: ScimClient, changes: GroupChanges) -> Sci
 
 
 async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
-    """Change the name and the external id of a group, and add and remove members: all of it or nothing.
+    """Change a group's name and external id, and add and remove members: everything or nothing.
 
-    Without a replacement of all members, the cost does not grow with the group. A user that the directory
-    deactivated stays in the group, and can be added to it. They get nothing by it until they are activated.
+    Unless all members are replaced, the cost does not grow with the group. A user that the directory deactivated stays
+    in the group, and can be added to it. A deactivated user gets nothing through the group until the directory
+    activates them.
 
     Raises: GroupNotFound, GroupNameTaken, GroupFull, AssigneeUnknown, ScimTokenInvalid, OrganizationNotActive.
     """
@@ -129,7 +130,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
 
 
 async def delete(ports: Ports, caller: ScimClient, group_id: UUID) -> None:
-    """Delete a group. Its users lose the access that only the group gave."""
+    """Delete a group. The group's users lose the access that only the group gave."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization(tx, caller, now, creates_groups=True)
@@ -139,9 +140,9 @@ async def delete(ports: Ports, caller: ScimClient, group_id: UUID) -> None:
 
 
 async def _known_users(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], changes: GroupChanges) -> set[UUID]:
-    """Return those of these ids that are users of the organization, or that its directory knows.
+    """Return which of these ids belong to the organization's users, or to users that its directory knows.
 
-    Ids of groups are added to those that the changes ignore.
+    Group ids are noted as ids that the changes ignore.
 
     Raises: AssigneeUnknown for other ids.
     """

@@ -14,26 +14,26 @@ from ports import Ports
 
 
 class GroupsOfKind(Protocol):
-    """The use cases of one kind of groups. A module implements it."""
+    """The use cases for one kind of SCIM group. A module implements every kind."""
 
     async def list_matching(self, ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
         """Return the groups that match the filter."""
 
     def list_member_ids(self, ports: Ports, caller: ScimClient, group_id: UUID) -> Batches[UUID]:
-        """Return the ids of the members in order."""
+        """Return the members' ids in order."""
 
     async def change(self, ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
-        """Apply the changes: all of them or nothing."""
+        """Apply all changes, or none."""
 
 
-# In the order of the list
+# In list order
 _KINDS: Final[Mapping[GroupKind, GroupsOfKind]] = MappingProxyType(
     {GroupKind.ORGANIZATION: groups, GroupKind.SERVICE: service_groups, GroupKind.DIRECTORY: directory_groups}
 )
 
 
 async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
-    """Return the groups of all kinds that match the filter. The organization is the first one."""
+    """Return the groups of all kinds that match the filter. The organization comes first."""
     return [group for kind in _KINDS.values() for group in await kind.list_matching(ports, caller, filter_)]
 
 
@@ -52,7 +52,7 @@ def list_member_ids(ports: Ports, caller: ScimClient, group: ScimGroup) -> Batch
 
 
 async def change(ports: Ports, caller: ScimClient, group: ScimGroup, changes: GroupChanges) -> ScimGroup:
-    """Apply the changes to the group: all of them or nothing. Raises: the errors of its kind."""
+    """Apply all changes to the group, or none. Raises: the errors of its kind."""
     return await _KINDS[group.kind].change(ports, caller, group.id, changes)
 
 

@@ -1,4 +1,4 @@
-"""The SCIM group of an organization, and its members (security C-6)."""
+"""An organization's SCIM group, and its members (security C-6)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,7 +54,7 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
 
 
 def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches[UUID]:
-    """Return the ids of all members in order."""
+    """Return all members' ids in order."""
 
     async def read_batch(last: UUID | None, count: int) -> Sequence[UUID]:
         async with ports.storage.reading() as read:
@@ -64,7 +64,7 @@ def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches
 
 
 async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
-    """Add and remove members, and set the external id: all of it or nothing.
+    """Add and remove members, and set the external id: everything or nothing.
 
     New members get the role member; other roles stay. A user that the directory blocks becomes a member
     when it activates them, so adding them changes nothing. A change that replaces all members keeps
@@ -98,7 +98,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
 
 
 async def _find_changed_members(tx: Transaction, org_id: UUID, changes: GroupChanges) -> tuple[list[GroupMember], list[GroupMember], int]:
-    """Return the users who join, the users who leave, and the number of known users that the changes add by name."""
+    """Return the users who join, the users who leave, and how many known users the changes add by name."""
     joining, leaving, known = list[GroupMember](), list[GroupMember](), 0
     async for batch in _load_members(tx, org_id, changes):
         for member in batch:
@@ -114,7 +114,7 @@ async def _find_changed_members(tx: Transaction, org_id: UUID, changes: GroupCha
 
 
 async def _without_protected(tx: Transaction, caller: ScimClient, leaving: list[GroupMember], changes: GroupChanges) -> list[GroupMember]:
-    """Return the locked users who may leave. Making a user a platform owner does not lock the organization, so it is read again.
+    """Return the locked users who may leave. Making a user a platform owner does not lock the organization, so this right is read again.
 
     Raises: ProtectedUser, MemberAboveDirectory if the changes name a user who must stay.
     """
@@ -132,7 +132,7 @@ async def _without_protected(tx: Transaction, caller: ScimClient, leaving: list[
 
 
 def _load_members(tx: Transaction, org_id: UUID, changes: GroupChanges) -> Batches[GroupMember]:
-    """Load the users that the changes name, or all known users if one batch cannot hold these.
+    """Load the users that the changes name, or all known users if one batch cannot hold the named users.
 
     A group can have a hundred thousand members. Other requests run between the batches.
     """
@@ -168,7 +168,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
 
 
 async def _restore_members(tx: Transaction, org_id: UUID, joining: Sequence[GroupMember], now: datetime) -> None:
-    """Make locked users members of a locked organization."""
+    """Make locked users members in a locked organization."""
     if not joining:
         return
     await tx.scim_users.restore_members(org_id, [member.user_id for member in joining], now)

@@ -1,4 +1,4 @@
-"""The last SCIM requests of an organization, with which an admin finds out what their directory does."""
+"""An organization's last SCIM requests, with which an admin finds out what their directory does."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -9,7 +9,7 @@ from ports import Ports
 
 
 async def list_last(ports: Ports, caller: OrganizationCaller, *, failed: bool | None = None) -> list[ScimRequest]:
-    """Return the last MAX_ENTRIES requests of the organization's directory, newest first.
+    """Return the last MAX_ENTRIES requests by the organization's directory, newest first.
 
     `failed`: return only requests that failed, or with False only requests that succeeded.
     """
@@ -19,6 +19,6 @@ async def list_last(ports: Ports, caller: OrganizationCaller, *, failed: bool | 
 
 
 async def write(ports: Ports, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
-    """Store at most MAX_ENTRIES requests, oldest first, in place of the oldest ones."""
+    """Store at most MAX_ENTRIES requests, oldest first, in place of the oldest requests."""
     async with ports.storage.autocommit() as autocommit:
         await autocommit.scim_requests.add(org_id, requests)

@@ -1,4 +1,4 @@
-"""The SCIM groups of services: each service with the policy `assigned` is a group of the users that the directory assigned to it.
+"""The services' SCIM groups: a service with the policy `assigned` is a group with the users that the directory assigned to it.
 
 Members that an admin or an API key assigned are not in the group, so that the directory cannot
 remove them.
@@ -29,7 +29,7 @@ from ports import Ports
 
 
 def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) -> ScimGroup:
-    """Return the service as a group. Raises: GroupNotFound if there is no such service, or its policy is another one."""
+    """Return the service as a group. Raises: GroupNotFound if there is no such service, or it has another policy."""
     if service is None or service.access.policy is not AccessPolicy.ASSIGNED:
         raise GroupNotFound
     external_id = external_ids.get(service.id)
@@ -44,7 +44,7 @@ def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) 
 
 
 async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
-    """Return the groups of services that match the filter, oldest first."""
+    """Return the service groups that match the filter, oldest first."""
     async with ports.storage.reading() as read:
         external_ids = await read.scim_users.group_external_ids(caller.org_id)
         services = await read.services.with_policy(caller.org_id, AccessPolicy.ASSIGNED)
@@ -59,7 +59,7 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
-    """Return the group of a service."""
+    """Return a service's group."""
     async with ports.storage.reading() as read:
         service = await read.services.by_id(caller.org_id, group_id)
         return to_service_group(service, await read.scim_users.group_external_ids(caller.org_id))
@@ -76,10 +76,10 @@ def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches
 
 
 async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes: GroupChanges) -> ScimGroup:
-    """Assign users to the service, end assignments by the directory, and set the external id: all of it or nothing.
+    """Assign users to the service, end directory assignments, and set the external id: everything or nothing.
 
-    A user that an admin or an API key assigned stays assigned, and is not in the group. Adding a user
-    that the directory blocks, or an anonymized one, changes nothing.
+    A user that an admin or an API key assigned stays assigned, and is not in the group. Adding a user that the
+    directory blocks, or an anonymized user, changes nothing.
 
     Raises: GroupNotFound, AssigneeUnknown, ScimTokenInvalid, OrganizationNotActive.
     """

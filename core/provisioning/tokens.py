@@ -54,7 +54,7 @@ async def create(
 
 @dataclass(frozen=True, slots=True)
 class TokenDraft:
-    """The values of a new token."""
+    """A new token's values."""
 
     name: str
     prefix: str
@@ -87,9 +87,10 @@ async def store(tx: Transaction, caller: OrganizationCaller, draft: TokenDraft, 
 
 
 async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_id: UUID, *, directory_groups: bool) -> ScimToken:
-    """Let a directory create groups, or no longer, and return its token. This counts from the next request on.
+    """Let a directory create groups, or no longer, and return its token. The change counts from the next request on.
 
-    Groups that the directory created stay. Without another token of this kind, admins manage them.
+    Groups that the directory created stay. If the organization has no other token with directory groups, admins manage
+    the groups.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
@@ -109,9 +110,9 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
 
 
 async def _require_power_over_groups(tx: Transaction, caller: OrganizationCaller, org_id: UUID, rights: Rights) -> Rights:
-    """Check that the caller has the rights that groups of directories give now, and return these.
+    """Check that the caller has the rights that directories' groups give now, and return these rights.
 
-    A service account needs an owner's grant of each one that can be granted: the directory remains when the account is gone.
+    A service account needs an owner's grant for every right that can be granted: the directory remains when the account is gone.
     """
     given = rights_by_directories(await tx.group_roles.active(org_id))
     if missing := given - lasting_rights(caller, rights):
@@ -120,13 +121,13 @@ async def _require_power_over_groups(tx: Transaction, caller: OrganizationCaller
 
 
 async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[ScimToken]:
-    """Return all tokens of the organization, including expired ones, oldest first."""
+    """Return all the organization's tokens, including expired tokens, oldest first."""
     async with ports.storage.reading() as read:
         return await read.scim_tokens.of_org(caller.acts_in.id)
 
 
 async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> TokenEnd:
-    """Return the consequences of revoking a token."""
+    """Return what happens when a token is revoked."""
     async with ports.storage.reading() as read:
         token = await read.scim_tokens.by_id(caller.acts_in.id, token_id) or refuse(ScimTokenNotFound)
         users = await read.scim_users.page(caller.acts_in.id, None, 0, 1)
@@ -135,7 +136,7 @@ async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID)
 
 
 async def revoke(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """Revoke a token. It stops working with the next request."""
+    """Revoke a token. A revoked token stops working with the next request."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         token = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
@@ -147,7 +148,7 @@ async def revoke(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> No
 
 
 async def load_record(ports: Ports, token: str) -> ScimTokenRecord:
-    """Return the record of this token, also of an expired one. Pass it to `authenticate` before use.
+    """Return this token's record, also for an expired token. Pass the record to `authenticate` before use.
 
     The lookup uses the hash, in constant time (security K-1).
 
@@ -181,7 +182,7 @@ def authenticate(caller: Caller, record: ScimTokenRecord) -> ScimClient:
 
 
 async def authority_of(tx: Transaction, caller: ScimClient) -> Authority:
-    """Return the power of the directory over members (security R-10). The caller has locked the organization."""
+    """Return the directory's power over members (security R-10). The caller has locked the organization."""
     creator = await tx.created_secrets.creator(caller.org_id, caller.token_id)
     return with_rights_of(NO_RIGHTS if creator is None else creator.rights)
 
@@ -191,9 +192,9 @@ def lock_organization(
 ) -> Callable[[], Awaitable[Organization]]:
     """Lock the organization and check the token again (security Z-5).
 
-    Every change by a directory starts here. The caller may run its first statement in the same round trip, which may
-    raise its own errors, and then awaits the returned function. This returns the organization or raises ScimTokenInvalid
-    or OrganizationNotActive. With `creates_groups`, the token must allow directory groups.
+    Every change by a directory starts here. The caller may run its first statement in the same round trip, which may raise its own errors,
+    and then awaits the returned function. The returned function returns the organization or raises ScimTokenInvalid or
+    OrganizationNotActive. With `creates_groups`, the token must allow directory groups.
 
     Revoking a token also locks the organization, so no change happens after a revocation. All other
     changes by the directory wait for this lock, so it is held for as few round trips as possible.

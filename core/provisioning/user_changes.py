@@ -1,4 +1,4 @@
-"""Changes of a locked SCIM user: the profile, the email address, and whether the user is active."""
+"""Changes to a locked SCIM user: the profile, the email address, and whether the user is active."""
 
 from collections.abc import Awaitable
 from dataclasses import replace as with_changes
@@ -44,9 +44,9 @@ async def apply_changes(
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
-    The address of the account changes if the new one differs from the account's address and from the
-    address that a former member is listed with. The caller has checked that the organization may change it.
-    `is_above` says that the user has more rights than the directory.
+    The account's address changes if the new address is neither the account's address nor the address that a former
+    member is listed with. The caller has checked that the organization may change the address. `is_above` says that the
+    user has more rights than the directory.
     """
     is_inactive = user.is_blocked or user.is_anonymized
     changes_active = new.active is not None and new.active == is_inactive
@@ -82,7 +82,7 @@ async def apply_changes(
 def _claim_user_name(
     tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimUserData, *, activates: bool
 ) -> Awaitable[bool | None] | None:
-    """Claim the user name of the new data, if it can differ from the present one. Return whether another user has it."""
+    """Claim the user name in the new data, if it can differ from the present name. Return whether another user has the name."""
     changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
     if not changes_name and not (activates and user.email != account.email):
         return None
@@ -94,7 +94,7 @@ def _claim_user_name(
 async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:
     """Record the new profile, and change the account's profile in the same way, if the organization controls the account.
 
-    Attributes that are not valid for an account change nothing there.
+    Attributes that are not valid for an account do not change its profile.
     """
     tx.record(events.user_profile_updated(org_id, user.id, changed_attributes(user.profile, new)))
     control = await tx.accounts.account_control(account.id, org_id)
@@ -105,11 +105,10 @@ async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org
 
 
 async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
-    """Change the email address of a locked account that the organization controls (security C-4, A-9).
+    """Change the email address in a locked account that the organization controls (security C-4, A-9).
 
-    The new address counts as verified if the account has no way to sign in yet, as for a new
-    account, or if the organization has verified its domain. Otherwise a directory could give a user
-    the address of another person.
+    The new address counts as verified if the account has no way to sign in yet, as for a new account, or if the
+    organization has verified its domain. Otherwise a directory could give a user another person's address.
     """
     owner = await tx.domains.verified_owner(email)
     if owner not in (None, org_id):
@@ -137,8 +136,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 async def deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
     """Block the user, end the membership, and deactivate an account that the organization controls (security C-5).
 
-    The user stays in groups of the directory, which give a blocked user nothing. Directories do not add users again
-    when they activate them.
+    The user stays in the directory's groups, which give a blocked user nothing. Directories do not add users again when
+    they activate them.
     """
     control = await tx.accounts.account_control(user.id, organization.id)
     await tx.directory_blocks.add(organization.id, user.id, now)
@@ -146,7 +145,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
     await tx.service_users.remove_former_members(organization.id, [user.id])
     await tx.groups.remove_former_members(organization.id, [user.id], keep_in_directory=True)
     await members.end_access(tx, organization.id, user.id, now)
-    # The links stay, and open nothing. Without them, a user who has taken another address could come back without the connection.
+    # The links stay, and open nothing. Without the links, a user who has taken another address could come back without the connection.
     await members.end_sign_ins_at_connections(tx, organization.id, [user.id], now)
     if control.controls_account:
         await tx.accounts.deactivate(user.id, now)
@@ -157,27 +156,27 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
 
 
 async def activate(ports: Ports, tx: Transaction, account: Account, organization: Organization, now: datetime) -> None:
-    """Remove the block of the user, and make them a member."""
+    """Remove the user's block, and make them a member."""
     require_member_capacity(organization, 1)
     reopened = await blocks.remove_block(tx, organization.id, account, now)
     await tx.scim_users.restore_members(organization.id, [account.id], now)
-    if reopened:  # a user who was created inactive got no welcome email, and the link in an old one may have expired
+    if reopened:  # a user who was created inactive got no welcome email, and the link in an old email may have expired
         await queue_welcome(ports, tx, account, organization.id, now)
     tx.record(events.user_reactivated(organization.id, account.id, whole_account=reopened))
 
 
 async def queue_welcome(ports: Ports, tx: Transaction, account: Account, org_id: UUID, now: datetime) -> None:
-    """Queue a welcome email to a user who cannot sign in yet, unless one is waiting."""
+    """Queue a welcome email to a user who cannot sign in yet, unless such an email is waiting."""
     control = await tx.accounts.account_control(account.id, org_id)
     if not control.can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, account.email, org_id):
         await queue_email(ports, tx, EmailKind.WELCOME, account.email, org_id, now)
 
 
 async def queue_email(ports: Ports, tx: Transaction, kind: EmailKind, email: Email, org_id: UUID, now: datetime) -> None:
-    """Queue an email to a provisioned user, within the daily limit of the organization's directory.
+    """Queue an email to a provisioned user, within the daily limit for the organization's directory.
 
-    A directory can name any number of addresses of other people. So the number of emails that it
-    causes in a day is limited to the number of invitations that an organization may send, in
-    addition to these. The rest is sent on the following days (security E-5).
+    A directory can name any number of other people's addresses. In a day, a directory therefore causes at most as many
+    emails as an organization may send invitations, in addition to these invitations. The rest is sent on the following
+    days (security E-5).
     """
     await tx.email_queue.add_within(new_email(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)

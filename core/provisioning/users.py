@@ -1,9 +1,8 @@
-"""SCIM users: the users of an organization, as its directory sees and changes them.
+"""SCIM users: the organization's users, as its directory sees and changes them.
 
-A directory knows the members of its organization, the users it deactivated, and the users it
-provisioned and removed from the group. Some of these accounts are also used elsewhere:
-`core.tenancy.model.members` decides whether the organization controls the account. The names that
-a directory gives to a user are visible in its organization only.
+A directory knows its organization's members, the users it deactivated, and the users it provisioned and removed from
+the group. Some accounts are also used elsewhere: `core.tenancy.model.members` decides whether the organization controls
+the account. The names that a directory gives to a user are visible in its organization only.
 
 Deactivating or deleting a user blocks them (`core.provisioning.blocks`). The membership ends, and
 nothing remembers it: activating or creating the user again makes them a member with the role
@@ -59,7 +58,7 @@ from ports.storage import Transaction
 
 
 async def schema_of(ports: Ports, caller: ScimClient) -> ScimSchema:
-    """Return the schema of the users of the directory's organization, which may have declared attributes."""
+    """Return the user schema in the directory's organization, which may have declared attributes."""
     if not caller.has_attributes:
         return USER
     async with ports.storage.reading() as read:
@@ -67,7 +66,7 @@ async def schema_of(ports: Ports, caller: ScimClient) -> ScimSchema:
 
 
 async def list_users(ports: Ports, caller: ScimClient, filter_: ScimFilter | None, start: int, count: int) -> PageResult[ScimUser]:
-    """Return up to `count` of the matching users, oldest first. `start` is the number of the first one, from 1."""
+    """Return up to `count` matching users, oldest first. `start` is the first user's number, from 1."""
     async with ports.storage.reading() as read:
         return await read.scim_users.page(caller.org_id, filter_, start - 1, count)
 
@@ -89,7 +88,7 @@ async def find_to_change(ports: Ports, caller: ScimClient, user_id: UUID) -> Sci
 
 
 async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """End the service accounts of a former member at once, because the directory removes the member, too (security #own-end)."""
+    """End a former member's service accounts at once, because the directory removes the member, too (security #own-end)."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization(tx, caller, now)
@@ -100,7 +99,7 @@ async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None
 
 
 async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
-    """Return the groups of the directory that each of the users is in, by name. Without directory groups, there are none."""
+    """Return the directory groups that the users are in, per user and by name. Without directory groups, there are none."""
     if not caller.directory_groups or not user_ids:
         return {}
     async with ports.storage.reading() as read:
@@ -108,7 +107,7 @@ async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUI
 
 
 async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
-    """Create an account that is a member of the organization, and send a welcome email.
+    """Create an account with a membership in the organization, and send a welcome email.
 
     The account has no password, and its email address counts as verified. With `active` false, the
     user is created deactivated.
@@ -200,7 +199,7 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
         if await is_taken:
             raise UserNameTaken
         if data.active is False:
-            pass  # `apply_changes` blocks the user, or changes nothing of a block
+            pass  # `apply_changes` blocks the user, or leaves an existing block as it is
         elif is_blocked:
             await user_changes.activate(ports, tx, account, organization, now)
         elif membership is None:
@@ -213,10 +212,10 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
 
 
 async def _take_over(tx: Transaction, account: Account, organization: Organization, now: datetime) -> Account:
-    """Make a locked account one that this organization created, and return it.
+    """Make a locked account an account that this organization created, and return it.
 
-    Its sessions end. If a directory deactivated it, it is activated. If its address is not verified,
-    another person may know its credentials, so nothing of them survives (security A-7).
+    The account's sessions end. If a directory deactivated the account, it is activated. If the account's address is not
+    verified, another person may know its credentials, so no credential survives (security A-7).
     """
     if account.email_verified_at is None:
         await mailbox.revoke_all_access(tx, account, now)
@@ -253,7 +252,7 @@ def _new_user(account: Account, data: ScimUserData) -> ScimUser:
 async def replace(
     ports: Ports, caller: ScimClient, user: ScimUser, replacement: UserReplacement, schema: ScimSchema = USER
 ) -> tuple[ScimUser, SkippedParts]:
-    """Replace all attributes of a user. Return the user, and the parts of the request that were not applied.
+    """Replace all attributes that a user has. Return the user, and the request parts that were not applied.
 
     Without `active` in the replacement, the user stays active or inactive.
     """
@@ -263,7 +262,7 @@ async def replace(
 async def patch(
     ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch, schema: ScimSchema = USER
 ) -> tuple[ScimUser, SkippedParts]:
-    """Apply a patch to a user. Return the user, and the parts of the patch that were not applied."""
+    """Apply a patch to a user. Return the user, and the patch parts that were not applied."""
 
     def apply(user: ScimUser) -> ScimUserChange:
         return patched(user, apply_operations(schema, to_resource(user, schema), operations.operations), schema)
@@ -293,9 +292,9 @@ async def _store(
 ) -> ScimUser | None:
     """Store the change. Return None, and store nothing, if the user is no longer as in `before`.
 
-    A request that deactivates the user keeps the present address and userName if the new ones are
-    refused, and so the values of declared attributes. Otherwise users could avoid deactivation: they change their address, and a
-    directory that always sends all attributes is always refused.
+    A request that deactivates the user keeps the present address and userName if the new values are refused, and so the values of declared
+    attributes. Without this rule, users could avoid deactivation: they change their address, and a directory that always sends all
+    attributes is always refused.
     """
     try:
         return await _store_once(ports, caller, before, change, keep_names=keep_names)
@@ -361,8 +360,8 @@ async def _delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
 async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization, bool]:
     """Lock the organization, the membership and the account. Return also whether the member has more rights than the directory.
 
-    The user is read before the account is locked, so that a directory cannot lock accounts it does
-    not know, and again after that, because the user may have changed in between.
+    The user is read before the account is locked, so that a directory cannot lock accounts it does not know. The user
+    is read again after that, because they may have changed in between.
     """
     locked_organization = scim_tokens.lock_organization(tx, caller, now)
     unlocked_user = await tx.scim_users.by_id(caller.org_id, user_id)
@@ -376,7 +375,10 @@ async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: da
 
 
 async def _is_above(tx: Transaction, caller: ScimClient, membership: Membership | None) -> bool:
-    """Return whether a member has rights beyond those of the directory. Its creator is read only if the rights of an admin are too few."""
+    """Return whether a member has rights that the directory does not have.
+
+    The rights of the token's creator are read only if an admin's rights are too few.
+    """
     if membership is None or may_act_on(with_rights_of(NO_RIGHTS), membership.authority):
         return False
     return not may_act_on(await scim_tokens.authority_of(tx, caller), membership.authority)

@@ -1,4 +1,4 @@
-"""SCIM tokens, and the log of the requests of a directory."""
+"""SCIM tokens, and the log of a directory's requests."""
 
 import re
 import secrets
@@ -53,7 +53,7 @@ class DirectoryGivesMore(Forbidden):
 DIRECTORY_RIGHTS: Final[Rights] = frozenset(
     {Capability.MEMBERS_VIEW, Capability.MEMBERS_MANAGE, Capability.END_USERS_VIEW, Capability.END_USERS_MANAGE}
 )
-# One with groups gives and takes what these give, too.
+# A directory with groups also gives and takes what groups give.
 _GROUP_RIGHTS: Final[Rights] = GIVEN_BY_GROUPS | {Capability.GROUPS_MANAGE}
 
 
@@ -63,18 +63,18 @@ def rights_used(*, directory_groups: bool) -> Rights:
 
 
 def with_rights_of(creator: Rights) -> Authority:
-    """Return the power of a directory over members: that of an admin, with the further rights of its token's creator (security R-10)."""
+    """Return a directory's power over members: an admin's power, with the further rights that its token's creator has (security R-10)."""
     return Authority(ADMIN, ROLES[ADMIN].rights | creator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimToken:
-    """A SCIM token of an organization, without its secret. Times are UTC."""
+    """An organization's SCIM token, without its secret. Times are UTC."""
 
     id: UUID
     org_id: UUID
     name: str
-    prefix: str  # the first characters of the secret, to recognize the token in lists
+    prefix: str  # how the secret starts, to recognize the token in lists
     expires_at: datetime | None  # None: does not expire
     created_by: UUID  # the account may no longer exist
     created_at: datetime
@@ -83,11 +83,11 @@ class ScimToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenEnd:
-    """The consequences of revoking a token. Times are UTC."""
+    """What happens when a token is revoked. Times are UTC."""
 
     token: ScimToken
     users: int  # the users that its directory sees
-    last_used_at: datetime | None  # of its last request that is still in the log
+    last_used_at: datetime | None  # the time of its last request that is still in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class ScimTokenRecord:
     status: OrganizationStatus
     is_expired: bool
     directory_groups: bool
-    has_attributes: bool  # the organization has declared attributes of its users
+    has_attributes: bool  # the organization has declared user attributes
 
 
 def new_token() -> tuple[str, str]:
@@ -110,12 +110,12 @@ def new_token() -> tuple[str, str]:
     return f"{prefix}_{new_secret()}", prefix
 
 
-MAX_ENTRIES: Final = 100  # of one organization
-MAX_NAMES: Final = 50  # of one request
-_MAX_READ: Final = 200  # members of a list or an object that are read
-_MAX_LENGTH: Final = 128  # characters of a name
+MAX_ENTRIES: Final = 100  # per organization
+MAX_NAMES: Final = 50  # per request
+_MAX_READ: Final = 200  # members that are read in a list or an object
+_MAX_LENGTH: Final = 128  # characters per name
 
-# A name without the characters of email addresses, so that a value in the place of a name is not kept.
+# A name without the characters in email addresses, so that a value in the place of a name is not kept.
 _NAME: Final = re.compile(r"[A-Za-z$][\w$-]*|urn:[\w.:-]+", re.ASCII | re.IGNORECASE)
 _QUOTED: Final = re.compile(r'"(?:\\.|[^"\\])*"?')
 _FILTERED: Final = re.compile(
@@ -126,16 +126,16 @@ _VALUE_FILTER: Final = re.compile(r"\[.*(?:\]|$)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimRequest:
-    """A SCIM request of an organization's directory, without values. The time is UTC."""
+    """A SCIM request by an organization's directory, without values. The time is UTC."""
 
     at: datetime
     token_id: UUID  # the token may be revoked
     method: str
-    path: str  # with the id of the resource, without the query
+    path: str  # with the resource id, without the query
     attributes: list[str]  # names in the body or in the filter
     status: int
     scim_type: str | None
-    error: str | None  # the kind of error, or the part that was ignored, in one sentence
+    error: str | None  # the error kind, or the ignored part, in one sentence
 
     @property
     def has_failed(self) -> bool:
@@ -144,15 +144,15 @@ class ScimRequest:
 
 
 def attributes_of_body(body: Any) -> list[str]:
-    """Return the attribute names of a SCIM body, such as `emails.value`, at most two levels deep.
+    """Return the attribute names in a SCIM body, such as `emails.value`, at most two levels deep.
 
-    For the operations of a patch, these are the attributes that they change.
+    For patch operations, these are the attributes that they change.
     """
     return _first_names(_names(body))
 
 
 def attributes_of_filter(text: str) -> list[str]:
-    """Return the attribute names of a SCIM filter. A filter that is not valid gives the names that can be recognized."""
+    """Return the attribute names in a SCIM filter. A filter that is not valid gives the names that can be recognized."""
     return _first_names(_path(match[1]) for match in _FILTERED.finditer(_QUOTED.sub('""', text[:4096])))
 
 
@@ -190,6 +190,6 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _path(text: str) -> str:
-    """Return a path of attributes without its value filter, or a question mark if it could be a value."""
+    """Return an attribute path without its value filter, or a question mark if the path could be a value."""
     path = _VALUE_FILTER.sub("", text) + (text.rpartition("]")[2] if "[" in text and "]" in text else "")
     return path if all(map(_NAME.fullmatch, [path] if path.lower().startswith("urn:") else path.split("."))) else "?"

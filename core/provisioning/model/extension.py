@@ -1,6 +1,6 @@
 """The schema extension with the attributes that an organization has declared, and that its directory writes.
 
-Entra ID and Okta send custom attributes in an extension with a fixed URN. Entra ID asks for one of this form.
+Entra ID and Okta send custom attributes in an extension with a fixed URN. Entra ID asks for a URN like this.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,10 @@ _TYPES: Final = {AttributeKind.NUMBER: AttributeType.DECIMAL, AttributeKind.BOOL
 
 
 def user_schema(attributes: Sequence[Attribute]) -> ScimSchema:
-    """Return the schema of the users of an organization with these attributes.
+    """Return the schema for an organization's users with these attributes.
 
-    An attribute without the writer `directory` is not part of it. Requests may not change it, as if it were readOnly.
+    An attribute without the writer `directory` is not in it. Requests may not change such an attribute, as if it were
+    readOnly.
     """
     return _user_schema(tuple(attributes)) if attributes else USER
 

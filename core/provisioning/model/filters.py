@@ -1,7 +1,7 @@
-"""SCIM filters over the fields of users and of the group (RFC 7644 section 3.4.2.2).
+"""SCIM filters over the fields of users and groups (RFC 7644 section 3.4.2.2).
 
-A filter is a tree over known fields. Storage turns it into SQL and binds every value (security
-C-7). The syntax is in `core.provisioning.model.grammar`.
+A filter is a tree over known fields. Storage turns a filter into SQL and binds every value (security C-7). The syntax
+is in `core.provisioning.model.grammar`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP_URN, USER_URN
 
 
 class FieldType(Enum):
-    """The types of fields, which determine how values are compared. The values of the enumeration are phrases in error messages."""
+    """The field types, which determine how values are compared. The enumeration values are phrases in error messages."""
 
     EXACT = "a string"
     TEXT = "a string, ignoring case"
@@ -82,7 +82,7 @@ def _by_name(*fields: ScimField, **others: ScimField) -> Mapping[str, ScimField]
     return MappingProxyType({**{field.value[0].lower(): field for field in fields}, **others})
 
 
-# The fields with a value of `ScimProfile.attributes`, by its name there.
+# The fields with a value in `ScimProfile.attributes`, by its name there.
 FURTHER_FIELDS: Final = {
     field: field.value[0].rpartition(":")[2]
     for field in (
@@ -102,7 +102,7 @@ ComparisonValue: TypeAlias = str | bool | datetime
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A comparison of a field with a value of the field's type. Email addresses are in lower case."""
+    """A comparison between a field and a value that has the field's type. Email addresses are in lower case."""
 
     field: ScimField
     operator: FilterOperator
@@ -130,12 +130,12 @@ _OPERATORS: Final[Mapping[FieldType, frozenset[FilterOperator]]] = MappingProxyT
 
 
 def parse_user_filter(text: str) -> ScimFilter:
-    """Parse a filter of users."""
+    """Parse a user filter."""
     return _resolve(parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
 
 
 def parse_group_filter(text: str) -> ScimFilter:
-    """Parse a filter of groups. Members can only be compared with `eq`."""
+    """Parse a group filter. Members can only be compared with `eq`."""
     filter_ = _resolve(parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
     if any(test.operator is not FilterOperator.EQ for test in comparisons(filter_) if test.field is ScimField.MEMBER):
         raise FilterInvalid("members can only be compared with eq")
@@ -143,7 +143,7 @@ def parse_group_filter(text: str) -> ScimFilter:
 
 
 def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
-    """Return all comparisons of the filter."""
+    """Return all comparisons in the filter."""
     match filter_:
         case FieldComparison():
             yield filter_
@@ -172,15 +172,14 @@ def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str,
         case ParsedComparison(name, operator, literal):
             return _compare(_find_field(name, fields, prefix, urn), operator, literal)
         case ParsedPresence(name):
-            # A complex attribute is present if one of its sub-attributes is (RFC 7644 section
-            # 3.4.2.2).
+            # A complex attribute is present if a sub-attribute is (RFC 7644 section 3.4.2.2).
             full_name = prefix + name.removeprefix(urn)
             parts = tuple(FieldPresent(field) for part, field in fields.items() if part.startswith(f"{full_name}."))
             is_complex = bool(parts) and full_name not in fields
             return Or(parts) if is_complex else FieldPresent(_find_field(name, fields, prefix, urn))
         case ParsedValuePath(name, inner):
-            # A user has one email address, and members can be compared by their id only. So "one
-            # value matches the whole filter" is the same as "the filter matches".
+            # A user has only one email address, and members can be compared by their id only. So
+            # "one value matches the whole filter" is the same as "the filter matches".
             name = name.removeprefix(urn)
             if prefix or name not in ("emails", "members") or name not in fields:
                 raise FilterInvalid("brackets are allowed only after emails or members")
@@ -228,15 +227,15 @@ def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
 def _parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text.upper())
-        # A time without an offset is UTC. Times in the first and the last hours of the calendar
-        # raise OverflowError: with their offset, they are in the year 0 or 10000 of UTC.
+        # A time without an offset is UTC. Times in the calendar's first and last hours raise
+        # OverflowError: with their offset, they are in the UTC year 0 or 10000.
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
         return time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise FilterInvalid("a time must be written as in 2026-03-14T15:09:26Z") from None
 
 
-# The value of a field; a set for a multi-valued attribute, which supports only `eq`.
+# A field's value; a set for a multi-valued attribute, which supports only `eq`.
 FieldValue: TypeAlias = str | bool | datetime | frozenset[str] | None
 
 

@@ -1,7 +1,7 @@
-"""Parser for SCIM filters (RFC 7644 section 3.4.2.2) and for the paths of patches (section 3.5.2).
+"""Parser for SCIM filters (RFC 7644 section 3.4.2.2) and for patch paths (section 3.5.2).
 
-Paths contain the same grammar in brackets. The parser is a recursive descent parser that reads each
-character once. It knows no attributes: `core.provisioning.model.filters` gives filters their meaning.
+Paths have filters with the same grammar in brackets. The parser is a recursive descent parser that reads every
+character once. The parser knows no attributes: `core.provisioning.model.filters` gives filters their meaning.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
 
-# The limits of security C-7.
+# The limits in security C-7.
 MAX_FILTER_LENGTH: Final = 8192  # characters
 MAX_VALUE_LENGTH: Final = 256  # characters
 MAX_DEPTH: Final = 16  # nested parentheses
@@ -35,7 +35,7 @@ class PathInvalid(Invalid):
 
 
 class FilterOperator(StrEnum):
-    """The comparison operators of filters."""
+    """The comparison operators in filters."""
 
     EQ = "eq"
     NE = "ne"
@@ -50,7 +50,7 @@ class FilterOperator(StrEnum):
 
 LiteralValue: TypeAlias = str | int | float | bool | None
 
-# The logical operators. Their operands are parsed filters here, and filters over known fields in
+# The logical operators. Operands are parsed filters here, and filters over known fields in
 # `core.provisioning.model.filters`.
 
 Operand = TypeVar("Operand", covariant=True)
@@ -77,7 +77,7 @@ class Not(Generic[Operand]):
     operand: Operand
 
 
-# The other nodes of a parsed filter. Names are in lower case.
+# Further nodes in a parsed filter. Names are in lower case.
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ParsedPresence:
 
 @dataclass(frozen=True, slots=True)
 class ParsedValuePath:
-    """A filter for the values of an attribute: `name[filter]`. One value must match all of it."""
+    """A filter for an attribute's values: `name[filter]`. One value must match the whole filter."""
 
     name: str
     filter: "ParsedFilter"
@@ -111,7 +111,7 @@ ParsedFilter: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class PatchPath:
-    """The path of a patch operation: an attribute, a filter for its values, and a sub-attribute."""
+    """The path in a patch operation: an attribute, a filter for its values, and a sub-attribute."""
 
     attribute: str
     filter: ParsedFilter | None = None
@@ -287,5 +287,5 @@ def _refuse_constant(_: str) -> None:
     raise ValueError
 
 
-# Created once, because a patch of a group can have very many paths with a value each.
+# Created once, because a group patch can have very many paths with a value each.
 _JSON: Final = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -1,7 +1,7 @@
 """SCIM groups, and the changes that clients send.
 
-A group can have so many members that building the whole resource to change it would be too slow. So
-operations become sets of ids to add and to remove.
+A group can have so many members that building the whole resource to change it would be too slow. Operations therefore
+become sets of ids to add and to remove.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -76,7 +76,7 @@ class ScimGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """The group state of a user that the directory knows."""
+    """The group state that a user has if the directory knows the user."""
 
     user_id: UUID
     role: RoleName | None  # None: not in the group
@@ -104,13 +104,13 @@ def require_own_group(caller: ScimClient, group_id: UUID) -> None:
 
 
 def named_member_ids(filter_: ScimFilter) -> set[UUID]:
-    """Return the ids of the members that the filter names. Only these need to be loaded for `matches_group`."""
+    """Return the member ids that the filter names. Only these members need to be loaded for `matches_group`."""
     values = {test.value for test in comparisons(filter_) if test.field is ScimField.MEMBER}
     return {id_ for value in values if isinstance(value, str) and (id_ := parse_id(value)) is not None}
 
 
 def matches_group(filter_: ScimFilter, group: ScimGroup, member_ids: Collection[UUID], *, has_members: bool = True) -> bool:
-    """Return whether the group matches the filter. `member_ids` are its members among those that the filter names."""
+    """Return whether the group matches the filter. `member_ids`: which of the members that the filter names are in the group."""
     values: dict[ScimField, FieldValue] = {
         ScimField.ID: str(group.id),
         ScimField.EXTERNAL_ID: group.external_id,
@@ -129,7 +129,7 @@ class GroupMemberUnknown(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class MemberChanges:
-    """Changes to the members of the group. With `replace_all`, `added` replaces all present members."""
+    """Changes to the group's members. With `replace_all`, `added` replaces all present members."""
 
     replace_all: bool = False
     added: frozenset[UUID] = frozenset()
@@ -140,9 +140,10 @@ class MemberChanges:
 class GroupChanges:
     """The changes to a group: to provisioned and other members, to the external id and to the name.
 
-    The changes to both kinds of members are equal, unless a patch removes all members of the organization or of a
-    service. This removes only those that the directory provisioned. `nested` are the ids of groups that were named
-    as members, and are ignored. Only groups of the directory have changes of the name, and nested groups.
+    The changes for provisioned and for other members are equal, unless a patch removes all members from the
+    organization or from a service. Such a patch removes only the members that the directory provisioned. `nested` are
+    the ids of groups that were named as members, and are ignored. Only directory groups have name changes and nested
+    groups.
     """
 
     provisioned: MemberChanges = MemberChanges()
@@ -189,11 +190,10 @@ DISPLAY_NAME: Final = "displayName"
 
 
 def parse_group(kind: GroupKind, body: Mapping[str, Any]) -> GroupChanges:
-    """Return the changes of a whole group.
+    """Return the changes that a whole group means.
 
-    Without the attributes `members` and `externalId`, these stay: a client that renames a group does
-    not mean to empty the organization. The name of a group that the directory did not create is checked
-    and then ignored.
+    If the request lacks `members` or `externalId`, the group keeps them: a client that renames a group does not mean to
+    empty the organization. The name is checked and then ignored for a group that the directory did not create.
     """
     schema, edits, skipped = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind), SkippedParts()
     for name, value in flatten_containers("the body", body, schema, skipped).items():
@@ -211,9 +211,9 @@ def parse_group(kind: GroupKind, body: Mapping[str, Any]) -> GroupChanges:
 
 
 def parse_group_patch(kind: GroupKind, operations: Iterable[PatchOperation]) -> GroupChanges:
-    """Return the changes of a patch.
+    """Return the changes that a patch means.
 
-    Other attributes of the group stay as they are.
+    Other group attributes stay as they are.
     """
     schema, edits = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind)
     for operation in operations:
@@ -237,7 +237,7 @@ def parse_group_patch(kind: GroupKind, operations: Iterable[PatchOperation]) -> 
 
 @dataclass(slots=True)
 class _GroupEdits:
-    """The changes of a request to a group of this kind so far."""
+    """The changes to a group of this kind that a request has made so far."""
 
     kind: GroupKind
     provisioned: _MemberEdits = field(default_factory=_MemberEdits)
@@ -265,7 +265,7 @@ class _GroupEdits:
         return set(read_member_ids(attribute, value))
 
     def remove_all(self) -> None:
-        """Remove all members: of the organization and of a service, only those that the directory provisioned."""
+        """Remove all members: in the organization and in a service, only members that the directory provisioned."""
         self.provisioned.replace(set())
         if self.kind is GroupKind.DIRECTORY:
             self.others.replace(set())
@@ -308,7 +308,7 @@ def _is_writable(attribute: ScimAttribute) -> bool:
 
 
 def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation, edits: _GroupEdits) -> set[str] | None:
-    """Return the ids of an operation. To remove members without a value means all members: return None. A null means no members."""
+    """Return the ids in an operation. To remove members without a value means all members: return None. A null means no members."""
     if target.sub is not None:
         raise AttributeNotWritable(f"members.{target.sub.name}")
     if target.filter is not None:
@@ -324,11 +324,11 @@ _ONLY_VALUE: Final = {"value"}
 
 
 def read_member_ids(attribute: ScimAttribute, value: Any) -> list[str]:
-    """Return the ids in a value of the attribute `members`, in lower case."""
+    """Return the ids in a value for the attribute `members`, in lower case."""
     ids: list[str] = []
     for item in [] if value is None else value if isinstance(value, list) else [value]:
         if isinstance(item, dict) and item.keys() == _ONLY_VALUE and isinstance(item["value"], str):
-            ids.append(item["value"].strip().lower())  # most members of large groups
+            ids.append(item["value"].strip().lower())  # most members in large groups
             continue
         member_id = (read_single_value(attribute, item) or {}).get("value")
         if member_id is None:

@@ -1,9 +1,9 @@
 """SCIM patches (RFC 7644 section 3.5.2): the operations, and their application to a user.
 
-Either all operations of a patch are applied, or none, except that a patch that deactivates a user
-is applied as far as it can be. All functions are pure and work on JSON objects with the names of
-the schema. Two deviations of Okta and Entra ID are accepted: paths as names in the value, and
-remove operations that name the values to remove in `value` and not in the brackets of the path.
+Either all patch operations are applied, or none, except that a patch that deactivates a user is applied as far as it
+can be. All functions are pure and work on JSON objects with the names from the schema. Two deviations in Okta and Entra
+ID are accepted. Names in the value may be paths, and remove operations may name the values to remove in `value` and not
+in the path's brackets.
 """
 
 import copy
@@ -62,7 +62,7 @@ class PatchValueMissing(Invalid):
 
 
 class PatchOp(StrEnum):
-    """The kinds of patch operations."""
+    """The patch operation kinds."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -71,7 +71,7 @@ class PatchOp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PatchOperation:
-    """One operation of a patch. Without a path, the names in the value are the paths."""
+    """An operation in a patch. Without a path, the names in the value are the paths."""
 
     op: PatchOp
     path: str | None
@@ -79,7 +79,7 @@ class PatchOperation:
 
     @property
     def value_for_path(self) -> Any:
-        """Return the value of an operation with a path; None if a remove operation has none."""
+        """Return the value for an operation with a path; None if a remove operation has none."""
         if self.value is not KEEP:
             return self.value
         if self.op is not PatchOp.REMOVE:
@@ -89,7 +89,7 @@ class PatchOperation:
 
 @dataclass(frozen=True, slots=True)
 class UserPatch:
-    """The operations of a patch of a user, and the errors of operations that could not be parsed.
+    """The operations in a user patch, and the errors in operations that could not be parsed.
 
     `is_large` means that applying them would block other requests.
     """
@@ -100,10 +100,10 @@ class UserPatch:
 
 @dataclass(frozen=True, slots=True)
 class PatchTarget:
-    """The part of a resource that an operation changes."""
+    """Which part of a resource an operation changes."""
 
     attribute: ScimAttribute
-    filter: ParsedFilter | None = None  # selects values of the attribute
+    filter: ParsedFilter | None = None  # selects the attribute's values
     sub: ScimAttribute | None = None
 
 
@@ -111,7 +111,7 @@ class PatchTarget:
 
 
 def find_target(schema: ScimSchema, path: PatchPath) -> PatchTarget | None:
-    """Return the target of a path, or None if the schema has no such attribute."""
+    """Return a path's target, or None if the schema has no such attribute."""
     attribute = schema.attribute(schema.without_urn(path.attribute))
     if attribute is None:
         return None
@@ -124,12 +124,12 @@ def find_target(schema: ScimSchema, path: PatchPath) -> PatchTarget | None:
 
 
 def is_without_path(schema: ScimSchema, operation: PatchOperation) -> bool:
-    """Return whether the value names the targets: the path is absent or the URN of a schema."""
+    """Return whether the value names the targets: the path is absent or a schema's URN."""
     return operation.path is None or schema.is_urn(operation.path)
 
 
 def target_of_path(schema: ScimSchema, text: str) -> PatchTarget | None:
-    """Return the target of a path, or None for an attribute that is accepted and not kept.
+    """Return a path's target, or None for an attribute that is accepted and not kept.
 
     Raises: PathInvalid if no declared schema has such an attribute; AttributeNotWritable; FilterInvalid.
     """
@@ -143,7 +143,7 @@ def target_of_path(schema: ScimSchema, text: str) -> PatchTarget | None:
 
 
 def targets_in_value(schema: ScimSchema, operation: PatchOperation, skipped: SkippedParts) -> list[tuple[PatchTarget, Any]]:
-    """Return the targets and values of an operation without a path.
+    """Return the targets and values in an operation without a path.
 
     Unknown attributes are ignored, as in whole resources. Names that occur twice are refused.
     """
@@ -251,7 +251,7 @@ def _apply_to_single_value(resource: Resource, op: PatchOp, target: PatchTarget,
     elif op is PatchOp.REMOVE or value is None or value == "":
         resource.pop(attribute.name, None)
     elif attribute.type is AttributeType.COMPLEX:
-        # Add and replace both set the given sub-attributes and keep the others (RFC 7644 section
+        # Add and replace both set the given sub-attributes and keep the rest (RFC 7644 section
         # 3.5.2.3). A null removes a sub-attribute.
         parts = {**(resource.get(attribute.name) or {}), **(read_value(attribute, value) or {})}
         if isinstance(value, Mapping):
@@ -291,7 +291,8 @@ def _apply_to_selected_values(resource: Resource, op: PatchOp, target: PatchTarg
             return
         if op is PatchOp.REPLACE and target.filter is not None:
             raise NoTarget
-        # Add a value that matches the filter: this is how clients add the first address of a type.
+        # Add a value that matches the filter: this is how clients add the first address with a
+        # type.
         values = [*values, _value_matching(target.filter, attribute)]
         selected = [*selected[: len(values) - 1], True]
     if op is PatchOp.REMOVE and sub is None:
@@ -318,7 +319,7 @@ def _merge(value: Mapping[str, Any], sub: ScimAttribute | None, new: Any) -> Res
 
 
 def _keep_one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-    """Make a new primary value the only primary one (RFC 7644 section 3.5.2)."""
+    """Make a new primary value the only primary value (RFC 7644 section 3.5.2)."""
     primary = [item for item in new if isinstance(item, Mapping) and item.get("primary") is True]
     if not primary:
         return list(values)

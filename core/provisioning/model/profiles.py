@@ -12,8 +12,8 @@ from core.provisioning.model.schemas import ENTERPRISE_USER
 class ScimProfile:
     """The names, the external id and further attributes that a directory gave to a user.
 
-    Only this organization sees them, except those that become the account's profile.
-    `attributes` has the values of FURTHER_ATTRIBUTES, by their SCIM names.
+    Only this organization sees the values, except attributes that become the account's profile. `attributes` has the
+    values for FURTHER_ATTRIBUTES, by their SCIM names.
     """
 
     external_id: str | None = None
@@ -42,7 +42,7 @@ FURTHER_ATTRIBUTES: Final = (
 
 
 def to_account_profile(profile: ScimProfile) -> Profile:
-    """Return the profile that these attributes give to an account. Its texts are not checked."""
+    """Return the profile that these attributes give to an account. The profile's texts are not checked."""
     photos: Sequence[Mapping[str, Any]] = profile.attributes.get("photos", ())
     photo = next((photo for photo in photos if photo.get("primary")), photos[0] if photos else {})
     return Profile(

@@ -1,8 +1,8 @@
 """SCIM resources as JSON objects: reading and checking the values that clients send.
 
-Okta and Entra ID deviate from the RFC. This module accepts their deviations in values: "False" as a
-string, a list with one element instead of a single value, and a single value inside an object.
-`patches`, `filters` and `grammar` accept the deviations in patches and filters.
+Okta and Entra ID deviate from the RFC. This module accepts their deviations in values: "False" as a string, a list for
+a single value, and a single value inside an object. `patches`, `filters` and `grammar` accept the deviations in patches
+and filters.
 """
 
 import re
@@ -18,9 +18,9 @@ from core.tenancy.model.attributes import MAX_ITEM, MAX_ITEMS, MAX_TEXT, Attribu
 
 Resource = dict[str, Any]
 
-# The maximum number of values of one attribute of a user. Members of the group and patch operations
-# are limited only by the size of the body (security C-7). Together with the maximum length of
-# texts, this limits the time of each patch operation, even if earlier operations added values.
+# How many values a user's attribute may have. Group members and patch operations are limited only
+# by the body's size (security C-7). Together with the maximum text length, this limits how long
+# every patch operation takes, even if earlier operations added values.
 MAX_VALUES: Final = 10
 MAX_SKIPPED_NAME_LENGTH: Final = 128  # characters
 _NUMBER: Final = re.compile(r"-?[0-9]{1,16}(\.[0-9]{1,16})?")
@@ -42,14 +42,14 @@ class AttributeValueInvalid(Invalid):
 
 @dataclass(slots=True)
 class SkippedParts:
-    """The parts of a request that are not applied: ignored attributes, and refused ones.
+    """The parts of a request that are not applied: ignored and refused attributes.
 
-    Both have names as keys, without values (security L-3): log lines have them.
+    Attributes have names as keys, without values (security L-3): log lines contain them.
     """
 
     ignored: dict[str, None] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
-    error: Invalid | None = None  # of the first refused part
+    error: Invalid | None = None  # for the first refused part
 
     def copy(self) -> Self:
         """Return a copy that can be changed independently."""
@@ -67,7 +67,7 @@ class SkippedParts:
             self.error = error.with_traceback(None)
 
     def raise_error(self) -> None:
-        """Raise the error of the first refused part, if there is one."""
+        """Raise the error in the first refused part, if there is one."""
         if self.error is not None:
             raise self.error
 
@@ -77,7 +77,7 @@ def _name(path: str) -> str:
 
 
 def read_value(attribute: ScimAttribute, value: Any) -> Any:
-    """Return `value` as a value of the attribute, or None if it is empty.
+    """Return `value` as the attribute's value, or None if it is empty.
 
     For a multi-valued attribute, return a list. Names are spelled as in the schema, and
     unknown sub-attributes are left out.
@@ -99,8 +99,8 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
 
 
 def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
-    """Check the number of values."""
-    # Each value is compared with every other one, so a million values would block all other
+    """Check how many values there are."""
+    # Every value is compared with all other values, so a million values would block all other
     # requests.
     limit = MAX_VALUES if attribute.declared is None else MAX_ITEMS
     if len(values) > limit:
@@ -108,7 +108,7 @@ def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
 
 
 def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
-    """Return one value of the attribute, or None if it is empty."""
+    """Return a single value for the attribute, or None if it is empty."""
     if value is None:
         return None
     match attribute.type:
@@ -129,7 +129,7 @@ def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
 
 
 def _read_declared(attribute: ScimAttribute, declared: Attribute, value: Any) -> Any:
-    """Return a value of an attribute that the organization declared, or None if it is empty."""
+    """Return a value for an attribute that the organization declared, or None if it is empty."""
     values = [item for raw in (value if isinstance(value, list) else [value]) if (item := _to_kind(declared.kind, raw)) is not None]
     if not values:
         return None
@@ -141,7 +141,7 @@ def _read_declared(attribute: ScimAttribute, declared: Attribute, value: Any) ->
 
 
 def _to_kind(kind: AttributeKind, value: Any) -> Any:
-    """Return one value as JSON of this kind if it can be read so, or None if it is empty.
+    """Return a single value as JSON of this kind if it can be read so, or None if it is empty.
 
     Entra ID sends numbers as strings, "True" for a boolean, and a time for a date.
     """
@@ -161,7 +161,7 @@ def _to_kind(kind: AttributeKind, value: Any) -> Any:
 
 
 def _date_of(text: str) -> str:
-    """Return the date of a time, or the text if it is none."""
+    """Return the date in a time, or the text if it is no time."""
     try:
         return datetime.fromisoformat(text).date().isoformat()
     except ValueError:
@@ -183,10 +183,10 @@ def _read_complex(attribute: ScimAttribute, value: Any) -> Resource | None:
 
 
 def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, skipped: SkippedParts) -> Mapping[str, Any]:
-    """Move the attributes inside an object named by the URN of a schema one level up.
+    """Move attributes one level up, out of an object that a schema's URN names.
 
-    The attributes of an extension are written in this way, and some clients write all attributes of
-    a user so. `what` names the body. Names that occur twice are noted in `skipped`, and left out.
+    Extension attributes are written in this way, and some clients write all user attributes so. `what` names the body.
+    Names that occur twice are noted in `skipped`, and left out.
     """
     attributes, duplicates = dict[str, tuple[str, Any]](), set[str]()
     for container, item in body.items():
@@ -208,7 +208,7 @@ def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, s
 
 
 def read_resource(schema: ScimSchema, body: Mapping[str, Any], skipped: SkippedParts) -> Resource:
-    """Return the attributes of the body that clients may set. Values that are not valid are noted in `skipped`, and left out."""
+    """Return the body's attributes that clients may set. Values that are not valid are noted in `skipped`, and left out."""
     resource = {}
     for name, raw in flatten_containers("the body", body, schema, skipped).items():
         attribute = schema.attribute(schema.without_urn(name))

@@ -1,7 +1,7 @@
-"""The schemas of SCIM users and groups (RFC 7643).
+"""The schemas for SCIM users and groups (RFC 7643).
 
-Bodies and patches are read according to these schemas, and `/Schemas` publishes them. Filters have
-their own list of fields (`core.provisioning.model.filters`), which a test compares with the schemas.
+Bodies and patches are read according to these schemas, and `/Schemas` publishes them. Filters have their own field list
+(`core.provisioning.model.filters`), which a test compares with the schemas.
 """
 
 from collections.abc import Mapping
@@ -53,10 +53,10 @@ class Uniqueness(StrEnum):
 
 @dataclass(frozen=True)
 class ScimAttribute:
-    """An attribute of a resource. Clients may write its name in any case.
+    """A resource attribute. Clients may write its name in any case.
 
-    `common` attributes belong to every resource and are not part of a schema (RFC 7643 section
-    3.1). `declared` is the attribute of the organization that this one stands for. Its name begins with the URN of its schema.
+    `common` attributes belong to every resource and are not part of a schema (RFC 7643 section 3.1). `declared` is the organization's
+    attribute that this attribute stands for. The name of such an attribute begins with its schema's URN.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ScimAttribute:
     canonical_values: tuple[str, ...] = ()
     reference_types: tuple[str, ...] = ()
     common: bool = False
-    max_length: int = MAX_TEXT_LENGTH  # of a string, in characters
+    max_length: int = MAX_TEXT_LENGTH  # for a string, in characters
     declared: Attribute | None = None
 
     @cached_property
@@ -89,12 +89,12 @@ class ScimAttribute:
 class ScimSchema:
     """A resource type: its schema, its endpoint and its attributes.
 
-    The attributes of an extension are named by its URN, a colon and their own name. Inside resources,
-    they have only their own name.
+    Extension attributes are named by the extension's URN, a colon and their own name. Inside resources, extension
+    attributes have only their own name.
 
-    `ignored` has the attributes of the RFC that are accepted and not kept, with their
-    sub-attributes. `closed` has the attributes that the organization declared, and that its directory may not write: they count as
-    readOnly. All names are in lower case. `computed` has those of the ignored ones that responses contain.
+    `ignored` has the RFC's attributes that are accepted and not kept, with their sub-attributes. `closed` has the attributes that the
+    organization declared, and that its directory may not write: they count as readOnly. All names are in lower case. `computed` has the
+    ignored attributes that responses contain.
     """
 
     id: str
@@ -117,7 +117,7 @@ class ScimSchema:
 
     @cached_property
     def declared(self) -> Mapping[str, str]:
-        """Return the attributes of the organization: their names there, by their names in resources."""
+        """Return the organization's attributes: their names there, by their names in resources."""
         of_extensions = (attribute for extension in self.extensions for attribute in extension.attributes)
         return MappingProxyType({each.name: each.declared.name for each in of_extensions if each.declared is not None})
 
@@ -134,12 +134,12 @@ class ScimSchema:
         return subs is not None and (sub.lower() in subs if sub is not None else self.attribute(name) is None)
 
     def without_urn(self, name: str) -> str:
-        """Return the name without the URN of this schema, if it has it (RFC 7644 section 3.10)."""
+        """Return the name without this schema's URN, if it has it (RFC 7644 section 3.10)."""
         urn = f"{self.id}:"
         return name[len(urn) :] if name[: len(urn)].lower() == urn.lower() else name
 
     def is_urn(self, name: str) -> bool:
-        """Return whether the name is the URN of this schema or of one of its extensions."""
+        """Return whether the name is the URN of this schema or of its extension."""
         return name.lower() == self.id.lower() or any(extension.is_urn(name) for extension in self.extensions)
 
 
@@ -334,5 +334,5 @@ _DIRECTORY_GROUP: Final = _group_schema(
 
 
 def group_schema(*, directory_groups: bool) -> ScimSchema:
-    """Return the schema of groups for a directory that may create groups, or for one that may not."""
+    """Return the group schema for a directory that may create groups, or for a directory that may not."""
     return _DIRECTORY_GROUP if directory_groups else GROUP

@@ -1,4 +1,4 @@
-"""Users of a directory, and their blocks."""
+"""A directory's users, and their blocks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ from core.provisioning.model.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USE
 from core.tenancy.model.invitations import TeamFull
 from core.tenancy.model.organizations import Organization
 
-# Directories deactivate users who leave, and never delete them. So for each member that the
-# organization may have, its directory may know this many users who are not members.
+# Directories deactivate users who leave, and never delete them. A directory may therefore know as
+# many users who are not members as the organization may have members.
 INACTIVE_PER_MEMBER: Final = 10
 
 
@@ -76,14 +76,14 @@ class TooManyInactiveUsers(TeamFull):
         )
 
 
-# The attributes that show the profile of the account, if the directory did not send them.
+# The attributes that show the account's profile, if the directory did not send them.
 PROFILE_ATTRIBUTES: Final = ("name", "displayName", "locale", "timezone", "photos")
 _LISTS: Final = ("phoneNumbers", "photos")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOfUser:
-    """A group of the directory that a user is in."""
+    """A directory group that a user is in."""
 
     id: UUID
     name: str
@@ -91,11 +91,11 @@ class GroupOfUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimUser:
-    """A user that the directory of an organization knows. Times are UTC."""
+    """A user that an organization's directory knows. Times are UTC."""
 
     id: UUID
     email: Email  # for a former member, the address they had when they left
-    user_name: str  # the stored one, or else the address, or else the id if another user has the address as userName
+    user_name: str  # the stored name, or else the address, or else the id if another user has the address as userName
     profile: ScimProfile
     active: bool
     created_at: datetime  # when the directory provisioned the user, or else when the membership began
@@ -106,7 +106,7 @@ class ScimUser:
     is_anonymized: bool
     is_provisioned: bool  # by this directory
     account_profile: Profile = NO_PROFILE  # empty, unless the user has confirmed the membership
-    values: Mapping[str, Any] = field(default_factory=dict)  # of attributes that the organization declared, by their names
+    values: Mapping[str, Any] = field(default_factory=dict)  # attributes that the organization declared, by their names
 
     @property
     def is_protected(self) -> bool:
@@ -116,9 +116,10 @@ class ScimUser:
 
 @dataclass(frozen=True, slots=True)
 class ScimUserData:
-    """The new data of a user, from a request.
+    """A user's new data, from a request.
 
-    `values` has the new values of attributes that the organization declared. None removes a value. Others stay.
+    `values` has the new values for attributes that the organization declared. A change to None removes the value. Other values
+    stay.
     """
 
     email: Email
@@ -137,7 +138,7 @@ class ScimUserData:
 
 @dataclass(frozen=True, slots=True)
 class WelcomeContext:
-    """The organization of a provisioned user, and the only application of it that the user may use.
+    """A provisioned user's organization, and the only application in it that the user may use.
 
     There is no application if the user may use none or several.
     """
@@ -149,7 +150,7 @@ class WelcomeContext:
 
 @dataclass(frozen=True, slots=True)
 class ScimUserChange:
-    """The new data of a user, and the parts of the request that are not applied.
+    """A user's new data, and the request parts that are not applied.
 
     A request that deactivates is applied as far as it can be. Any other request is applied as a whole
     or not at all.
@@ -161,7 +162,7 @@ class ScimUserChange:
 
 @dataclass(frozen=True, slots=True)
 class UserReplacement:
-    """The attributes of a whole user, from a request, and the parts of the request that are not applied."""
+    """A whole user's attributes, from a request, and the request parts that are not applied."""
 
     resource: Resource
     skipped: SkippedParts
@@ -171,7 +172,7 @@ class UserReplacement:
 
 
 def to_resource(user: ScimUser, schema: ScimSchema = USER) -> Resource:
-    """Return the attributes that a directory can change. Empty ones are null, so that all users have the same attributes."""
+    """Return the attributes that a directory can change. Empty attributes are null, so that all users have the same attributes."""
     profile = user.profile
     name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
     return {
@@ -187,12 +188,11 @@ def to_resource(user: ScimUser, schema: ScimSchema = USER) -> Resource:
 
 
 def to_response(user: ScimUser, schema: ScimSchema = USER) -> Resource:
-    """Return the attributes of a response. The attributes of an extension are in an object of its own.
+    """Return a response's attributes. Extension attributes are in a separate object.
 
-    `name.formatted` is made of the given and the family name, unless the directory sent one. Where the
-    directory sent no value, the response has the value of the account's profile. Users without a
-    name that the directory did not create get the part of the address before the @ as their name.
-    Directories such as Okta cannot read users without a name.
+    `name.formatted` is made from the given and the family name, unless the directory sent one. Where the directory sent
+    no value, the response has the value from the account's profile. Users without a name that the directory did not
+    create get the address part before the @ as their name. Directories such as Okta cannot read users without a name.
     """
     resource = to_resource(user)
     if resource["name"]:
@@ -227,13 +227,13 @@ def parse_user(body: Mapping[str, Any], schema: ScimSchema = USER) -> ScimUserDa
 
 
 def parse_replacement(body: Mapping[str, Any], schema: ScimSchema = USER) -> UserReplacement:
-    """Parse a whole user that replaces one. Values that are not valid are noted, and left out."""
+    """Parse a whole user that replaces the present user. Values that are not valid are noted, and left out."""
     skipped = SkippedParts()
     return UserReplacement(read_resource(schema, body, skipped), skipped)
 
 
 def replaced(user: ScimUser, replacement: UserReplacement, schema: ScimSchema = USER) -> ScimUserChange:
-    """Return the change that a replacement of this user means.
+    """Return the change that this user's replacement means.
 
     Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement deactivates.
     """
@@ -241,7 +241,7 @@ def replaced(user: ScimUser, replacement: UserReplacement, schema: ScimSchema = 
     present, shown = to_resource(user, schema), to_response(user, schema)
     # A directory may send back a value that it was shown and that is not stored.
     sent_back = {name for name in PROFILE_ATTRIBUTES if resource.get(name) == shown[name]}
-    # The present value of a refused attribute stays, except `active`, because it may mean that this
+    # A refused attribute keeps its present value, except `active`, because it may mean that this
     # request deactivates.
     resource |= {name: present[name] for name in {*skipped.refused, *sent_back} - {"active"} if name in present}
     names: tuple[str | None, Email] = user.user_name, user.email
@@ -253,10 +253,9 @@ def replaced(user: ScimUser, replacement: UserReplacement, schema: ScimSchema = 
 
 
 def patched(user: ScimUser, result: PatchResult, schema: ScimSchema = USER) -> ScimUserChange:
-    """Return the change that a patch of this user means.
+    """Return the change that a patch for this user means.
 
-    Raises: the first error of the patch, EmailInvalid, UserNameNotAnAddress, unless the patch
-    deactivates.
+    Raises: the patch's first error, EmailInvalid, UserNameNotAnAddress, unless the patch deactivates.
     """
     resource, skipped = result.resource, result.skipped
     names: tuple[str | None, Email] = user.user_name, user.email
@@ -271,7 +270,7 @@ def patched(user: ScimUser, result: PatchResult, schema: ScimSchema = USER) -> S
 
 
 def _with_values(change: ScimUserChange, user: ScimUser, resource: Mapping[str, Any], schema: ScimSchema) -> ScimUserChange:
-    """Return the change with the values of declared attributes that differ from the present ones."""
+    """Return the change with the values for declared attributes that differ from the present values."""
     new = {declared: resource.get(name) for name, declared in schema.declared.items()}
     values = {declared: value for declared, value in new.items() if value != user.values.get(declared)}
     return with_changes(change, data=with_changes(change.data, values=values))
@@ -292,7 +291,7 @@ def _patched_names(user: ScimUser, result: PatchResult) -> tuple[str | None, Ema
 def _read_names(resource: Mapping[str, Any], user: ScimUser | None = None) -> tuple[str | None, Email]:
     """Return the userName, or None if it is the email address, and the address. `user` is the present user, if there is one.
 
-    The primary email address is the address. Without one, the userName is.
+    The primary email address is the address. Without a primary email address, the userName is the address.
 
     Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress.
     """
@@ -305,9 +304,10 @@ def _read_names(resource: Mapping[str, Any], user: ScimUser | None = None) -> tu
 
 
 def _names_without_emails(user_name: str, user: ScimUser | None) -> tuple[str | None, Email]:
-    """Return the userName, or None if it is the email address, and the address, of a request without a primary address.
+    """Return the userName and the address, for a request without a primary address.
 
-    A member that the directory did not create has a primary address already, so the userName may be any string.
+    The userName is None if it is the email address. A member that the directory did not create has a primary address
+    already, so the userName may be any string.
     """
     try:
         return None, Email.parse(user_name)
@@ -320,7 +320,7 @@ def _names_without_emails(user_name: str, user: ScimUser | None) -> tuple[str | 
 def _primary_email(resource: Mapping[str, Any]) -> str | None:
     """Return the primary address, if there is one.
 
-    If no address says whether it is primary, this is the first one of type work, or without a type.
+    If no address says whether it is primary, this is the first address with type work, or without a type.
     """
     emails: Sequence[Mapping[str, Any]] = resource.get("emails") or []
     primary = [email for email in emails if email.get("primary")]
@@ -343,7 +343,7 @@ def _to_change(user: ScimUser, resource: Mapping[str, Any], names: tuple[str | N
 def _to_data(resource: Mapping[str, Any], user_name: str | None, email: Email) -> ScimUserData:
     name = resource.get("name") or {}
     attributes = {attribute: value for attribute in FURTHER_ATTRIBUTES if (value := resource.get(attribute)) is not None}
-    for list_name in _LISTS:  # a patch may remove the value of an item only
+    for list_name in _LISTS:  # a patch may remove only an item's value
         if items := [item for item in attributes.pop(list_name, ()) if item.get("value")]:
             attributes[list_name] = items
     return ScimUserData(
@@ -374,8 +374,8 @@ def require_member_capacity(organization: Organization, count: int) -> None:
 def require_inactive_capacity(organization: Organization, count: int) -> None:
     """Check that a directory that knows `count` users outside the group may provision another user.
 
-    Each of these users occupies an email address. The owner of the address may know nothing about
-    this, and can no longer create an account with it.
+    Every user outside the group occupies an email address. The address's owner may know nothing about this, and can no
+    longer create an account with it.
     """
     limit = INACTIVE_PER_MEMBER * organization.user_limit.value
     if count >= limit:
