@@ -1,4 +1,4 @@
-"""The single sign-on of the demo: a draft connection, the route of a domain, and a set-up link."""
+"""The demo's single sign-on: a draft connection, a domain's route, and a set-up link."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ async def ensure_route(ports: Ports, caller: Member) -> Domain:
 
 
 async def replace_link(ports: Ports, tx: Transaction, caller: Member) -> str:
-    """Create a set-up link that opens within five minutes, in place of the one of an earlier run. Return its secret."""
+    """Create a set-up link that opens within five minutes, in place of the link from an earlier run. Return its secret."""
     for link in await tx.setup_links.of_org(caller.acts_in.id):
         if link.name == LINK_NAME and link.is_live(ports.clock.now()):
             await links.end(ports, caller, link.id)

@@ -1,8 +1,8 @@
 """Demo data to try Gatehouse with: two organizations with members, services, programs and end users (`gatehouse demo`).
 
-Everything has a fixed name, so a second run reuses the data of the first one. Secrets that cannot
-be shown again are replaced. All changes are one transaction. If the demo data cannot be created,
-nothing changes, and existing secrets stay valid. No email is sent.
+Everything has a fixed name, so a second run reuses the data from the first run. Secrets that cannot be shown again are
+replaced. A single transaction makes all changes. If the demo data cannot be created, nothing changes, and existing
+secrets stay valid. No email is sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,10 +86,10 @@ class _Seeding:
 
 
 class SharedTransaction:
-    """Implements ports.storage.Storage with one transaction that is already open.
+    """Implements ports.storage.Storage with a transaction that is already open.
 
-    All use cases commit together, although each of them asks for a transaction. Reads outside the
-    transaction do not see its changes.
+    All use cases commit together, although every use case asks for a transaction. Reads outside the transaction do not
+    see its changes.
     """
 
     def __init__(self, tx: Transaction, storage: Storage) -> None:
@@ -97,7 +97,7 @@ class SharedTransaction:
         self._storage = storage
 
     def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
-        return nullcontext(self._tx)  # the events name the operator's command, not the caller of a use case
+        return nullcontext(self._tx)  # the events name the operator's command, not a use case's caller
 
     def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
         return self._storage.reading(using=using)
@@ -231,9 +231,9 @@ async def _ensure_active(
         organization = await organizations.add_organization(seeding.tx, seeding.ports, slug, demo.ORGANIZATIONS[slug], now)
         await organizations.add_first_owner(seeding.tx, organization, owner.id, now)
     if organization.status is OrganizationStatus.PENDING:
-        # The addresses of the demo have no mailboxes.
+        # The demo's addresses have no mailboxes.
         organization, is_new = await governance.approve(seeding.ports, steward, organization.id, None, notify=False), True
-    if is_new and organization.tier is not None:  # a visitor adds applications to those of the demo
+    if is_new and organization.tier is not None:  # a visitor adds applications to the demo's applications
         tier_id = organization.tier.id
         organization = await governance.change_tier(seeding.ports, steward, organization.id, tier_id, max_services=demo.MAX_SERVICES)
     return organization
@@ -281,7 +281,7 @@ async def _ensure_saml(seeding: _Seeding, caller: Member, service: Service) -> S
 
 
 async def _ensure_claims(seeding: _Seeding, caller: Member, service: Service, member_id: UUID) -> None:
-    """Declare an attribute, give the member a value, and map it to a claim of the application. Users may have changed all of these."""
+    """Declare an attribute, give the member a value, and map it to a claim in the application. Users may have changed all these things."""
     if await seeding.tx.attributes.list_declared(service.org_id):
         return
     attribute = await attributes.create(seeding.ports, caller, demo.cost_center(service.org_id, seeding.ports.clock.now()))

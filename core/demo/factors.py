@@ -1,4 +1,4 @@
-"""The second factor and the passkey of the demo's end users, and the sign-in policy of its first organization."""
+"""The second factor and the passkey for the demo's end users, and the sign-in policy for its first organization."""
 
 import secrets
 from base64 import b64decode
@@ -23,7 +23,7 @@ from ports.storage import Transaction
 # A COSE key without a private key, which was deleted at once. So the passkey is shown, and signs in no user.
 PUBLIC_KEY: Final = b64decode("pQECAyYgASFYINvdk6+kBNPyD4XYcZugRYe+ydu7cexC1ynK+2dhFe67Ilgg3WMzoPDt5VdiMA4BjLbDU1UwaCnznxNwBX8pMOMHGFA=")
 PASSKEY_NAME: Final = "Phone of the demo"
-# Admins set up a second factor by the end of the grace, which each run starts again.
+# Admins set up a second factor before the grace period ends, which every run starts again.
 POLICY: Final = Rules.parse({"second_factor": [Concerned.ADMINS], "grace_days": 14})
 
 

@@ -1,4 +1,4 @@
-"""The groups of the demo: one opens an application, one gives a role of the organization, and one has a value of an attribute."""
+"""The demo's groups: one opens an application, one gives an organization role, and one has an attribute value."""
 
 from collections.abc import Collection
 from typing import Final
@@ -19,11 +19,11 @@ GROUP: Final = "Finance"
 DESCRIPTION: Final = "Opens the back office"
 AUDITORS: Final = "Auditors"
 SALES: Final = "Sales"
-COST_CENTER: Final = "4800"  # of members without an own one
+COST_CENTER: Final = "4800"  # for members without an own value
 
 
 async def ensure_group(ports: Ports, tx: Transaction, caller: Member, redirect_uris: tuple[str, ...], user_ids: Collection[UUID]) -> UUID:
-    """Create the application for assigned users, and a group of these members that opens it. Return the id of the group.
+    """Create the application for assigned users, and a group with these members that opens it. Return the group's id.
 
     What exists stays.
     """
@@ -34,14 +34,14 @@ async def ensure_group(ports: Ports, tx: Transaction, caller: Member, redirect_u
 
 
 async def ensure_auditors(ports: Ports, tx: Transaction, caller: Member, role: str, user_ids: Collection[UUID]) -> None:
-    """Create a group of these members that gives a role of the organization. What exists stays."""
+    """Create a group with these members that gives an organization role. What exists stays."""
     group_id, is_new = await _ensure(ports, tx, caller, AUDITORS, "Reads the logs", user_ids)
     if is_new:
         await group_roles.give(ports, caller, group_id, role)
 
 
 async def ensure_sales(ports: Ports, tx: Transaction, caller: Member, attribute: str, user_ids: Collection[UUID]) -> None:
-    """Create a group of these members with a value of an attribute. What exists stays."""
+    """Create a group with these members and an attribute value. What exists stays."""
     group_id, is_new = await _ensure(ports, tx, caller, SALES, "Has a cost center", user_ids)
     if is_new and any(each.name == attribute for each in await tx.attributes.list_declared(caller.acts_in.id)):
         await attributes.change_of_group(ports, caller, group_id, {attribute: COST_CENTER})
@@ -50,7 +50,7 @@ async def ensure_sales(ports: Ports, tx: Transaction, caller: Member, attribute:
 async def _ensure(
     ports: Ports, tx: Transaction, caller: Member, name: str, description: str, user_ids: Collection[UUID]
 ) -> tuple[UUID, bool]:
-    """Create a group of these members unless there is one, and return its id and whether it is new."""
+    """Create a group with these members unless it exists, and return its id and whether it is new."""
     existing = [group.id for group in await tx.groups.of_org(caller.acts_in.id) if group.name == name]
     group_id = existing[0] if existing else (await groups.create(ports, caller, name, description)).id
     for user_id in sorted(user_ids):

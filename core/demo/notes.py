@@ -1,4 +1,4 @@
-"""The data of `gatehouse demo mcp`: the API resource of an MCP server. Its client is not registered."""
+"""The data for `gatehouse demo mcp`: an MCP server's API resource. The server's client is not registered."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -21,11 +21,11 @@ from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
 
-SLUG: Final = Slug("demo")  # of the organization
+SLUG: Final = Slug("demo")  # the organization's slug
 NAME: Final = "Notes"
 READ, WRITE = "notes:read", "notes:write"
 SCOPES: Final = (ResourceScope(READ, "Read your notes"), ResourceScope(WRITE, "Change your notes", implies=(READ,)))
-# All well-known clients, and those that register themselves, where the platform allows it.
+# All well-known clients, and clients that register themselves, where the platform allows it.
 POLICY: Final = ExternalClientPolicy(
     admit=ClientAdmission.LISTED,
     hosts=tuple(host for preset in PRESETS for host in preset.hosts),
@@ -41,7 +41,7 @@ class NotesDemo:
     identifier: str
     resource_id: UUID
     resource_secret: str = field(repr=False)
-    user: Email  # of a user who can sign in, with the password that `gatehouse demo` printed
+    user: Email  # a user who can sign in, with the password that `gatehouse demo` printed
 
 
 async def ensure(ports: Ports, identifier: str) -> NotesDemo:

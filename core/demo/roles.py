@@ -1,4 +1,4 @@
-"""The permissions and roles of the demo's web shop, and the users and the group that have them."""
+"""The permissions and roles in the demo's web shop, and the users and the group that have them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -38,6 +38,6 @@ async def ensure_roles(ports: Ports, tx: Transaction, caller: Member, service: S
 
 
 async def give_to_group(ports: Ports, tx: Transaction, caller: Member, service: Service, group_id: UUID) -> None:
-    """Give the group the role of a clerk, unless the service has other roles."""
+    """Give the group the clerk's role, unless the service has other roles."""
     if await tx.authorizations.find_role(service.org_id, service.id, CLERK) is not None:
         await role_assignments.assign_to_group(ports, caller, service.slug, CLERK, group_id)

@@ -1,4 +1,4 @@
-"""Admins apply the proposals of a set-up link with their own rights, as if they had made them themselves."""
+"""Admins apply a set-up link's proposals with their own rights, as if they had made them themselves."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -22,8 +22,8 @@ async def apply(
 ) -> SetupLinkDetails:
     """Apply the proposal for a part, and return the link. A proposal that changes at the same time is not applied.
 
-    `changed_at` (UTC) is the last change of the proposal that the caller looked at. The reader of the link could otherwise replace it,
-    such as a SIEM or a certificate, before the caller applies it. None: the newest one.
+    `changed_at` (UTC) is when the proposal that the caller looked at last changed. The link's reader could otherwise replace it, such as a
+    SIEM or a certificate, before the caller applies it. None: the newest proposal counts.
     """
     details, now = await links.find(ports, caller, link_id), ports.clock.now()
     proposal = _require_ready(details.proposals.get(part), changed_at)
@@ -49,7 +49,7 @@ def _require_ready(proposal: SetupProposal | None, changed_at: datetime | None) 
 async def _prepare(
     ports: Ports, caller: OrganizationCaller, link: SetupLink, proposal: SetupProposal, now: datetime
 ) -> Callable[[Transaction], Awaitable[object]]:
-    """Return the step that stores a proposal. Its slow work is done here, outside of any transaction."""
+    """Return the step that stores a proposal. Slow work is done here, outside any transaction."""
     match proposal.part:
         case SetupPart.CONNECTION:
             proposed = await connection.build(ports, link, proposal)

@@ -1,6 +1,7 @@
-"""The connection that the reader of a set-up link proposes: a product, and the values that its console shows.
+"""The connection that a set-up link's reader proposes: a product, and the values that its console shows.
 
-The connection has its id from the start, so that the reader can copy our addresses. It is created when an admin applies it, as a draft.
+The connection has its id from the start, so that the reader can copy our addresses. The connection is created when an admin applies it, as
+a draft.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,7 +56,7 @@ ANOTHER: Final = ""  # a product without a preset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderValues:
-    """The values that the reader copied from the console of the product. A connection has those of its protocol."""
+    """The values that the reader copied from the product's console. A connection has the values for its protocol."""
 
     issuer: str = ""
     client_id: str = ""
@@ -78,15 +79,15 @@ async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: C
 
 
 async def has_values(ports: Ports, caller: SetupLinkCaller) -> bool:
-    """Return whether the reader loses values by another choice of a product."""
+    """Return whether the reader loses values by choosing another product."""
     proposal = (await proposals.load(ports, caller)).proposals.get(SetupPart.CONNECTION)
     return proposal is not None and (proposal.is_ready or proposal.document.private_key is not None) and proposal.applied_at is None
 
 
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> list[ConnectionProblem]:
-    """Take the values of the proposed connection from SAML metadata: of `text`, or without it of the document at `url`.
+    """Take the proposed connection's values from SAML metadata: from `text`, or else from the document at `url`.
 
-    The connection keeps this address, so that its metadata is refreshed later. Return the problems of the metadata.
+    The connection keeps this address, so that its metadata is refreshed later. Return the problems in the metadata.
     """
     proposal = await _find_saml(ports, caller)
     described = await read_metadata(ports, caller, text, url)
@@ -104,7 +105,7 @@ async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: s
 
 
 async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
-    """Store the values of the proposed connection. An empty client secret keeps the same issuer's secret (security #stored-secrets)."""
+    """Store the proposed connection's values. An empty client secret keeps the secret for the same issuer (security #stored-secrets)."""
     proposal = await _find(ports, caller)
     before = proposal.document
     if (values.entity_id, values.sso_url) == (before.entity_id, before.sso_url):  # the values that only metadata gives stay
@@ -116,7 +117,10 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
 async def _store(
     ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues, described: DescribedProvider | None = None
 ) -> list[ConnectionProblem]:
-    """Store the values, together with the problems of the metadata that they were taken from, if any. Return these problems."""
+    """Store the values, together with the problems in the metadata that they were taken from, if any.
+
+    Return the problems of the metadata.
+    """
     changes = {name: value for name, value in asdict(values).items() if value or name != "client_secret"}
     document = replace(proposal.document, **changes, problems=None)
     if document.issuer != proposal.document.issuer and not values.client_secret and proposal.document.client_secret:
@@ -128,7 +132,7 @@ async def _store(
     settings = _settings(document).check()
     if is_saml:
         certificates = await read_certificates(ports, document.certificate or "")
-        if {each.fingerprint for each in certificates} == {*document.metadata_fingerprints}:  # they are still those of the metadata
+        if {each.fingerprint for each in certificates} == {*document.metadata_fingerprints}:  # still the certificates from the metadata
             document = replace(document, problems=_find_left_out(proposal.document) or None)
     problems: list[ConnectionProblem] = []
     if described is not None and isinstance(settings, SamlSettings):
@@ -140,12 +144,12 @@ async def _store(
 
 
 def _find_left_out(document: SetupDocument) -> tuple[ConnectionProblem, ...]:
-    """Return the problem that the metadata had more certificates than the proposal has. No check of its values finds it again."""
+    """Return the problem that the metadata had more certificates than the proposal has. No check on its values finds it again."""
     return tuple(each for each in document.problems or () if each.code == metadata.CERTIFICATES_LEFT_OUT)
 
 
 async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
-    """Return the problems of the proposed connection, and store them with it. Metadata and keys are fetched now.
+    """Return the proposed connection's problems, and store them with it. Metadata and keys are fetched now.
 
     Whether the NameID can change is no problem here: the product decides about it, and the reader has no choice.
 
@@ -158,7 +162,7 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
 async def _note(
     ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, found: Sequence[ConnectionProblem]
 ) -> list[ConnectionProblem]:
-    """Store and return the problems that a check has found, with those of metadata that it has not read again."""
+    """Store and return the problems that a check has found, with the problems in metadata that it has not read again."""
     reads_metadata = bool(proposal.document.metadata_url) and not any(problem.code in checks.UNREAD for problem in found)
     problems = [*found, *(() if reads_metadata else _find_left_out(proposal.document))]
     await proposals.note_problems(ports, caller, proposal, problems)
@@ -223,7 +227,7 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripC
 
 
 async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
-    """Give the proposed connection a key of ours, which signs its requests and decrypts assertions. A present key stays."""
+    """Give the proposed connection our own key, which signs its requests and decrypts assertions. A present key stays."""
     proposal = await _find_saml(ports, caller)
     if proposal.document.private_key is not None:
         return
@@ -252,7 +256,7 @@ async def _read_key(ports: Ports, document: SetupDocument, now: datetime) -> Sam
 
 
 async def own_metadata(ports: Ports, caller: SetupLinkCaller, base_url: str) -> bytes:
-    """Return our SAML metadata for the identity provider of the proposed connection."""
+    """Return our SAML metadata for the proposed connection's identity provider."""
     details = await proposals.load(ports, caller)
     proposed = await build(ports, details.link, await _find_saml(ports, caller))
     match proposed.own, proposed.connection.settings:
@@ -293,7 +297,7 @@ def _draft(link: SetupLink, document: SetupDocument, now: datetime) -> Organizat
 
 
 async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate]:
-    """Return the certificates in a text, without repetitions: several in PEM, or the base64 of one. An empty text has no certificate."""
+    """Return the certificates in a text, without duplicates: several in PEM, or the base64 of one. An empty text has no certificates."""
     pems = [pem for pem in text.split(END_OF_CERTIFICATE) if pem.strip()]
     if len(pems) > MAX_CERTIFICATES:
         raise TooManyProviderCertificates
@@ -312,10 +316,10 @@ async def read_proposed_certificates(ports: Ports, document: SetupDocument) -> l
 
 
 async def find_problems(ports: Ports, proposals: Iterable[SetupProposal]) -> dict[SetupPart, list[ConnectionProblem]]:
-    """Return the problems of proposals that were not applied yet, by part.
+    """Return the problems in proposals that were not applied yet, by part.
 
-    They are those of the last check, and certificates that are not valid now, or expire soon. The latter refuse no sign-in
-    (`SamlPartner`). They are found again now, because those of the last check can be out of date.
+    Problems come from the last check, and from certificates that are not valid now, or expire soon. Such certificates refuse no sign-in
+    (`SamlPartner`). Certificate problems are found again now, because the last check can be out of date.
     """
     now = ports.clock.now()
     problems: dict[SetupPart, list[ConnectionProblem]] = {}

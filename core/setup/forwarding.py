@@ -1,4 +1,4 @@
-"""The SIEM that the reader of a set-up link proposes. No entry goes there before an admin applies it, who may read the audit log."""
+"""The SIEM that a set-up link's reader proposes. No entry goes there before an admin applies it, who may read the audit log."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from ports.storage import Transaction
 
 
 async def propose(ports: Ports, caller: SetupLinkCaller, provider: SiemProvider, endpoint_url: str, token: str) -> None:
-    """Propose a SIEM, in place of the earlier proposal. Nothing is sent there."""
+    """Propose a SIEM, in place of the earlier proposal. Nothing is sent to the SIEM."""
     sink = new_sink(caller.org_id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=True)
     if not sink.endpoint_url.startswith("https:"):
         raise SetupReceiverNotEncrypted

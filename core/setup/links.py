@@ -1,4 +1,4 @@
-"""Set-up links of an organization: members create them, watch their progress, and end them."""
+"""An organization's set-up links: members create them, watch their progress, and end them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ from ports.storage import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupLinkDraft:
-    """The values of a new set-up link. `days` counts for a mailed link. None: see `usual_days`."""
+    """A new set-up link's values. `days` counts for a mailed link. None: see `usual_days`."""
 
     name: str
     kind: SetupLinkKind
@@ -47,7 +47,7 @@ class SetupLinkDraft:
     recipient: Email | None = None
     days: int | None = None
     connection: str | None = None  # the slug, to renew its certificate
-    return_url: str | None = None  # of an application, for the finished page
+    return_url: str | None = None  # an application's URL, for the finished page
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: SetupLinkDraft) -> tuple[SetupLink, str]:
@@ -94,7 +94,7 @@ def usual_days(ports: Ports) -> int:
 
 
 async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: str, link: SetupLink) -> None:
-    """Queue the email with a link. The organization's limit of such emails refuses the whole link (security E-5)."""
+    """Queue the email with a link. If the organization has reached its limit for such emails, the whole link is refused (security E-5)."""
     now = link.created_at
     await tx.email_queue.lock_recipient(recipient)
     earlier = await tx.email_queue.nth_newest_at(recipient, EmailKind.SETUP_LINK, ports.policy.mails_per_recipient, link.org_id)
@@ -103,13 +103,13 @@ async def _queue_email(ports: Ports, tx: Transaction, recipient: Email, secret: 
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[SetupLink]:
-    """Return the links of the caller's organization, newest first. Those that ended stay for 30 days."""
+    """Return the set-up links in the caller's organization, newest first. Links that ended stay for 30 days."""
     async with ports.storage.reading() as read:
         return await read.setup_links.of_org(caller.acts_in.id)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> SetupLinkDetails:
-    """Return a link of the caller's organization with its proposals."""
+    """Return a set-up link in the caller's organization with its proposals."""
     return await load(ports, caller.acts_in.id, link_id) or refuse(SetupLinkNotFound)
 
 
@@ -121,7 +121,7 @@ async def load(ports: Ports, org_id: UUID, link_id: UUID) -> SetupLinkDetails | 
 
 
 async def find_return_url(ports: Ports, link: SetupLink) -> str | None:
-    """Return the return URL of a link, or None without one, or if no application of the organization is at its origin now."""
+    """Return a link's return URL, or None without one, or if the organization has no application at its origin now."""
     if link.return_url is None:
         return None
     async with ports.storage.reading() as read:
@@ -129,7 +129,7 @@ async def find_return_url(ports: Ports, link: SetupLink) -> str | None:
 
 
 async def end(ports: Ports, caller: OrganizationCaller, link_id: UUID) -> None:
-    """End a link, and delete its proposals, also those of a link that ended. Applied parts stay. Raises: SetupLinkNotFound."""
+    """End a link, and delete its proposals, also if the link has ended already. Applied parts stay. Raises: SetupLinkNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         link = await tx.setup_links.by_id(organization.id, link_id) or refuse(SetupLinkNotFound)

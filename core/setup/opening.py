@@ -1,4 +1,4 @@
-"""The opening of a set-up link in one browser, and the reader of an opened link.
+"""Opening a set-up link in one browser, and the reader of an opened link.
 
 A page that is only opened changes nothing: mail scanners follow links.
 """
@@ -41,7 +41,7 @@ REFUSED_STATES: Final = {SetupLinkState.EXPIRED: SetupLinkExpired, SetupLinkStat
 
 @dataclass(frozen=True, slots=True)
 class OpenableLink:
-    """A link that no browser has opened yet, with the design of its organization."""
+    """A link that no browser has opened yet, with its organization's design."""
 
     link: SetupLink
     design: Design | None
@@ -58,7 +58,7 @@ async def look_up(ports: Ports, token: str) -> OpenableLink:
 
 
 async def open_embedded(ports: Ports, caller: Caller, token: str) -> str:
-    """Bind an embedded link to the caller's browser, and return the secret of its cookie. Raises: SetupLinkEnded."""
+    """Bind an embedded link to the caller's browser, and return the cookie's secret. Raises: SetupLinkEnded."""
     link = (await look_up(ports, token)).link
     if link.kind is not SetupLinkKind.EMBEDDED:
         raise SetupLinkEnded
@@ -66,7 +66,7 @@ async def open_embedded(ports: Ports, caller: Caller, token: str) -> str:
 
 
 async def send_code(ports: Ports, caller: Caller, token: str) -> None:
-    """Email a code to the recipient of a link. It replaces the earlier one. Raises: SetupLinkEnded, TooManyCodes; Limited."""
+    """Email a code to a link's recipient. The code replaces the earlier code. Raises: SetupLinkEnded, TooManyCodes; Limited."""
     link, now = (await look_up(ports, token)).link, ports.clock.now()
     recipient = link.recipient or refuse(SetupLinkEnded)
     code, salt = login_model.new_code(), ports.passwords.new_salt()
@@ -78,9 +78,10 @@ async def send_code(ports: Ports, caller: Caller, token: str) -> None:
 
 
 async def open_with_code(ports: Ports, caller: Caller, token: str, typed: str) -> str:
-    """Bind a mailed link to the caller's browser, and return the secret of its cookie.
+    """Bind a mailed link to the caller's browser, and return the cookie's secret.
 
-    Each attempt is counted before its code is compared, so that parallel ones cannot try more. The last wrong one ends the link.
+    Every attempt is counted before its code is compared, so that parallel attempts cannot try more codes. The last wrong code ends the
+    link.
 
     Raises: SetupLinkEnded, SetupLinkCodeWrong; Limited if too many hashes are queued.
     """
@@ -105,7 +106,7 @@ async def open_with_code(ports: Ports, caller: Caller, token: str, typed: str) -
 
 
 async def _bind(ports: Ports, caller: Caller, link: SetupLink, now: datetime) -> str:
-    """Open the link in the browser that gets the returned secret. Of several browsers, one succeeds."""
+    """Open the link in the browser that gets the returned secret. If several browsers try to open the link, one succeeds."""
     secret = new_secret()
     opened = replace(
         link,
@@ -139,6 +140,6 @@ def _to_reader(link: SetupLink, caller: Caller) -> SetupLinkCaller:
 
 
 async def load_design(ports: Ports, org_id: UUID) -> Design | None:
-    """Return the design of an organization, for the pages of its set-up links."""
+    """Return an organization's design, for the pages about its set-up links."""
     async with ports.storage.reading() as read:
         return await read.branding.design(org_id)

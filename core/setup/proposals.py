@@ -1,4 +1,4 @@
-"""The proposals of the reader of a set-up link. None has an effect before an admin applies it."""
+"""What a set-up link's reader proposes. No proposal has an effect before an admin applies it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ from ports.storage import Transaction
 
 
 async def load(ports: Ports, caller: SetupLinkCaller) -> SetupLinkDetails:
-    """Return the link of the caller with its own proposals. Raises: SetupSessionMissing."""
+    """Return the caller's link with its own proposals. Raises: SetupSessionMissing."""
     return await links.load(ports, caller.org_id, caller.link_id) or refuse(SetupSessionMissing)
 
 
@@ -53,7 +53,7 @@ async def propose_domain(ports: Ports, caller: SetupLinkCaller, domain: Domain) 
 
 
 async def check_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> None:
-    """Look the record of a proposed domain up, and note that it is there.
+    """Look up the DNS record for a proposed domain, and note that it is there.
 
     The domain is not verified by that: its record is looked up again when an admin applies the proposal.
     """
@@ -75,13 +75,13 @@ async def _find_domain(ports: Ports, caller: SetupLinkCaller, domain: str) -> tu
 
 
 async def _propose_domains(ports: Ports, caller: SetupLinkCaller, domains: Sequence[ProposedDomain], former: SetupProposal | None) -> None:
-    """Propose these domains. They are ready when the record of each is there."""
+    """Propose these domains. The domains are ready when every record is there."""
     is_ready = bool(domains) and all(each.is_found for each in domains)
     await propose(ports, caller, SetupPart.DOMAIN, SetupDocument(domains=tuple(domains)), is_ready=is_ready, replaces=former)
 
 
 def claims_of(proposal: SetupProposal) -> list[DomainClaim]:
-    """Return the claims that a proposal of domains stands for."""
+    """Return the claims that a domain proposal stands for."""
     return [_to_claim(proposal.org_id, each, proposal.changed_at) for each in proposal.document.domains]
 
 
@@ -97,7 +97,7 @@ async def propose_directory(ports: Ports, caller: SetupLinkCaller) -> str:
 
 
 async def finish(ports: Ports, caller: SetupLinkCaller) -> None:
-    """End the caller's link. Its proposals wait for an admin. Raises: SetupSessionMissing, OrganizationNotActive."""
+    """End the caller's link. The link's proposals wait for an admin. Raises: SetupSessionMissing, OrganizationNotActive."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await _lock(tx, caller, now)
@@ -115,7 +115,7 @@ async def propose(
     token: str | None = None,
     replaces: SetupProposal | None = None,
 ) -> None:
-    """Store the proposal for a part. `replaces` is the proposal that it changes, unless another proposal has replaced that before."""
+    """Store the proposal for a part. With `replaces`, it changes this proposal, unless another proposal replaced it before."""
     now = ports.clock.now()
     if part not in caller.parts:
         raise SetupPartFixed
@@ -141,10 +141,10 @@ async def propose(
 
 
 async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, problems: Sequence[ConnectionProblem]) -> None:
-    """Store the problems that a check of the proposal found, in place of those before.
+    """Store the problems that a check on the proposal found, in place of the earlier problems.
 
-    The result of a check is no change of the proposal: there is no audit entry, and the time of its last change stays. A proposal that
-    was replaced or applied during the check stays as it is.
+    A check does not change the proposal: there is no audit entry, and the last change time stays. A proposal that was replaced or applied
+    during the check stays as it is.
     """
     async with ports.storage.transaction(by=caller) as tx:
         link = await _lock(tx, caller, ports.clock.now())
@@ -154,7 +154,7 @@ async def note_problems(ports: Ports, caller: SetupLinkCaller, proposal: SetupPr
 
 
 async def _lock(tx: Transaction, caller: SetupLinkCaller, now: datetime) -> SetupLink:
-    """Lock the organization, as each change of a link does, and check the link again."""
+    """Lock the organization, as every link change does, and check the link again."""
     organization = await tx.organizations.lock(caller.org_id) or refuse(SetupSessionMissing)
     if organization.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
@@ -163,7 +163,9 @@ async def _lock(tx: Transaction, caller: SetupLinkCaller, now: datetime) -> Setu
 
 
 async def answer_directory(ports: Ports, caller: Caller, secret: str, request: str, *, asks_for_config: bool) -> ScimClient:
-    """Return the directory with a proposed SCIM token, which gets the supported features and nothing else. Its first request is noted.
+    """Return the directory with a proposed SCIM token, which gets the supported features and nothing else.
+
+    The directory's first request is noted.
 
     Raises: ScimTokenInvalid, also if no link proposes such a token; ScimTokenNotApplied.
     """

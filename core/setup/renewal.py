@@ -1,7 +1,7 @@
-"""The renewal of certificates of a connection.
+"""Renewing a connection's certificates.
 
-The reader of the link learns the name of the connection, its protocol and the expiry, and nothing else of it. A proposed certificate
-verifies the responses of test sign-ins alone.
+The link's reader learns the connection's name, its protocol and the expiry, and nothing else about it. A proposed certificate verifies only
+responses in test sign-ins.
 """
 
 from collections.abc import Sequence
@@ -37,15 +37,15 @@ from ports.storage import Reading, Transaction
 
 @dataclass(frozen=True, slots=True)
 class RenewedConnection:
-    """All that the reader of a link learns of the connection. The time is UTC."""
+    """Everything that a link's reader learns about the connection. The time is UTC."""
 
     name: str
     protocol: ConnectionProtocol
-    expires_at: datetime | None  # of the last certificate that ends; None without one
+    expires_at: datetime | None  # when the certificate that ends last expires; None without one
 
 
 async def load(ports: Ports, link: SetupLink) -> RenewedConnection | None:
-    """Return the connection of a link, or None if the link has none or the connection was removed."""
+    """Return a link's connection, or None if the link has none or the connection was removed."""
     async with ports.storage.reading() as read:
         connection = await _find(read, link)
         if connection is None:
@@ -63,7 +63,7 @@ async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
 
 
 async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
-    """Propose the certificates of SAML metadata that the connection does not trust yet: of `text`, or of the document at `url`.
+    """Propose the certificates in SAML metadata that the connection does not trust yet: from `text`, or from the document at `url`.
 
     If the connection reads its metadata at another address, they count as typed: its next refresh would remove them.
     """
@@ -110,14 +110,14 @@ async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> TripConnection
 
 
 async def _load_details(ports: Ports, link: SetupLinkDetails) -> ConnectionDetails:
-    """Return the connection of a link with its keys. Raises: SetupNotReady if it was removed, or if the link has none."""
+    """Return a link's connection with its keys. Raises: SetupNotReady if it was removed, or if the link has none."""
     async with ports.storage.reading() as read:
         connection = await _find(read, link.link) or refuse(SetupNotReady)
         return await load_details(read, connection, ports.clock.now())
 
 
 async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificates: Sequence[ProviderCertificate]) -> None:
-    """Let the connection trust the certificates, beside the present ones.
+    """Let the connection trust the certificates, beside the present certificates.
 
     Raises: OrganizationConnectionNotFound; the errors of `connections.trust`.
     """

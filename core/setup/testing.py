@@ -1,6 +1,6 @@
-"""Test sign-ins of the reader of a set-up link, at the proposed connection or with a renewed certificate.
+"""Test sign-ins by a set-up link's reader, at the proposed connection or with a renewed certificate.
 
-A test signs no user in, looks no account up, and stores nothing but the trip of the browser.
+A test signs no user in, looks no account up, and stores nothing but the browser's trip.
 """
 
 from uuid import UUID
@@ -38,12 +38,12 @@ async def begin(ports: Ports, caller: SetupLinkCaller, part: SetupPart, device_c
 async def finish(
     ports: Ports, caller: Caller, cookie: str | None, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
 ) -> ConnectionTestResult:
-    """Return the result of a test, for the browser that has opened the link. `trip` was taken.
+    """Return a test's result, for the browser that has opened the link. `trip` was taken.
 
     Raises: SetupSessionMissing, SetupProductMissing, SetupNotReady.
     """
     reader = await opening.authenticate(ports, caller, cookie or refuse(SetupSessionMissing))
-    # Another link, or another product, may be open in this browser since then. The values are for the reader of this test alone.
+    # Another link, or another product, may be open in this browser since then. The values are for this test's reader alone.
     link_id, _, part = trip.flow.request.partition(" ")
     if link_id != str(reader.link_id):
         raise SetupSessionMissing

@@ -1,4 +1,4 @@
-"""The demo data of `gatehouse demo`. All addresses are in a reserved domain (RFC 2606 section 3)."""
+"""The demo data for `gatehouse demo`. All addresses are in a reserved domain (RFC 2606 section 3)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class DemoUser:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A service and its client secret. A public service has none."""
+    """A service and its client secret. A public service has no client secret."""
 
     service: Service
     client_secret: str | None = field(repr=False)
@@ -49,7 +49,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class DemoServiceAccount:
-    """A service account that may read the members and the orders of the API resource, and its secret."""
+    """A service account that may read the members and the API resource's orders, and its secret."""
 
     client_id: UUID
     client_secret: str = field(repr=False)
@@ -67,8 +67,8 @@ class DemoApiResource:
 class Tenant:
     """An organization with all its demo data.
 
-    The API key has all permissions. The end users have verified addresses. One of them has a
-    second factor, and one a passkey. `saml` is the enabled SAML configuration of the web application.
+    The API key has all permissions. The end users have verified addresses. One user has a second factor, and one user
+    has a passkey. `saml` is the web application's enabled SAML configuration.
     """
 
     organization: Organization
@@ -103,9 +103,9 @@ class Demo:
 
 PLATFORM_OWNER: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
-MAX_SERVICES: Final = 10  # of each organization: those of the demo, and some more
+MAX_SERVICES: Final = 10  # per organization: the demo's services, and some more
 ORGANIZATION_WITH_POLICY: Final = Slug("demo")  # it asks its admins for a second factor
-# A role of each organization: its holders see what members see, and read the logs
+# A role in every organization: its holders see what members see, and read the logs
 COST_CENTER: Final = "cost_center"  # an attribute
 AUDITOR: Final = RoleName("auditor")
 AUDITOR_ROLE: Final = NewRole(
@@ -118,7 +118,7 @@ END_USERS: Final = ("ada", "grace")
 MFA_USER: Final = "grace"  # the end user with a second factor
 PASSKEY_USER: Final = "ada"  # the end user with a passkey
 WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
-NAME: Final = "Demo"  # of keys, tokens and the webhook
+NAME: Final = "Demo"  # for keys, tokens and the webhook
 NEW_SECRET: Final = NewCredential(CredentialKind.SECRET, NAME)
 PLAN_NAME: Final = "Professional"
 ROBOT_NAME: Final = "Member report"
@@ -128,9 +128,9 @@ READ_ORDERS: Final = "orders:read"
 RESOURCE_SCOPES: Final = (ResourceScope(READ_ORDERS, "Read orders."), ResourceScope("orders:write", "Create and change orders."))
 WEBHOOK_URL: Final = "https://hooks.demo.example/gatehouse"  # in a reserved domain; the user may change it
 WEBHOOK_EVENTS: Final = ("user.login.success", "user.joined", "user.removed")
-WEB_URIS: Final = ("http://localhost:3000/callback",)  # the default redirect URIs of the applications
+WEB_URIS: Final = ("http://localhost:3000/callback",)  # the applications' default redirect URIs
 MOBILE_URIS: Final = ("http://127.0.0.1/callback", "com.example.demo:/callback")
-# The SAML settings of the web application.
+# The web application's SAML settings.
 SAML: Final = SamlConfiguration(
     enabled=True,
     entity_id="http://localhost:3000/saml/metadata",
@@ -140,7 +140,7 @@ SAML: Final = SamlConfiguration(
 )
 
 
-# The claims of the web application: a user name for each user, and the attribute.
+# The web application's claims: a user name for every user, and the attribute.
 CLAIMS: Final[Document] = {
     "values": {
         "preferred_username": {"sources": ["preferred_username", "email_local_part"]},
@@ -161,11 +161,11 @@ def member_email(slug: Slug, role: RoleName) -> Email:
 
 
 def customer_email(slug: Slug, name: str) -> Email:
-    """Return the address of an end user."""
+    """Return an end user's address."""
     return Email(f"{name}@customer.{slug}.example")
 
 
 def all_addresses() -> list[Email]:
-    """Return the addresses of all accounts."""
+    """Return all accounts' addresses."""
     members = [member_email(slug, role) for slug in ORGANIZATIONS for role in (*ROLES, AUDITOR)]
     return [PLATFORM_OWNER, *members, *(customer_email(slug, name) for slug in ORGANIZATIONS for name in END_USERS)]

@@ -1,4 +1,4 @@
-"""Set-up links: with one, the IT department of a customer prepares the integrations of an organization, without an account."""
+"""Set-up links: a customer's IT department prepares an organization's integrations with a link, without an account."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from core.kernel.values import Email
 
 EMBEDDED_TTL: Final = timedelta(minutes=5)  # until an embedded link is opened
 WORK_TTL: Final = timedelta(hours=8)  # from then on, in the browser that opened it
-MAX_DAYS: Final = 14  # of a mailed link; the operator can choose fewer
+MAX_DAYS: Final = 14  # for a mailed link; the operator can choose fewer
 USUAL_DAYS: Final = 7
 MAX_RETURN_URL: Final = 2048
 CODE_TTL: Final = timedelta(minutes=10)
 MAX_CODES_SENT: Final = 5
-MAX_ATTEMPTS: Final = 5  # at the codes of one link
-MAX_OPEN_LINKS: Final = 20  # of one organization
-MAX_PROPOSED_DOMAINS: Final = 10  # of one link
+MAX_ATTEMPTS: Final = 5  # for the codes of one link
+MAX_OPEN_LINKS: Final = 20  # per organization
+MAX_PROPOSED_DOMAINS: Final = 10  # per link
 
 
 class SetupLinkKind(StrEnum):
@@ -36,13 +36,13 @@ class SetupLinkEnd(StrEnum):
     """Why a set-up link ended before its expiry."""
 
     ADMIN = "admin"
-    CODES = "codes"  # too many wrong ones
+    CODES = "codes"  # too many wrong codes
     FINISHED = "finished"  # by its reader
     RIGHTS = "rights"  # the creator lost the right to create the link
 
 
 class SetupLinkState(StrEnum):
-    """The state of a set-up link at a time."""
+    """A set-up link's state at a time."""
 
     WAITING = "waiting"
     OPEN = "open"
@@ -60,12 +60,12 @@ class SetupLink:
     name: str
     kind: SetupLinkKind
     parts: tuple[SetupPart, ...]
-    recipient: Email | None  # of a mailed link
+    recipient: Email | None  # for a mailed link
     expires_at: datetime
     created_by: UUID  # the account may no longer exist
     created_at: datetime
     connection_id: UUID | None = None  # for which a certificate is renewed; the connection may no longer exist
-    return_url: str | None = None  # of the application that the finished page leads back to
+    return_url: str | None = None  # the application's URL that the finished page leads back to
     codes_sent: int = 0
     attempts: int = 0
     opened_at: datetime | None = None
@@ -75,7 +75,7 @@ class SetupLink:
     ended_by: SetupLinkEnd | None = None
 
     def state(self, now: datetime) -> SetupLinkState:
-        """Return the state of the link."""
+        """Return the link's state."""
         if self.ended_by is not None:
             return SetupLinkState.FINISHED if self.ended_by is SetupLinkEnd.FINISHED else SetupLinkState.ENDED
         if self.expires_at <= now:
@@ -92,16 +92,16 @@ class ProposedDomain:
     """A domain that a set-up link proposes."""
 
     domain: str
-    challenge: str  # of its record
+    challenge: str  # in its DNS record
     is_found: bool = False  # the record was there when the reader checked it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupDocument:
-    """The values of a proposal. Each part has some of them."""
+    """The values in a proposal. Every part has some of them."""
 
     domains: tuple[ProposedDomain, ...] = ()
-    prefix: str | None = None  # of a SCIM token
+    prefix: str | None = None  # how the SCIM token starts
     connection_id: str | None = None
     preset: str | None = None
     protocol: str | None = None
@@ -113,17 +113,17 @@ class SetupDocument:
     sso_binding: str | None = None  # empty: redirect
     slo_url: str | None = None
     slo_response_url: str | None = None
-    metadata_url: str | None = None  # of the metadata that the values were taken from, if they have an address
+    metadata_url: str | None = None  # the address of the metadata that gave the values, if the metadata have an address
     certificate: str | None = None  # PEM
-    metadata_fingerprints: tuple[str, ...] = ()  # of the certificates that metadata gave
-    own_certificate: str | None = None  # PEM, of our key
+    metadata_fingerprints: tuple[str, ...] = ()  # the certificates that metadata gave
+    own_certificate: str | None = None  # PEM, for our key
     private_key: str | None = field(default=None, repr=False)  # PKCS #8 in PEM
-    fingerprints: tuple[str, ...] = ()  # of renewed certificates
-    valid_until: str | None = None  # of the renewed certificate that ends first, as pages show it
+    fingerprints: tuple[str, ...] = ()  # the renewed certificates
+    valid_until: str | None = None  # when the first renewed certificate ends, as pages show it
     siem_provider: str | None = None
     endpoint_url: str | None = None
     siem_token: str | None = field(default=None, repr=False)
-    problems: tuple[ConnectionProblem, ...] | None = None  # of the last check; None if these values were not checked
+    problems: tuple[ConnectionProblem, ...] | None = None  # from the last check; None if these values were not checked
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "SetupDocument":
@@ -141,7 +141,7 @@ NO_DOCUMENT: Final = SetupDocument()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupProposal:
-    """The proposal of a set-up link for one part. Times are UTC."""
+    """A set-up link's proposal for one part. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -150,7 +150,7 @@ class SetupProposal:
     is_ready: bool
     changed_at: datetime
     document: SetupDocument = field(default=NO_DOCUMENT, repr=False)
-    token_hash: bytes | None = field(default=None, repr=False)  # of a proposed SCIM token, until an admin applies it
+    token_hash: bytes | None = field(default=None, repr=False)  # for a proposed SCIM token, until an admin applies it
     tried_at: datetime | None = None  # the first request with a proposed SCIM token
     tried_with: str | None = None  # its method and path
     applied_at: datetime | None = None
@@ -159,7 +159,7 @@ class SetupProposal:
 
 @dataclass(frozen=True, slots=True)
 class ProposedToken:
-    """A SCIM token that a set-up link proposes. It opens nothing."""
+    """A SCIM token that a set-up link proposes. The token opens nothing."""
 
     org_id: UUID
     org_slug: str
@@ -176,9 +176,9 @@ class SetupLinkDetails:
 
 @dataclass(frozen=True, slots=True)
 class CountedCode:
-    """An attempt at the code of a set-up link, which is counted. The code is None if it has expired or none was sent."""
+    """An attempt to enter a set-up link's code, which is counted. The code is None if it has expired or none was sent."""
 
-    number: int  # the first one is 1
+    number: int  # the first version is 1
     salt: bytes = field(repr=False)
     code_hash: bytes = field(repr=False)
 
