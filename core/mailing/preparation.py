@@ -1,10 +1,9 @@
 """The last step before a queued email is sent: create its token, look up its data, and decide whether to send it.
 
-The mailer does this outside of any request. A request for an unknown address therefore takes
-exactly as long as one for a known address (security B-2). Two kinds of email have their token in
-the queue from the start: an invitation, because it stores the hash of its token, and a notice about
-an invoice, which has the invoice's URL. The token stays in the queue, sealed, until the email is
-sent, so that a second attempt sends the same text.
+The mailer does this outside any request. A request for an unknown address therefore takes exactly as long as a request
+for a known address (security B-2). Two kinds of email have their token in the queue from the start. An invitation
+stores its token's hash, and a notice about an invoice has the invoice's URL. The token stays in the queue, sealed,
+until the email is sent, so that a second attempt sends the same text.
 """
 
 from collections.abc import Awaitable, Collection
@@ -137,7 +136,7 @@ async def _prepare_link(
         return await _add_token(ports, tx, email, purpose, ttl, welcome, now) or DROPPED
     if await tx.one_time_tokens.live_email(digest(email.token), purpose, now) is not None:
         return email
-    # It expired during the retries, or a later email replaced it.
+    # The token expired during the retries, or a later email replaced it.
     return EXPIRED if now >= email.created_at + ttl else DROPPED
 
 
@@ -158,24 +157,24 @@ async def _add_token(
     own_limits = {
         EmailKind.WELCOME: WELCOME_EMAILS,
         EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS,
-        EmailKind.RECOVERY_LINK: frozenset(),  # limited at the start of the recovery
+        EmailKind.RECOVERY_LINK: frozenset(),  # limited when the recovery starts
     }
     is_limited = await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now)
     account = await locked
     if account is None or is_limited:
         return None
-    # The owner of the mailbox can free an account by a reset (`mailbox.prove_mailbox`).
+    # The mailbox's owner can free an account by a reset (`mailbox.prove_mailbox`).
     if not account.is_usable and not (email.kind is EmailKind.RESET_PASSWORD and await tx.accounts.can_be_freed(account.id)):
         return None
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
     if is_replaced is not None:
-        # A new link cancels earlier ones (security A-5, M-8). The requests decide the order,
-        # because another process may already have sent a later one.
+        # A new link cancels earlier links (security A-5, M-8). The requests decide the order,
+        # because another process may already have sent a later link.
         if await is_replaced:
             return None
         await tx.one_time_tokens.void(account.id, purpose)
-    token = str(new_id())  # the API documents the format of a UUID: 122 random bits from the operating system
+    token = str(new_id())  # the API documents a UUID: 122 random bits from the operating system
     await tx.one_time_tokens.add(
         digest(token),
         purpose,
@@ -207,15 +206,15 @@ async def _prepare_recovery(ports: Ports, tx: Transaction, email: PreparedEmail,
 async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
     """Return the email with its link and code, or its result if it must not be sent.
 
-    Only the last step depends on the account. So codes of an address without an account are limited,
-    replaced and refused in the same way (security B-1, B-2).
+    Only the last step depends on the account. Codes for an address without an account are therefore limited, replaced
+    and refused in the same way (security B-1, B-2).
     """
     account = await tx.accounts.lock_by_email(email.address)
     await tx.email_queue.lock_recipient(email.address)
     if email.token is None and await _limit_is_reached(ports, tx, email, SIGN_IN_EMAILS, now):
         return DROPPED
     requested = await tx.flows.find_email(email.id, now)
-    if requested is None:  # it has expired or was used, or a newer request replaced it
+    if requested is None:  # the token has expired or was used, or a newer request replaced it
         return EXPIRED if now >= email.created_at + ports.policy.email_sign_in_ttl else DROPPED
     challenge, service_name, code = requested
     token = email.token
@@ -223,7 +222,7 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
         await tx.flows.remove_older_emails(email.address, email.created_at)
         token, code = str(new_id()), new_code()
         if account is None or not account.is_usable:
-            await tx.flows.issue_email(challenge, None, None, code)  # a check of this code takes as long as any other
+            await tx.flows.issue_email(challenge, None, None, code)  # checking this code takes as long as checking any other code
             await tx.email_queue.save_token(email, None, now)  # counts against the limit
             return DROPPED
         await tx.flows.issue_email(challenge, account.id, digest(token), code)
@@ -233,7 +232,10 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
 
 
 async def _prepare_setup(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return the email with a set-up link or its code, or its result if either has ended. The limit of both is checked before."""
+    """Return the email with a set-up link or its code, or its result if either has ended.
+
+    The limit for links and codes is checked before.
+    """
     if email.kind is EmailKind.SETUP_CODE:
         if now >= email.created_at + SETUP_CODE_TTL:
             return EXPIRED
@@ -250,9 +252,9 @@ async def _continuation(
 ) -> LinkContinuation:
     """Return where the browser continues after the link.
 
-    A verification link that was sent again continues the sign-up, in the browser of the sign-up. The
-    browser that requested it proves nothing: it did not choose the password (security A-7). A welcome
-    link continues at the application that the email names, or else at the user's organizations.
+    A verification link that was sent again continues the sign-up, in the browser that signed up. The browser that
+    requested it proves nothing: it did not choose the password (security A-7). A welcome link continues at the
+    application that the email names, or else at the user's organizations.
     """
     if welcome is not None:
         context = await welcome
@@ -278,7 +280,7 @@ async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmai
 async def _prepare_security_notice(tx: Transaction, email: PreparedEmail, notice_id: UUID, now: datetime) -> PreparedEmail | EmailResult:
     """Return an email about a way into an account with its undo token, or its result if it was undone or has expired.
 
-    It has no limit per recipient: a thief could use it up. Each change needs a fresh sign-in.
+    The email has no limit per recipient: a thief could use the limit up. Every change needs a fresh sign-in.
     """
     notice = await tx.security_notices.by_id(notice_id)
     account = None if notice is None else await tx.accounts.lock(notice.user_id)
@@ -357,7 +359,7 @@ async def _drop_if_limited(
 
 
 async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
-    """Return whether the recipient's limit allows the email. If so, count it, unless an earlier attempt counted it."""
+    """Return whether the recipient's limit allows the email. Count an allowed email, unless an earlier attempt counted it."""
     if email.token_at is not None:
         return True
     await tx.email_queue.lock_recipient(email.address)
@@ -368,9 +370,9 @@ async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, 
 
 
 async def _limit_is_reached(ports: Ports, tx: Transaction, email: QueuedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
-    """Return whether the recipient has received enough emails of these kinds in the last hour (security E-5).
+    """Return whether the recipient has received enough such emails in the last hour (security E-5).
 
-    Emails about imposed rules have a limit in each organization, so that one organization cannot use up the limit of another.
+    Emails about imposed rules have a limit per organization, so that an organization cannot use up another organization's limit.
     """
     org_id = email.org_id if email.kind in IMPOSED_RULE_EMAILS else None
     return await tx.email_queue.count_since(email.address, kinds, now - LIMIT_WINDOW, org_id) >= ports.policy.mails_per_recipient

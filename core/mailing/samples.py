@@ -1,4 +1,4 @@
-"""Emails without a place in the queue: the test of an organization's mail server, and the example of its design."""
+"""Emails without a place in the queue: the test for an organization's mail server, and the example in its design."""
 
 from core.accounts.model.email_queue import EmailKind
 from core.kernel.callers import Member
@@ -9,7 +9,7 @@ from core.tenancy.model.settings import Design, MailServerCheck, MailServerNotSe
 from ports import Ports
 from ports.outside import EmailMessage
 
-EXAMPLE_TOKEN = "example"  # of a link that does not work  # noqa: S105
+EXAMPLE_TOKEN = "example"  # in a link that does not work  # noqa: S105
 
 
 async def send_test(ports: Ports, caller: Member) -> MailServerCheck:
@@ -21,7 +21,7 @@ async def send_test(ports: Ports, caller: Member) -> MailServerCheck:
 
 
 def compose_example(ports: Ports, caller: Member, design: Design) -> EmailMessage:
-    """Return an email to the caller in this design. It is not sent, and its link does not work."""
+    """Return an email to the caller in this design. The email is not sent, and its link does not work."""
     return _compose(ports, caller, EmailKind.RESET_PASSWORD, design)
 
 

@@ -13,10 +13,10 @@ from ports.storage import Transaction
 
 
 async def announce(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Queue an email about each secret that expires soon, in batches.
+    """Queue an email about every secret that expires soon, in batches.
 
-    The mark on the secret and the email are one transaction, so each announcement is queued once.
-    Return the number of emails by kind, or None if another process holds the lease.
+    The transaction that queues the email also marks the secret, so every announcement is queued once. Return how many
+    emails there are by kind, or None if another process holds the lease.
     """
 
     async def process(kind: NoticedSecret, tx: Transaction, now: datetime) -> int:

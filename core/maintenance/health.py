@@ -8,7 +8,7 @@ from ports import Ports
 
 
 async def measure(ports: Ports) -> InstallationHealth:
-    """Return the state of this process, and of the queues and keys that all processes share."""
+    """Return how this process is doing, and the queues and keys that all processes share."""
     now = ports.clock.now()
     # Read first: the queries below use connections themselves.
     connections = ports.installation.connections
@@ -39,10 +39,10 @@ async def measure(ports: Ports) -> InstallationHealth:
 
 
 async def run_checks(ports: Ports) -> Sequence[CheckFinding]:
-    """Return the findings of `gatehouse doctor`, at most a minute old."""
+    """Return what `gatehouse doctor` finds, at most a minute old."""
     return await ports.installation.run_checks()
 
 
 def list_settings(ports: Ports) -> Sequence[SettingInForce]:
-    """Return all settings with their values, without the values of secrets."""
+    """Return all settings with their values, but without secret values."""
     return ports.installation.settings()

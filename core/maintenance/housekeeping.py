@@ -1,6 +1,6 @@
-"""Deletion of obsolete rows (security N-9), and `process_in_batches`, which all sweeps use.
+"""Deleting obsolete rows (security N-9), and `process_in_batches`, which all sweeps use.
 
-No rule relies on the deletion: every use of a row checks its expiry.
+No rule relies on this: all code that uses a row checks its expiry.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,8 +14,8 @@ from core.maintenance.model.housekeeping import BATCH, LEASE, SealedColumn, Swee
 from ports import Ports
 from ports.storage import Transaction
 
-# Processes one batch in this transaction, at this time, and returns the number of items. Fewer
-# than the size of a batch means that nothing is left.
+# Processes a batch in this transaction, at this time, and returns how many items it had. If there
+# are fewer items than the batch size, nothing is left.
 ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
 
 
@@ -29,11 +29,10 @@ async def process_in_batches(
     *,
     report: Callable[[str, int], None] = lambda kind, count: None,
 ) -> dict[str, int] | None:
-    """Process each kind in `batches`, one transaction per batch of `size` items, while `holder` has the lease.
+    """Process every kind in `batches`, one transaction per batch with `size` items, while `holder` has the lease.
 
-    Return the number of items by kind, without zeros, or None if another process holds the lease.
-    `report` is called after each batch, for metrics that must be counted even if a later batch
-    fails.
+    Return how many items there were by kind, without zeros, or None if another process holds the lease. `report` is
+    called after every batch, for metrics that must be counted even if a later batch fails.
     """
     counts: dict[str, int] = {}
     for kind, process in batches.items():
@@ -41,7 +40,7 @@ async def process_in_batches(
         while count >= size:
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 now = ports.clock.now()
-                # Renewed with each batch, since a large backlog may take longer than a lease.
+                # Renewed with every batch, since a large backlog may take longer than a lease.
                 if not await tx.leases.take(lease, holder, now, now + length):
                     return counts or None
                 count = await process(tx, now)
@@ -52,7 +51,7 @@ async def process_in_batches(
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Delete obsolete rows. Return their number by kind, or None if another process holds the lease."""
+    """Delete obsolete rows. Return how many rows were deleted by kind, or None if another process holds the lease."""
     started = ports.clock.now()
     by_policy = {
         Sweep.SIGNING_KEYS: ports.policy.session_absolute_ttl,  # for hints
@@ -77,12 +76,12 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
 
 async def reencrypt(ports: Ports) -> int:
-    """Encrypt again, with the active key, every value that another key encrypted. Return their number (security L-1)."""
+    """Encrypt again, with the active key, every value that another key encrypted. Return how many values were encrypted (security L-1)."""
     return await _open_sealed(ports, renew=True)
 
 
 async def check_sealed(ports: Ports) -> int:
-    """Decrypt every encrypted value. Return their number. Raises: SealBroken if the keys do not fit a value."""
+    """Decrypt every encrypted value. Return how many values were decrypted. Raises: SealBroken if the keys do not fit a value."""
     return await _open_sealed(ports, renew=False)
 
 

@@ -1,6 +1,6 @@
-"""Removal of an anonymized user's personal data from the logs (docs/adr/0008).
+"""Removing an anonymized user's personal data from the logs (docs/adr/0008).
 
-It works in batches, because a log may be longer than one transaction should process.
+The removal works in batches, because a log may be longer than a transaction should process.
 """
 
 from uuid import UUID
@@ -12,7 +12,10 @@ from ports.storage import Transaction
 
 
 async def finish(ports: Ports, user_id: UUID) -> None:
-    """Redact the rest of the user's log entries, one transaction per batch. The housekeeper may work on them at the same time."""
+    """Redact the rest of the user's log entries, one transaction per batch.
+
+    The housekeeper may work on the same entries at the same time.
+    """
     async with ports.storage.reading() as read:
         if await read.privacy.next_log_to_redact(user_id) is None:
             return
@@ -23,7 +26,7 @@ async def finish(ports: Ports, user_id: UUID) -> None:
 
 
 async def sweep(tx: Transaction, limit: int) -> int:
-    """Redact at most `limit` entries of anonymized users, one user after the other. Return the number of entries."""
+    """Redact at most `limit` entries about anonymized users, one user after the other. Return how many entries were redacted."""
     done = 0
     while done < limit and (user_id := await tx.privacy.next_user_to_redact()) is not None:
         done += await _redact(tx, user_id, limit - done)

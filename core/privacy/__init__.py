@@ -1,1 +1,1 @@
-"""The privacy of users: export, anonymization, and the logs about an account."""
+"""Users' privacy: export, anonymization, and the logs about an account."""

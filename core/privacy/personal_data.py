@@ -53,17 +53,16 @@ from ports.storage.privacy import PrivacyRead
 
 
 async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:
-    """Export the stored data of a user (security Y-1).
+    """Export a user's stored data (security Y-1).
 
-    The user and platform owners get all of it. The owner of organizations gets the part of a
-    confirmed member that belongs to these organizations. An application gets the part of its user
-    that belongs to its organization. A part contains memberships, logins, identities, consents, blocks and
-    roles at applications, and groups. The rest belongs to the account: profile, second factors, passkeys, changes of the
-    address, emails about security, service accounts and personal access tokens. The privacy log gets an entry.
+    The user and platform owners get all data. An organization's owner gets the part about a confirmed member that belongs to their
+    organizations. An application gets the part about its user that belongs to its organization. A part contains memberships, logins,
+    identities, consents, blocks and roles at applications, and groups. The rest belongs to the account: profile, second factors, passkeys,
+    address changes, emails about security, service accounts and personal access tokens. The privacy log gets an entry.
 
-    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
-    others must not learn which accounts exist (security B-5); the errors of `policy_checks.require` for them;
-    PasskeyNeeded for the own data.
+    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because other callers must
+    not learn which accounts exist (security B-5); the errors of `policy_checks.require` for them; PasskeyNeeded for the
+    own data.
     """
     await _require_policy_of_platform(ports, caller, user_id)
     async with ports.storage.reading() as read:
@@ -117,26 +116,24 @@ async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: U
 async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | None:
     """Anonymize a user permanently.
 
-    This removes everything that identifies the user or lets them sign in. The id, times,
-    memberships, counts and log entries stay. An account that is already anonymized is not changed.
-    The logs are redacted before this returns.
+    Anonymizing removes everything that identifies the user or lets them sign in. The id, times, memberships, counts and
+    log entries stay. An account that is already anonymized is not changed. The logs are redacted before this returns.
 
     For callers who are not platform owners, the account is only closed while a link in an email can undo
     a change to it. If another person deletes an account with a verified address that none of their
     organizations created, it is always closed first, and gets such a link. Return when a closed account
     is erased (UTC), otherwise None.
 
-    Platform owners may do this. Other callers may do this if the user is a member of at least one
-    organization, the caller owns all organizations of the user, and all these memberships are
-    confirmed. The same rule applies to users who anonymize themselves. Others also need that no
-    other organization has the user as an end user or a subscriber (security R-5, Y-2).
+    Platform owners may do this. Other callers may do this if they own all the user's organizations, there is at least
+    one, and all these memberships are confirmed. The same rule applies to users who anonymize themselves. If callers
+    anonymize another user, no other organization may have the user as an end user or a subscriber (security R-5, Y-2).
 
-    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too
-    many lost races; AccountNotFound for platform owners only, because others must not learn which
-    accounts exist (security B-5); the errors of `policy_checks.require` for them.
+    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too many lost races;
+    AccountNotFound for platform owners only, because other callers must not learn which accounts exist (security B-5);
+    the errors of `policy_checks.require` for them.
     """
     await _require_policy_of_platform(ports, caller, user_id)
-    # Check before any lock, so that callers cannot lock rows of users that they have no control
+    # Check before any lock, so that callers cannot lock rows about users that they have no control
     # over. The check is repeated under the locks, because the facts can change until then.
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id)
@@ -149,10 +146,9 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
 async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
     """Delete the caller's own account: anonymize it, and confirm that by email.
 
-    It has the effects of `anonymize`. All members and users without an organization may do this.
-    Owners must first transfer or delete their organizations. While the link in an email about the
-    security of the account can undo a change, the account is only closed. Return when it is erased then
-    (UTC), or None if it is erased now.
+    The deletion has the same effects as `anonymize`. All members and users without an organization may do this. Owners
+    must first transfer or delete their organizations. While the link in an email about account security can undo a
+    change, the account is only closed. Return when the account is erased (UTC), or None if it is erased now.
 
     Raises: PasskeyNeeded; Limited after too many lost races.
     """
@@ -161,7 +157,7 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
 
 
 async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Erase the accounts that were deleted, and that no undo link opens again. Return their number.
+    """Erase the accounts that were deleted, and that no undo link opens again. Return how many accounts were erased.
 
     `holder` is not needed: an account is erased once, under its lock.
     """
@@ -197,12 +193,12 @@ class Cause(Enum):
 
     REQUEST = auto()  # by a platform owner, an owner of organizations, or the user
     OWN_DELETION = auto()
-    ERASURE = auto()  # of an account that was deleted before
+    ERASURE = auto()  # for an account that was deleted before
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The result of an anonymization. `erase_at` (UTC) is set if the account was only closed."""
+    """What an anonymization did. `erase_at` (UTC) is set if the account was only closed."""
 
     erase_at: datetime | None = None
 
@@ -227,11 +223,11 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
 
     Return None, and change nothing, if the user joined or was invited to another organization after the locks were chosen.
 
-    Raises: EmailTaken, SessionEnded; the errors of `_check`, or for an own deletion those of `check_own_deletion`.
+    Raises: EmailTaken, SessionEnded; the errors of `_check`, or for an own deletion the errors of `check_own_deletion`.
     """
     now = ports.clock.now()
     placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
-    # If users anonymize themselves, the records of it must not contain their address again.
+    # If users anonymize themselves, the records about it must not contain their address again.
     is_self = caller.user_id == user_id
     recorded_caller = replace(caller, address=NO_ADDRESS, agent=NO_AGENT, email=placeholder) if is_self else caller
     async with ports.storage.transaction(by=recorded_caller, in_session=not is_self) as tx:
@@ -239,8 +235,8 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         if cause is not Cause.ERASURE:
             await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
         # To add a member or to change an email address, a transaction needs the lock on the
-        # account. To change an owner or to answer an invitation, it needs the lock on the
-        # organization. So the facts that are read from here on cannot change.
+        # account. To change an owner or to answer an invitation, a transaction needs the lock on
+        # the organization. Facts that are read from here on therefore cannot change.
         if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
             return None
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
@@ -269,7 +265,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
 
 
 async def _lock(tx: Transaction, caller: Person, user_id: UUID, cause: Cause) -> tuple[Sequence[UUID], Account | None, bool]:
-    """Lock the organizations of a user by id, the memberships by organization, then the account.
+    """Lock a user's organizations by id, the memberships by organization, then the account.
 
     Return these organizations, the account, and whether the caller is still a platform owner who may anonymize it.
     """
@@ -289,7 +285,7 @@ async def _erase(
     org_ids: Collection[UUID],
     now: datetime,
 ) -> None:
-    """Remove the personal data of a locked account. `org_ids` are the organizations that it belongs to or that invited it."""
+    """Remove a locked account's personal data. `org_ids` are the organizations that it belongs to or that invited it."""
     await tx.privacy.replace_email(account.id, placeholder, now)
     await tx.privacy.remove_sign_in_methods(account.id)
     await tx.sessions.remove(account.id, now)
@@ -314,7 +310,7 @@ async def _erase(
 
 
 async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[MembershipControl], now: datetime) -> None:
-    """End the credentials of the account, and the credentials of its stopped service accounts."""
+    """End the account's credentials, and the credentials of its stopped service accounts."""
     await ended_secrets.end_all_credentials(tx, account.id, now)
     for membership in memberships:
         await grants.void_stopped_accounts(tx, membership.org_id, account.id, now)
@@ -328,8 +324,11 @@ async def _close(
     notices: Sequence[SecurityNotice],
     now: datetime,
 ) -> datetime:
-    """Close a locked account, and return when it is erased. A thief may have changed it, so the links in the emails about that open it."""
-    tx.acts_as(caller)  # the entries name the device of the deletion until the account is erased
+    """Close a locked account, and return when it is erased.
+
+    A thief may have changed the account, so the links in the emails about these changes open it again.
+    """
+    tx.acts_as(caller)  # the entries name the device that deleted the account until the account is erased
     if account.closed_at is not None:
         return max((notice.undo_until for notice in notices), default=now)
     is_self = caller.user_id == account.id
@@ -346,16 +345,15 @@ async def _close(
 
 
 def _may_be_stolen(account: Account, memberships: Sequence[MembershipControl]) -> bool:
-    """Return whether the user has an address of their own, and none of the organizations created the account.
+    """Return whether the user has an address of their own, and no organization in `memberships` created the account.
 
-    A thief of a session could accept an invitation of their own organization, and delete the account as
-    its owner.
+    A session thief could accept an invitation from their own organization, and delete the account as its owner.
     """
     return account.email_verified_at is not None and account.origin_org_id not in {membership.org_id for membership in memberships}
 
 
 async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[MembershipControl]) -> bool:
-    """Return whether a caller without the rights of a platform owner may anonymize the user (security Y-2)."""
+    """Return whether a caller without a platform owner's rights may anonymize the user (security Y-2)."""
     if not memberships or not all(membership.gives_control for membership in memberships):
         return False
     return caller.user_id == user_id or not await read.is_used_elsewhere(user_id, caller.user_id)
@@ -373,14 +371,14 @@ def _check(account: Account | None, *, is_allowed: bool) -> Account:
 
 
 async def list_mfa_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
-    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first."""
+    """Return a page with the newest MAX_LISTED entries in a user's second-factor log, newest first."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.mfa(user_id, page)
 
 
 async def list_privacy_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
-    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first."""
+    """Return a page with the newest MAX_LISTED entries about this user in the privacy log, newest first."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.privacy(user_id, page)

@@ -19,14 +19,14 @@ class PreparedEmail(QueuedEmail):
 
     purchase: Purchase | None = None  # for emails about a subscription
     invitation: ReceivedInvitation | None = None  # for invitations
-    welcome: WelcomeContext | None = None  # for welcome emails of active organizations
+    welcome: WelcomeContext | None = None  # for welcome emails from active organizations
     sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
     organization: Organization | None = None  # for ORGANIZATION_EMAILS
     resembles: tuple[str, ...] = ()  # for ORGANIZATION_WAITING, the names that the organization's name contains
-    owner: Email | None = None  # the address of its owner, if the owner's account is usable
+    owner: Email | None = None  # its owner's address, if the owner's account is usable
     link_until: datetime | None = None  # when the link that proves a new address expires
-    detail: str | None = None  # of the security notice; for RECOVERY_LINK the issuer
-    factors: str | None = None  # for RECOVERY_LINK, those that the recovery can set up
-    undo_until: datetime | None = None  # when the undo link of a security notice expires
+    detail: str | None = None  # what the security notice is about; for RECOVERY_LINK the issuer
+    factors: str | None = None  # for RECOVERY_LINK, the factors that the recovery can set up
+    undo_until: datetime | None = None  # when a security notice's undo link expires
     server: MailServer | None = None  # the organization's mail server; None for the platform's
     design: Design | None = None  # the organization's branding; None for the platform's

@@ -1,1 +1,1 @@
-"""Entities and pure rules of the area."""
+"""The area's entities and pure rules."""

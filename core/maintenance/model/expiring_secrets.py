@@ -16,13 +16,13 @@ from core.kernel.page_paths import (
 )
 from core.kernel.values import Email
 
-# A secret is announced this many days before it expires, if it was made to live longer than that. Of
-# several announcements that are due, for example after an outage, only the nearest is sent.
+# A secret is announced this many days before it expires, if it was made to live longer than that. If several
+# announcements are due, for example after an outage, only the nearest is sent.
 ANNOUNCED_DAYS: Final = (14, 3)
 LEASE_NAME: Final = "secret_announcer"
 BATCH: Final = 500  # secrets that are announced in one transaction
-# Longer than one batch takes, and longer than the pause between two sweeps, so that one process
-# keeps the lease while it runs.
+# Longer than a batch takes, and longer than the pause between two sweeps, so that one process keeps
+# the lease while it runs.
 LEASE: Final = timedelta(minutes=10)
 
 
@@ -33,15 +33,15 @@ class ExpiringSecret:
     kind: NoticedSecret
     recipient: Email
     name: str
-    label: str | None  # the first characters of the secret, as lists show them
-    holder: str | None  # the name of the application, service account or API resource that has it
-    holder_id: str | None  # its id or slug, as paths of pages have it
+    label: str | None  # how the secret starts, as lists show it
+    holder: str | None  # the application, service account or API resource that has it
+    holder_id: str | None  # its id or slug, as page paths have it
     organization: str | None  # the name; None if the secret belongs to no organization
     org_slug: str | None
     expires_at: datetime
 
     def to_notice(self) -> SecretNotice:
-        """Return the text of the announcement."""
+        """Return the announcement's text."""
         return SecretNotice(
             kind=self.kind,
             name=self.name,

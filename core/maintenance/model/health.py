@@ -1,4 +1,4 @@
-"""The state of an installation, as platform owners see it."""
+"""An installation's state, as platform owners see it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-LATE: Final = timedelta(minutes=30)  # of waiting, after which work that is due is a problem
-MANY: Final = 20  # pieces of work that wait; fewer ones may fail for hours because of a wrong address
-OLD_KEY: Final = timedelta(days=366)  # age of a signing key after which it is a problem
+LATE: Final = timedelta(minutes=30)  # after waiting so long, work that is due is a problem
+MANY: Final = 20  # waiting pieces; a smaller number may fail for hours because of a wrong address
+OLD_KEY: Final = timedelta(days=366)  # at this age, a signing key is a problem
 
 
 class ActorStatus(StrEnum):
@@ -20,7 +20,7 @@ class ActorStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActorState:
-    """An actor of one process. Times are UTC."""
+    """An actor in a process. Times are UTC."""
 
     name: str
     status: ActorStatus
@@ -32,7 +32,7 @@ class ActorState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Work that is due, up to 100,000 pieces, and the time that the oldest of them has waited."""
+    """Work that is due, up to 100,000 pieces, and how long the oldest piece has waited."""
 
     name: str
     depth: int
@@ -41,7 +41,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionCounts:
-    """The database connections of one process."""
+    """A process's database connections."""
 
     total: int
     idle: int
@@ -57,11 +57,11 @@ class KeyState:
     retires_at: datetime | None
     signs: bool
     age: timedelta
-    signs_at: datetime | None = None  # only of a key that waits
+    signs_at: datetime | None = None  # only for a key that waits
 
 
 class CheckResult(StrEnum):
-    """The result of a check."""
+    """What a check says."""
 
     OK = "ok"
     WARNING = "warning"
@@ -70,7 +70,7 @@ class CheckResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """What a check of `gatehouse doctor` found, with what to do about a problem."""
+    """What a `gatehouse doctor` check found, with what to do about a problem."""
 
     subject: str
     result: CheckResult
@@ -78,7 +78,7 @@ class CheckFinding:
 
 
 class SettingSource(StrEnum):
-    """Where the value of a setting comes from."""
+    """Where a setting's value comes from."""
 
     ENVIRONMENT = "environment"
     DEFAULT = "default"
@@ -99,7 +99,7 @@ class SettingInForce:
 
 @dataclass(frozen=True, slots=True)
 class InstallationHealth:
-    """The state of one process, and of the queues and keys that all processes share."""
+    """How a process is doing, and the queues and keys that all processes share."""
 
     version: str
     process_id: int
@@ -110,7 +110,7 @@ class InstallationHealth:
     signing_keys: Sequence[KeyState]
 
     def find_problems(self) -> list[str]:
-        """Return what an operator must do something about: a sentence about each problem, and one about its solution."""
+        """Return the problems that an operator must solve: for every problem, a sentence about it and a sentence about its solution."""
         problems = [
             f"The actor {actor.name} failed, and restarts. Look for its errors in the log of process {self.process_id}."
             for actor in self.actors

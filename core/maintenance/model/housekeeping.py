@@ -12,33 +12,33 @@ BATCH = 1000  # rows
 ENDED_SESSIONS_KEPT = timedelta(days=1)
 # A device that polls late is told that its code expired, and not that the code is unknown.
 EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
-# A second use of a code ends the session that the first use started, so the code must stay known
+# If a code is used again, the session from its first use ends, so the code must stay known
 # (security O-4).
 CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 CREDENTIALS_KEPT = timedelta(days=30)  # so that the list shows why a program is refused
-# As long as the emails about them, which are deleted with them. A change can be undone for three days.
+# As long as the emails about these changes, which are deleted with them. A change can be undone for three days.
 EMAIL_CHANGES_KEPT = timedelta(days=7)
-# Event rows are only the source of webhook deliveries. The audit log is the lasting record.
+# Event rows are only the source for webhook deliveries. The audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
 # Longer than the three days in which the payment provider repeats a failed delivery. The ids of its
-# events are never deleted: each repetition has a new signature, so only the id shows that an event
+# events are never deleted: every repetition has a new signature, so only the id shows that an event
 # was processed (security N-9).
 BILLING_KEPT = timedelta(days=40)
-# The queue of a SIEM that is down must not grow forever (docs/adr/0014).
+# The queue for a SIEM that is down must not grow forever (docs/adr/0014).
 SIEM_BACKLOGS_KEPT = timedelta(days=30)
 DELIVERIES_KEPT = timedelta(days=30)
-# The attempts of a notice end within hours. Older notices belong to applications without a logout URI,
-# or to organizations that are not active.
+# The attempts to send a notice end within hours. Older notices belong to applications without a logout URI, or to
+# organizations that are not active.
 LOGOUT_NOTICES_KEPT = timedelta(days=7)
 # A transaction that started before an organization was deleted, or its SIEM removed, may still
 # write rows for it.
 TOMBSTONES_KEPT = timedelta(days=1)
-# A login just before midnight is counted after it, so the shards of a day are merged a day later.
+# A login just before midnight is counted after it, so a day's shards are merged a day later.
 LOGIN_SHARDS_KEPT = timedelta(days=1)
-# Two kinds in the counts of a sweep: the items for which an upstream service failed, and the times
-# that the sweep stopped because the service counts as down after several failures in a row. Then
-# the next sweep starts later.
+# Two kinds in a sweep's counts. FAILED counts items for which an upstream service failed.
+# BACKED_OFF counts how often the sweep stopped, because the service counts as down after several
+# failures in a row. Both kinds make the next sweep start later.
 FAILED: Final = "failed"
 BACKED_OFF: Final = "held_up"
 # Longer than a batch and than the pause between two sweeps, so that a process keeps the lease while
@@ -47,7 +47,7 @@ LEASE = timedelta(minutes=5)
 
 
 class Sweep(StrEnum):
-    """A kind of row that the housekeeper deletes, or changes where a comment says so. The values are logged."""
+    """A row kind that the housekeeper deletes, or changes where a comment says so. The values are logged."""
 
     kept: timedelta  # how long such a row stays after it is obsolete, unless the policy says so
 
@@ -83,26 +83,26 @@ class Sweep(StrEnum):
     PASSKEY_CHALLENGES = "used_passkey_challenges"
     MFA_SETUPS = "mfa_setups", SETUP_TTL
     FAILED_LOGINS = "failed_logins"
-    CREDENTIALS = "credentials", CREDENTIALS_KEPT  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
-    REGISTRATION_TOKENS = "registration_tokens", CREDENTIALS_KEPT  # expired ones, and those without uses left
-    SETUP_LINKS = "setup_links", CREDENTIALS_KEPT  # ended and expired ones, with their proposals
+    CREDENTIALS = "credentials", CREDENTIALS_KEPT  # expired credentials of programs, which the list still shows for CREDENTIALS_KEPT
+    REGISTRATION_TOKENS = "registration_tokens", CREDENTIALS_KEPT  # expired tokens, and tokens without uses left
+    SETUP_LINKS = "setup_links", CREDENTIALS_KEPT  # ended and expired links, with their proposals
     EVENTS = "events", EVENTS_KEPT
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts", BILLING_KEPT
     BILLING_FACTS = "billing_facts", BILLING_KEPT  # about ended subscriptions, and about subscriptions that we never managed
-    PAYMENT_METHODS = "payment_methods", BILLING_KEPT  # detached ones, and those of unknown customers
-    DELETED_CUSTOMERS = "deleted_customers", BILLING_KEPT  # of the payment provider
+    PAYMENT_METHODS = "payment_methods", BILLING_KEPT  # detached methods, and methods of unknown customers
+    DELETED_CUSTOMERS = "deleted_customers", BILLING_KEPT  # at the payment provider
     LOGIN_TOTALS = "login_totals", LOGIN_SHARDS_KEPT  # merged into one row per day, not deleted
-    SIEM_QUEUES = "siem_queues", TOMBSTONES_KEPT  # of removed configurations
+    SIEM_QUEUES = "siem_queues", TOMBSTONES_KEPT  # from removed configurations
     SIEM_BACKLOGS = "siem_backlogs", SIEM_BACKLOGS_KEPT  # entries that the SIEM has not accepted for SIEM_BACKLOGS_KEPT
-    LOG_REDACTIONS = "blankings"  # log entries of anonymized users; only their personal data is removed (docs/adr/0008)
+    LOG_REDACTIONS = "blankings"  # log entries about anonymized users; only their personal data is removed (docs/adr/0008)
     WEBHOOK_DELIVERIES = "webhook_deliveries", DELIVERIES_KEPT
     LOGOUT_NOTICES = "logout_notices", LOGOUT_NOTICES_KEPT
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
     PREVIOUS_SAML_KEYS = "previous_saml_keys"  # only the key is removed
     PREVIOUS_CONNECTION_KEYS = "previous_connection_keys"
     DELETED_WEBHOOKS = "deleted_webhooks", TOMBSTONES_KEPT
-    DELETED_SERVICES = "deleted_services"  # these two come last, because a large one takes minutes
+    DELETED_SERVICES = "deleted_services"  # the last two kinds, because a large service or organization takes minutes
     DELETED_ORGANIZATIONS = "deleted_organizations", TOMBSTONES_KEPT
 
 
@@ -132,18 +132,18 @@ class SealedColumn(StrEnum):
     INVOICE_PAGES = "billing_facts.action_page"
 
 
-# The number of entries per log that the anonymizing transaction redacts. Most users have fewer. The
-# rest follows in batches.
+# How many entries per log the anonymizing transaction redacts. Most users have fewer. The rest
+# follows in batches.
 FIRST_REDACTION = 1000
 REDACTION_BATCH = 5000  # entries
 
 
 class PersonalLog(StrEnum):
-    """A group of log entries that contain personal data of a user."""
+    """A log entry group with a user's personal data."""
 
     LOGINS = "logins"
     MFA = "mfa"
-    MFA_DONE = "mfa_done"  # actions by the user on others
+    MFA_DONE = "mfa_done"  # actions by the user on other users
     MFA_IMPERSONATED = "mfa_impersonated"  # actions by the user while impersonating
     AUDIT_DONE = "audit_done"
     AUDIT_IMPERSONATED = "audit_impersonated"

@@ -1,4 +1,4 @@
-"""Privacy: the export of a user's data, and the rules for anonymization."""
+"""Privacy: exporting a user's data, and the rules for anonymization."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden
 from core.kernel.values import Batches, Email
 
-BATCH = 500  # rows of an export that are read at once
+BATCH = 500  # rows that an export reads at once
 # The values that replace the IP address and the user agent in logs.
 NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
 NO_AGENT: Final = "anonymized"
-# The event types of the privacy log.
+# The event types in the privacy log.
 ANONYMIZED: Final = "user_anonymized"
 EXPORTED: Final = "user_exported"
-MAX_LISTED: Final = 10_000  # the number of entries of a user's log that have pages
+MAX_LISTED: Final = 10_000  # how many entries in a user's log have pages
 # An anonymization starts over if a concurrent request took its placeholder, or made the user a
-# member of another organization.
+# member in another organization.
 MAX_LOST_RACES = 100
 
 
@@ -53,21 +53,21 @@ class OwnerCannotDelete(Forbidden):
 
 
 class ExportedList(StrEnum):
-    """A list of an export, with its name in the response, in the order of the response."""
+    """A list in an export, with its name in the response, in the response's order."""
 
     MEMBERSHIPS = "memberships"
-    LOGIN_EVENTS = "login_events"  # successful and failed ones
+    LOGIN_EVENTS = "login_events"  # successful and failed sign-ins
     OAUTH_IDENTITIES = "oauth_identities"
     MFA_EVENTS = "mfa_events"
     PASSKEYS = "passkeys"
     EMAIL_CHANGES = "email_changes"
     SECURITY_NOTICES = "security_notices"
     CONSENTS = "consents"
-    APPLICATION_BLOCKS = "application_blocks"  # by admins of organizations
+    APPLICATION_BLOCKS = "application_blocks"  # by organizations' admins
     APPLICATION_ROLES = "application_roles"
-    GROUPS = "groups"  # of organizations
-    ATTRIBUTES = "attributes"  # of organizations
-    SERVICE_ACCOUNTS = "service_accounts"  # those that the user answers for
+    GROUPS = "groups"  # in organizations
+    ATTRIBUTES = "attributes"  # in organizations
+    SERVICE_ACCOUNTS = "service_accounts"  # service accounts that the user answers for
     PERSONAL_TOKENS = "personal_tokens"
 
 
@@ -92,7 +92,7 @@ OF_ORGANIZATIONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ExportedItem:
-    """An item of a list. Lists are ordered by `at` (UTC) and `id`. `fields` are the values by their names in the response."""
+    """An item in a list. Lists are ordered by `at` (UTC) and `id`. `fields` are the values by their names in the response."""
 
     at: datetime
     id: UUID
@@ -101,10 +101,9 @@ class ExportedItem:
 
 @dataclass(frozen=True, slots=True)
 class PersonalDataExport:
-    """The stored data of a user. The lists are read in batches while they are sent.
+    """A user's stored data. The lists are read in batches while they are sent.
 
-    The list of logins has the newest ones, up to the limit of the policy. `login_events_count` is the
-    number of all logins.
+    The login list has the newest logins, up to the limit in the policy. `login_events_count` counts all logins.
     """
 
     user_id: UUID
@@ -117,13 +116,13 @@ class PersonalDataExport:
 
 
 def closure_message(erase_at: datetime) -> str:
-    """Return the response to the deletion of an account that is only closed until then (UTC)."""
+    """Return the response when an account is deleted, but only closed until then (UTC)."""
     return f"The account is closed. Its data is erased on {format_utc(erase_at)}. Until then, the link in our email opens it."
 
 
 @dataclass(frozen=True, slots=True)
 class MfaLogEntry:
-    """An entry of a user's second-factor log. Times are UTC.
+    """An entry in a user's second-factor log. Times are UTC.
 
     `actor` is the platform owner who acted, or None if the user did, or someone who signed in as the user.
     """
@@ -141,7 +140,7 @@ class MfaLogEntry:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyLogEntry:
-    """An export or the anonymization of a user's data. Times are UTC."""
+    """An entry in the privacy log: a user's data was exported, or the user was anonymized. Times are UTC."""
 
     id: UUID
     event_type: str
@@ -169,5 +168,5 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def placeholder_at(time: datetime) -> Email:
-    """Return the email address of an account that was anonymized at this time. Its domain receives no email."""
+    """Return the email address for an account that was anonymized at this time. The address's domain receives no email."""
     return Email(f"anonymized-{(time - _EPOCH) // timedelta(microseconds=1)}@deleted.local")
