@@ -9,8 +9,7 @@ from typing import Final
 from adapters.crypto.certificates import names_of, valid_until
 from adapters.geoip import FileUnreadable
 
-HTTP_1: Final = ("http/1.1",)
-HTTP_2: Final = ("h2", "http/1.1")
+_PROTOCOLS: Final = ("h2", "http/1.1")  # that clients can choose (ALPN)
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; Debian's OpenSSL would also take CBC with SHA-1
 _MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK: Final = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "EE_MD_TOO_WEAK", "CA_MD_TOO_WEAK")
@@ -28,9 +27,8 @@ class TlsCertificate:
     ends_at: datetime
     names: Sequence[str]  # host names, also with a wildcard, and addresses
 
-    def __init__(self, certificate: Path, key: Path, protocols: Sequence[str] = HTTP_1) -> None:
-        """Clients can choose these `protocols` (ALPN)."""
-        self.path, self._key, self._protocols = certificate, key, list(protocols)
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.path, self._key = certificate, key
         self.reload()
 
     def reload(self) -> None:
@@ -47,7 +45,7 @@ class TlsCertificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_ciphers(_CIPHERS)
-        context.set_alpn_protocols(self._protocols)
+        context.set_alpn_protocols(_PROTOCOLS)
         try:
             context.load_cert_chain(certificate, key, password="")
         except ssl.SSLError as error:

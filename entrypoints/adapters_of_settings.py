@@ -16,7 +16,7 @@ from adapters.http.guard import AllowedTarget, parse_allowed_targets
 from adapters.http.lazy_sender import trusted_authorities
 from adapters.http.payments import PaymentSettings
 from adapters.postgres.engine.connecting import parse_address
-from adapters.tls import HTTP_1, HTTP_2, TlsCertificate
+from adapters.tls import TlsCertificate
 from core.kernel.connections import OFFICESUITE, PLATFORM_CONNECTIONS, Connection, ConnectionSettings, platform_connection
 from core.kernel.providers import ProviderClient
 from core.kernel.uris import is_on_loopback
@@ -201,12 +201,12 @@ def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
         raise SettingsInvalid(f"SSO_ANONYMIZER_NETWORKS_FILE is not usable: {error}.") from None
 
 
-def tls_certificate(settings: Settings, *, http2: bool = False) -> TlsCertificate | None:
+def tls_certificate(settings: Settings) -> TlsCertificate | None:
     """Return the certificate for TLS, or None if the service speaks plain HTTP. Raises: SettingsInvalid."""
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
     try:
-        return TlsCertificate(settings.tls_certificate, settings.tls_key, HTTP_2 if http2 else HTTP_1)
+        return TlsCertificate(settings.tls_certificate, settings.tls_key)
     except FileUnreadable as error:
         raise SettingsInvalid(f"SSO_TLS_CERTIFICATE and SSO_TLS_KEY are not usable: {error}.") from None
 

@@ -83,14 +83,7 @@ def offer_owner(environment: Mapping[str, str]) -> dict[str, str]:
     is_flag=True,
     help="Print the owner's password too, and a sign-in link until they have signed in. Without a password, the link is always printed.",
 )
-@click.option(
-    "--server",
-    type=click.Choice(["gatehouse", "hypercorn"]),
-    default="gatehouse",
-    show_default=True,
-    help="The server: Gatehouse's own, or Hypercorn, which is slower and, with TLS, also speaks HTTP/2.",
-)
-def serve(workers: int | None = None, welcome: bool = False, show_password: bool = False, server: str = "gatehouse") -> None:
+def serve(workers: int | None = None, welcome: bool = False, show_password: bool = False) -> None:
     """Run the service until SIGTERM or Ctrl-C.
 
     Until the first platform owner has signed in, a start in a terminal prints the next step: a link for
@@ -106,7 +99,7 @@ def serve(workers: int | None = None, welcome: bool = False, show_password: bool
     from entrypoints.main import run_service
 
     welcome = welcome or sys.stdout.isatty()
-    sys.exit(_run(run_service, settings, libraries, welcome=welcome, show_password=show_password, by_hypercorn=server == "hypercorn"))
+    sys.exit(_run(run_service, settings, libraries, welcome=welcome, show_password=show_password))
 
 
 @main.command(epilog="Example: gatehouse migrate")

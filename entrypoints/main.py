@@ -37,6 +37,7 @@ from entrypoints.adapters_of_settings import allowed_targets, encryption_keys
 from entrypoints.addresses import embedded_data, load_base_url, open_database, require_installation
 from entrypoints.greeting import FirstOwner, greet_operator, name_link_command
 from entrypoints.http.app import Application, build_routes
+from entrypoints.http.edge.protocol.server import Server
 from entrypoints.serving import Listening, open_listening
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
@@ -56,7 +57,7 @@ DATABASE_RETRY: Final = 2.0  # seconds
 SWITCH_INTERVAL: Final = 0.0005
 
 
-def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool, by_hypercorn: bool) -> int:
+def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
     """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
     logs.configure(settings.log_format, settings.log_level)
     supervisor = Supervisor.from_environment()
@@ -69,7 +70,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
-        listening = stack.enter_context(open_listening(settings, by_hypercorn=by_hypercorn))
+        listening = stack.enter_context(open_listening(settings))
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
@@ -225,7 +226,7 @@ async def run_process(
                 sys.setswitchinterval(SWITCH_INTERVAL)
                 http.start_soon(listening.redirect, address, stop.requested)
                 keep_alive, malformed = settings.keep_alive_seconds, app.middleware.malformed
-                server = listening.server_type(app=app, keep_alive=keep_alive, malformed=malformed, tls=listening.tls)
+                server = Server(app=app, keep_alive=keep_alive, malformed=malformed, tls=listening.tls)
                 await server.serve(
                     listening.sockets, shutdown=stop.requested, shutdown_grace=lambda: stop.shutdown_grace, on_started=report_start
                 )

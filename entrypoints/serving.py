@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from entrypoints.adapters_of_settings import tls_certificate
-from entrypoints.http.edge.protocol.accepting import Server
 from entrypoints.http.edge.protocol.listening import BindError, open_sockets
 from entrypoints.http.edge.protocol.redirect import redirect_to
-from entrypoints.http.edge.protocol.server import Http1Server
+from entrypoints.http.edge.protocol.server import Server
 from entrypoints.settings import KEEP_ALIVE, Settings
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ class Listening:
     sockets: Sequence[socket]
     redirecting: Sequence[socket]
     certificate: TlsCertificate | None
-    server_type: type[Server]
 
     @property
     def all(self) -> Sequence[socket]:
@@ -49,26 +47,17 @@ class Listening:
     async def redirect(self, base_url: str, shutdown: trio.Event) -> None:
         """Redirect from plain HTTP until `shutdown` is set, if there are sockets for it."""
         if self.redirecting:
-            server = Http1Server(app=redirect_to(base_url), keep_alive=KEEP_ALIVE)
+            server = Server(app=redirect_to(base_url), keep_alive=KEEP_ALIVE)
             await server.serve(self.redirecting, shutdown=shutdown, shutdown_grace=0)
 
 
 @contextmanager
-def open_listening(settings: Settings, *, by_hypercorn: bool) -> Iterator[Listening]:
+def open_listening(settings: Settings) -> Iterator[Listening]:
     """Read the certificate, and listen during the block."""
-    certificate = tls_certificate(settings, http2=by_hypercorn)
+    certificate = tls_certificate(settings)
     if certificate is not None and certificate.ends_at <= datetime.now(UTC):
         log.warning("tls_certificate_expired", ended_at=certificate.ends_at.isoformat())
     with open_sockets(settings.bind) as sockets, open_sockets(settings.tls_redirect_bind, "SSO_TLS_REDIRECT_BIND") as redirecting:
         if certificate is not None and any(sock.family == AF_UNIX for sock in sockets):
             raise BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
-        yield Listening(sockets, redirecting, certificate, _find_server(by_hypercorn=by_hypercorn))
-
-
-def _find_server(*, by_hypercorn: bool) -> type[Server]:
-    """Return Gatehouse's own server, or Hypercorn (docs/adr/0051), which is imported only here."""
-    if by_hypercorn:
-        from entrypoints.http.edge.protocol.hypercorn_server import HypercornServer
-
-        return HypercornServer
-    return Http1Server
+        yield Listening(sockets, redirecting, certificate)

@@ -111,14 +111,14 @@ def document(path: str, part: str) -> Callable[[Bench], Measure]:
 
 
 def reads_beside_our_server(bench: Bench) -> Measure:
-    """Read users, and compare the bare application on our own server."""
+    """Read users, and compare the bare application on the server of Gatehouse."""
     prepared = load(read_users)(bench)
 
     def on_our_server(seconds: int) -> Sample:
         bench.service.settle()
         return drive_bare(bench.raw_server("own"), seconds)
 
-    bench.beside["the bare app on our own server (entrypoints/http/edge/protocol/server.py)"] = on_our_server
+    bench.beside["the bare app on the server of Gatehouse (entrypoints/http/edge/protocol/server.py)"] = on_our_server
     return prepared
 
 

@@ -65,13 +65,13 @@ async def on_our_server() -> None:
     import trio
 
     from entrypoints.http.edge.protocol.listening import listen
-    from entrypoints.http.edge.protocol.server import Http1Server
+    from entrypoints.http.edge.protocol.server import Server
     from entrypoints.settings import KEEP_ALIVE
 
     listening = listen("127.0.0.1:0")
     address = f"http://127.0.0.1:{listening[0].getsockname()[1]}"
     never = trio.Event()
-    server = Http1Server(app=bare, keep_alive=KEEP_ALIVE)
+    server = Server(app=bare, keep_alive=KEEP_ALIVE)
     await server.serve(listening, shutdown=never, shutdown_grace=1.0, on_started=lambda: _print(address=address))
 
 

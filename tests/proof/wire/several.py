@@ -16,16 +16,15 @@ import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Send
-from entrypoints.http.edge.protocol.hypercorn_server import HypercornServer
 from entrypoints.http.edge.protocol.listening import listen
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server import Http1Server
+from entrypoints.http.edge.protocol.server import Server
 from entrypoints.supervision import ParentLink, Supervisor, beat_forever
 
 fork = os.fork
 
 
-async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool, by_hypercorn: bool) -> None:
+async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool) -> None:
     interrupts = 0
     shutdown = trio.Event()
 
@@ -64,7 +63,7 @@ async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool, 
         nursery.start_soon(beat_forever, parent)
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
-        server = (HypercornServer if by_hypercorn else Http1Server)(app=app, keep_alive=60)
+        server = Server(app=app, keep_alive=60)
         await server.serve([listening], shutdown=shutdown, shutdown_grace=1, on_started=report_start)
         nursery.cancel_scope.cancel()
 
@@ -86,7 +85,6 @@ def print_line(line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=2)
-    parser.add_argument("--hypercorn", action="store_true")
     parser.add_argument("--stubborn", action="store_true")
     parser.add_argument("--broken", action="store_true")
     parser.add_argument("--full", action="store_true")
@@ -108,7 +106,7 @@ def main() -> None:
                 sys.stdout.write("this cannot be flushed")
             if options.broken:
                 return 3
-            trio.run(lambda: work(listening, parent, stubborn=options.stubborn, by_hypercorn=options.hypercorn))
+            trio.run(lambda: work(listening, parent, stubborn=options.stubborn))
             return 0
 
         code = workers.run_workers(

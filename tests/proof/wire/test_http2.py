@@ -1,4 +1,4 @@
-"""HTTP/2 by Hypercorn, over TLS, with h2 and hyperframe as a client that can break the rules.
+"""HTTP/2 over TLS, with h2 and hyperframe as a client that can break the rules.
 
 The module is longer than 400 lines, because its tests share the client and its helpers.
 """
@@ -31,8 +31,8 @@ from hyperframe.frame import (
 )
 
 from entrypoints.http.edge.middleware import App, Receive, Send
-from entrypoints.http.edge.protocol.hypercorn_state import MAX_STREAMS
 from entrypoints.http.edge.protocol.request_checks import Scope
+from entrypoints.http.edge.protocol.server_state import MAX_STREAMS
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
@@ -47,10 +47,9 @@ POST = [(":method", "POST"), *GET[1:]]
 @pytest.fixture(autouse=True)
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
     file = make_certificate(tmp_path / "server.pem", "localhost")
-    contexts = wire.make_tls(file, "hypercorn")
+    contexts = wire.make_tls(file)
     contexts.client.set_alpn_protocols(["h2"])
     monkeypatch.setattr(wire, "tls_in_use", contexts)
-    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS["hypercorn"])
     return contexts
 
 

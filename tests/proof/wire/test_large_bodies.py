@@ -14,7 +14,6 @@ from core.provisioning.model.schemas import GROUP_URN
 from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.directory.limits import MAX_ADMITTED, MAX_CONCURRENT, MAX_PER_ORGANIZATION, RETRY_AFTER
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_GROUP_BODY
-from tests.proof.wire import wire
 from tests.proof.wire.wire import Client, Reply, Served, serving_gatehouse
 from tests.support.builders import run_sql
 from tests.support.database import POOL_SIZE
@@ -30,9 +29,8 @@ pytestmark = pytest.mark.slow
 LARGE = 15_000_000
 
 
-@pytest.fixture(params=wire.SERVERS)
-async def server(app: QuartTrio, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS[request.param])
+@pytest.fixture
+async def server(app: QuartTrio) -> AsyncIterator[Served]:
     async with serving_gatehouse(cast("Application", app)) as served:
         yield served
 

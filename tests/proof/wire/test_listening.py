@@ -14,7 +14,7 @@ import trio
 from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.listening import PORT_ATTEMPTS, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server import Http1Server
+from entrypoints.http.edge.protocol.server import Server
 from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
 from tests.proof.wire.wire import Client
 from tests.support.waiting import PATIENCE, eventually
@@ -168,7 +168,7 @@ class Waiting:
 async def test_requests_on_both_addresses_end_before_the_server_does() -> None:
     app, shutdown, started, sockets = Waiting(), trio.Event(), trio.Event(), listen("localhost:0")
     port = sockets[0].getsockname()[1]
-    serve = partial(Http1Server(app=app, keep_alive=60).serve, sockets)
+    serve = partial(Server(app=app, keep_alive=60).serve, sockets)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(serve, shutdown=shutdown, shutdown_grace=PATIENCE, on_started=started.set))
         await started.wait()

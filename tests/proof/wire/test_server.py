@@ -20,12 +20,12 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from entrypoints.http.edge.middleware import App, Receive, Send
-from entrypoints.http.edge.protocol.accepting import HEADERS_WITHIN
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
-from entrypoints.http.edge.protocol.hypercorn_requests import MAX_WAITING
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server import Http1Server
+from entrypoints.http.edge.protocol.server import Server
+from entrypoints.http.edge.protocol.server_state import HEADERS_WITHIN
+from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from entrypoints.settings import KEEP_ALIVE
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
@@ -100,49 +100,24 @@ class SmallApplication:
         raise ZeroDivisionError
 
 
-MODES: Final = [f"{server}{tls}" for server in wire.SERVERS for tls in ("", " with TLS")]
-
-
-# Tests of how a connection ends.
-OF_ENDS: Final = {
-    "test_connection_close_is_obeyed",
-    "test_a_disconnecting_client_does_not_cancel_its_handler",
-    "test_a_client_reads_the_413_while_it_still_sends",
-    "test_a_body_that_breaks_while_the_application_runs_is_recorded_without_a_response",
-    "test_data_after_the_last_request_of_a_connection_does_not_cut_its_response",
-    "test_responses_to_disconnected_clients_are_not_faults",
-    "test_a_body_that_differs_from_its_content_length_ends_the_connection",
-}
+MODES: Final = ["plain HTTP", "TLS"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests that use `serving` with both servers, each with plain HTTP and with TLS.
-
-    Tests of many requests do not depend on TLS: each runs with plain HTTP at one server, and with TLS at the other. Those of how a
-    connection ends run in all modes.
-    """
+    """Run the tests that use `serving` with plain HTTP and with TLS."""
     if "serving" in metafunc.function.__code__.co_names:
-        is_table = any(metafunc.definition.iter_markers("parametrize")) and metafunc.function.__name__ not in OF_ENDS
-        metafunc.parametrize("tls", [MODES[0], MODES[-1]] if is_table else MODES, indirect=True)
+        metafunc.parametrize("tls", MODES, indirect=True)
 
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, wire.Tls]:
-    """The TLS contexts of each server."""
-    file = make_certificate(tmp_path_factory.mktemp("tls") / "server.pem", "localhost", days=1)
-    return {server: wire.make_tls(file, server) for server in wire.SERVERS}
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> wire.Tls:
+    return wire.make_tls(make_certificate(tmp_path_factory.mktemp("tls") / "server.pem", "localhost", days=1))
 
 
 @pytest.fixture
-def use_mode(certificates: dict[str, wire.Tls], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """A function that chooses the server of the next `serving`, by one of MODES."""
-
-    def use(mode: str) -> None:
-        server, _, with_tls = mode.partition(" ")
-        monkeypatch.setattr(wire, "server_in_use", wire.SERVERS[server])
-        monkeypatch.setattr(wire, "tls_in_use", certificates[server] if with_tls else None)
-
-    return use
+def use_mode(contexts: wire.Tls, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that chooses one of MODES for the next `serving`."""
+    return lambda mode: monkeypatch.setattr(wire, "tls_in_use", contexts if mode == "TLS" else None)
 
 
 @pytest.fixture(autouse=True)
@@ -231,13 +206,13 @@ async def note_turns(events: list[str]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-def assert_other_tasks_have_turns(events: list[str], step: str, *, most: int = 3) -> None:
-    """Check that at most so many steps follow each other.
+def assert_other_tasks_have_turns(events: list[str], step: str) -> None:
+    """Check that at most three steps follow each other.
 
     Trio shuffles each batch of tasks, so two can, and the last step can follow at once.
     """
     assert events.count(step) > 10
-    assert [step] * (most + 1) not in [events[i : i + most + 1] for i in range(len(events))]
+    assert [step] * 4 not in [events[i : i + 4] for i in range(len(events))]
 
 
 async def test_pipelined_requests_do_not_hold_up_other_tasks() -> None:
@@ -275,9 +250,7 @@ async def test_a_large_body_does_not_hold_up_other_tasks() -> None:
         arrived.set()
         await client.reply()
         nursery.cancel_scope.cancel()
-    # With Hypercorn, the application takes the waiting pieces at once, and then the next one.
-    is_hypercorn = wire.server_in_use is wire.SERVERS["hypercorn"]
-    assert_other_tasks_have_turns(events, "part", most=2 * (MAX_WAITING + 1) if is_hypercorn else 3)
+    assert_other_tasks_have_turns(events, "part")
 
 
 async def test_a_long_response_does_not_hold_up_other_tasks() -> None:
@@ -316,7 +289,7 @@ async def test_http_1_0_is_answered_and_closed(app: App) -> None:
 
 @pytest.mark.slow
 async def test_an_idle_connection_is_closed(use_mode: Callable[[str], None]) -> None:
-    """All servers run at once, because this test waits for the real times."""
+    """Both servers run at once, because this test waits for the real times."""
     assert max(HEADERS_WITHIN, KEEP_ALIVE) <= 5  # Required are 6 s. Here it only has to happen, with the real settings.
     async with trio.open_nursery() as nursery:
         for mode in MODES:
@@ -410,7 +383,7 @@ async def test_the_method_is_passed_on_in_upper_case(app: App) -> None:
 
 async def test_expect_continue_is_answered(app: App) -> None:
     async with serving(app) as server, server.client() as client:
-        await client.send(POST + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+        await client.send(POST + b"Content-Length: 4\r\nExpect: 100-Continue\r\n\r\n")
         assert (await client.reply()).status == 100
         await client.send(b"body")
         assert (await client.reply()).body == b"body"
@@ -624,7 +597,15 @@ async def test_headers_below_the_limit_are_accepted(app: App) -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\r\n\r\n"]
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x16\x03\x01",
+        b"\r\n\r\n" + POST,
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\r\n\r\n",
+    ],
 )
 async def test_other_protocols_get_a_400_and_are_recorded(application: SmallApplication, app: App, garbage: bytes) -> None:
     async with serving(app) as server, server.client() as client:
@@ -636,6 +617,46 @@ async def test_other_protocols_get_a_400_and_are_recorded(application: SmallAppl
         [exchange] = server.exchanges
         assert (exchange.status, exchange.route, exchange.address) == (400, "(unknown)", "127.0.0.1")
         assert exchange.request_id == reply.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("pieces", ["at once", "bytes"])
+async def test_requests_do_not_depend_on_how_they_arrive(pieces: str) -> None:
+    bodies: list[tuple[str, bytes]] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        bodies.append((scope["path"], body))
+        await say(send)
+
+    request = b"POST /a HTTP/1.1\r\nHost: test\r\n"
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n1;x=y\r\na\r\n00A\r\n0123456789\r\n0\r\nX: y\r\n\r\n"
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\n\r\n"  # ignored (RFC 9110 section 7.8)
+    both = b"Content-Length: 3\r\n" + chunks  # the middleware refuses such a request
+    # An empty line before a request is ignored, too (RFC 9112 section 2.2).
+    data = b"\r\n" + request + upgrade + b"hello\r\n" + request + chunks + request + both + request + b"\r\n"
+    async with serving_without_middleware(bare(answer)) as server, server.client() as client:
+        for piece in [data] if pieces == "at once" else [data[i : i + 1] for i in range(len(data))]:
+            await client.send(piece)
+        assert [(await client.reply()).body for _ in range(4)] == [b"ok"] * 4
+    assert bodies == [("/a", b"hello"), ("/a", b"a0123456789"), ("/a", b"a0123456789"), ("/a", b"")]
+
+
+@pytest.mark.parametrize("line", [b"1;" + b"x" * MAX_HEADER_BLOCK, b"0\r\nX: " + b"x" * MAX_HEADER_BLOCK], ids=["chunk", "trailer"])
+async def test_endless_chunk_lines_and_trailers_are_refused(line: bytes) -> None:
+    async with serving(bare(say_size)) as server, server.client() as client:
+        await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n" + line)
+        assert (await client.reply()).status == 431
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("value", ["x, Close", "close,x", "CLOSE"])
+async def test_a_list_of_connection_options_can_close(app: App, value: str) -> None:
+    async with serving(app) as server, server.client() as client:
+        assert (await client.get("/api/quick", f"Connection: {value}")).headers["connection"] == "close"
+        assert await client.is_closed()
 
 
 # Bodies
@@ -709,7 +730,7 @@ async def test_a_body_that_breaks_while_the_application_runs_is_recorded_without
     assert lines == []
 
 
-@pytest.mark.parametrize("reason", ["unread body", "header"])
+@pytest.mark.parametrize("reason", ["unread body", "header", "header, at once"])
 async def test_data_after_the_last_request_of_a_connection_does_not_cut_its_response(reason: str) -> None:
     entered, leave = trio.Event(), trio.Event()
 
@@ -721,12 +742,15 @@ async def test_data_after_the_last_request_of_a_connection_does_not_cut_its_resp
         await send({"type": "http.response.body", "body": b"two"})
 
     async with serving(bare(answer)) as server, server.client() as client:
-        if reason == "header":
-            await client.send(b"GET /api/quick HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
-        else:
-            await client.send(POST + b"Content-Length: 4\r\n\r\n")
-        await entered.wait()
-        await client.send((b"" if reason == "header" else b"body") + b"GET /api/quick HTTP/1.1\r\nHost: test\r\n\r\n")
+        first, rest = POST + b"Content-Length: 4\r\n\r\n", b"body" + HIDDEN
+        if reason != "unread body":
+            first, rest = b"GET /api/quick HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n", HIDDEN
+        if reason == "header, at once":
+            first, rest = first + rest, b""
+        await client.send(first)
+        with trio.fail_after(PATIENCE):
+            await entered.wait()
+        await client.send(rest)
         await trio.testing.wait_all_tasks_blocked(0.01)
         leave.set()
         reply = await client.reply()
@@ -785,7 +809,7 @@ async def test_a_fault_ends_only_its_own_connection() -> None:
     def malformed(status: int, peer: str | None, *, observed: bool) -> Any:
         raise ZeroDivisionError
 
-    serve = Http1Server(app=bare(answer), keep_alive=60, malformed=malformed).serve
+    serve = Server(app=bare(answer), keep_alive=60, malformed=malformed).serve
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(serve, listening, shutdown=shutdown, shutdown_grace=1, on_started=started.set))
         await started.wait()
@@ -864,7 +888,7 @@ async def test_a_body_that_differs_from_its_content_length_ends_the_connection(l
 
     async with serving(bare(answer)) as server, server.client() as client:
         await client.send(HIDDEN)
-        received = await client.rest()  # Hypercorn sends the part that it has
+        received = await client.rest()  # the part before the error
         assert received == b"" or (b"content-length: 3" in received and received.endswith(b"\r\n\r\nok"))
         assert isinstance((await server.observed())[0].error, RuntimeError | h11.LocalProtocolError)
 

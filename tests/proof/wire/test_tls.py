@@ -27,18 +27,10 @@ def file(tmp_path: Path) -> Path:
     return make_certificate(tmp_path / "server.pem", "localhost")
 
 
-@pytest.fixture(params=wire.SERVERS)
-def by(request: pytest.FixtureRequest) -> str:
-    """The server under test."""
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(autouse=True)
-def tls(file: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
-    contexts = wire.make_tls(file, by)
+def tls(file: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
+    contexts = wire.make_tls(file)
     monkeypatch.setattr(wire, "tls_in_use", contexts)
-    monkeypatch.setattr(wire, "server_in_use", wire.SERVERS[by])
     return contexts
 
 
@@ -58,11 +50,10 @@ def hello(trust: ssl.SSLContext) -> bytes:
     return outgoing.read()
 
 
-async def test_the_protocol_is_http_1_1_and_the_address_is_that_of_the_client(tls: wire.Tls, by: str) -> None:
-    """Hypercorn speaks HTTP/2 with a client that offers it (test_http2.py)."""
-    offers: dict[str, list[list[str]]] = {"gatehouse": [["h2", "http/1.1"], ["h2"]], "hypercorn": []}
+async def test_the_protocol_is_http_1_1_and_the_address_is_that_of_the_client(tls: wire.Tls) -> None:
+    """A client that offers HTTP/2 gets it (test_http2.py)."""
     async with serving(APP) as server:
-        for offered in (*offers[by], ["http/1.1"], []):
+        for offered in (["http/1.1"], []):
             tls.client.set_alpn_protocols(offered)
             async with server.client() as client:
                 assert (await client.get("/")).body == b"127.0.0.1"

@@ -8,18 +8,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import trio
 
-from adapters.tls import HTTP_1, HTTP_2, TlsCertificate
+from adapters.tls import TlsCertificate
 from entrypoints.http.app import Application
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions
-from entrypoints.http.edge.protocol.accepting import Malformed, Server
-from entrypoints.http.edge.protocol.hypercorn_server import HypercornServer
 from entrypoints.http.edge.protocol.listening import listen
-from entrypoints.http.edge.protocol.server import Http1Server
+from entrypoints.http.edge.protocol.server import Server
+from entrypoints.http.edge.protocol.server_state import Malformed
 from tests.fakes.certificates import client_context
 from tests.support.waiting import PATIENCE, eventually
 
@@ -34,17 +33,13 @@ class Tls:
     client: ssl.SSLContext
 
 
-SERVERS: Final[dict[str, type[Server]]] = {"gatehouse": Http1Server, "hypercorn": HypercornServer}
-
 # Set by the fixture `tls` of a module:
 tls_in_use: Tls | None = None
-server_in_use: type[Server] = Http1Server
 
 
-def make_tls(file: Path, server: str) -> Tls:
+def make_tls(file: Path) -> Tls:
     """Return the contexts of a server with this certificate, as the service makes them."""
-    protocols = HTTP_2 if server == "hypercorn" else HTTP_1
-    return Tls(TlsCertificate(file, file, protocols).context, client_context(file))
+    return Tls(TlsCertificate(file, file).context, client_context(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +242,7 @@ async def _serving(
     contexts = None if tls is None else lambda: tls.server
     started = trio.Event()
     timeouts = {"headers_within": headers_within, "send_within": send_within, "keep_alive": keep_alive}
-    server = server_in_use(app=app, malformed=malformed, tls=contexts, **timeouts)
+    server = Server(app=app, malformed=malformed, tls=contexts, **timeouts)
 
     async def run() -> None:
         await server.serve(listening, shutdown=served.shutdown, shutdown_grace=shutdown_grace, on_started=started.set)

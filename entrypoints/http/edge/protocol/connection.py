@@ -155,4 +155,4 @@ class LazyBodyConnection(TrioASGIHTTPConnection):
 
 
 async def _push_nothing(path: str, headers: Headers) -> None:
-    """Do nothing, because HTTP/1.1 has no push."""
+    """Do nothing. The server offers no push."""

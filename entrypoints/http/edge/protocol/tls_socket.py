@@ -1,4 +1,4 @@
-"""The socket of one client that uses TLS. OpenSSL works in memory, so that the socket itself stays a `ClientSocket` (docs/adr/0050)."""
+"""The socket of one client that uses TLS. OpenSSL works in memory, so that the socket itself stays a `ClientSocket` (docs/adr/0052)."""
 
 import socket
 import ssl

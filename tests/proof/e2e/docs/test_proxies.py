@@ -72,10 +72,10 @@ def caddy(home: Path, port: int, backend: str, certificate: Path) -> list[str]:
 PROXIES: Final[dict[str, Callable[[Path, int, str, Path], list[str]]]] = {"nginx": nginx, "caddy": caddy}
 
 
-@pytest.fixture(params=["gatehouse", "hypercorn"])
-def running(service: Start, own_database: dict[str, str], request: pytest.FixtureRequest) -> Service:
+@pytest.fixture
+def running(service: Start, own_database: dict[str, str]) -> Service:
     settings = {"SSO_BASE_URL": f"https://{HOST}", "SSO_TRUSTED_PROXIES": "127.0.0.1/32,::1/128", **own_database}
-    return service("--server", request.param, **settings).start()
+    return service(**settings).start()
 
 
 @pytest.fixture(params=PROXIES)

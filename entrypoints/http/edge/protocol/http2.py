@@ -1,6 +1,5 @@
 """Hypercorn's HTTP/2 with bounds for hostile clients, and without server push, priorities and WebSockets (security P-3 to security P-6)."""
 
-import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -20,11 +19,10 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState, TaskGroup
 
 from entrypoints.http.edge.middleware import Headers
-from entrypoints.http.edge.protocol.accepting import MAX_REQUESTS
+from entrypoints.http.edge.protocol.client_connection import Connection
 from entrypoints.http.edge.protocol.client_socket import SEND_AT_ONCE, ClientGone
 from entrypoints.http.edge.protocol.frame_limits import BYTES_PER_FRAME, FRAMES_PER_RESPONSE, SMALL, FrameLimits
-from entrypoints.http.edge.protocol.hypercorn_requests import ApplicationTask, Inbox
-from entrypoints.http.edge.protocol.hypercorn_state import MAX_STREAMS, ProtocolConnection
+from entrypoints.http.edge.protocol.http2_requests import ApplicationTask, Inbox
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 MAX_HEADER_TABLE: Final = 4096  # bytes; the default of HTTP/2
@@ -46,28 +44,105 @@ class _Buffer(StreamBuffer):
 class Http2(H2Protocol):
     """The requests of one connection with HTTP/2."""
 
-    has_partial_request = False  # other frames come between requests, so that the time without a request limits headers
-
-    def __init__(self, connection: ProtocolConnection, applications: trio.Nursery, sending: trio.Nursery) -> None:
-        """Start applications in one nursery, and the task that sends in another one, which ends later."""
+    def __init__(self, connection: Connection) -> None:
         server, client = connection.server, connection.client
-        group = cast("TaskGroup", _Spawner(sending))
         local = cast("tuple[str, int]", client.local)
         super().__init__(
-            server.asgi, server.config, server.context, group, ConnectionState({}), True, client.peer, local, connection.handle
+            server.asgi,
+            server.config,
+            server.context,
+            cast("TaskGroup", self),
+            ConnectionState({}),
+            True,
+            client.peer,
+            local,
+            self._handle_own_event,
         )
         # Without Hypercorn's ENABLE_CONNECT_PROTOCOL, which is for WebSockets.
         self.connection.local_settings = Settings(
             client=False,
-            initial_values={SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS, SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BLOCK},
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: server.config.h2_max_concurrent_streams,
+                SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BLOCK,
+            },
         )
-        self._applications = applications
         self._connection = connection
+        self._applications: trio.Nursery
+        self._sending: trio.Nursery  # of the task that sends
+        self._lock = trio.Lock()  # of the socket, for several streams
         self._limits = FrameLimits()
         self._running = 0  # applications
         self._receiving: set[int] = set()  # streams with a body that is incomplete
         self._sent: set[int] = set()  # streams with a complete response
         self._idle = trio.Event()  # set after a response if there is no other request
+
+    async def run(self, data: bytes) -> None:
+        """Serve the requests of a client that begin with this data, until the connection ends.
+
+        The task that sends ends after the applications, so that those that a shutdown cancels can still respond.
+        """
+        async with trio.open_nursery() as self._sending:
+            try:
+                async with trio.open_nursery() as self._applications:
+                    await self.initiate()
+                    await self._receive(data)
+                    await self.handle(Closed())  # a running request receives the disconnect
+            finally:
+                await self.handle(Closed())
+
+    async def _receive(self, data: bytes) -> None:
+        connection = self._connection
+        received: bytes | None = data
+        while received and not connection.is_closing:
+            await self.handle(RawData(received))
+            received = await connection.receive()
+        if received is not None:
+            await self._finish()
+        elif not self.streams and not connection.is_closing:
+            self.connection.close_connection()
+            await self._flush()
+
+    async def _finish(self) -> None:
+        """The client has closed its half of the connection. Complete requests still get their responses."""
+        for stream_id in list(self._receiving):
+            await self._close_stream(stream_id)
+        while self.streams and not self._connection.client.is_gone:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    def spawn(self, func: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Start the task that sends, as a task group."""
+        self._sending.start_soon(self._run_shielded, func, *args)
+
+    async def _run_shielded(self, func: Callable[..., Awaitable[None]], *args: Any) -> None:
+        # Shielded, so that applications that a shutdown cancels can still respond. The end of the connection ends it.
+        with trio.CancelScope(shield=True):
+            await func(*args)
+
+    async def _handle_own_event(self, event: ConnectionEvent) -> None:
+        if isinstance(event, RawData):
+            await self._send(event.data)
+        elif isinstance(event, Closed):
+            self._connection.close()
+        elif isinstance(event, Updated):
+            if event.idle:
+                # Other frames come between requests, so the time without a request limits headers.
+                self._connection.limit_waiting(has_begun=False)
+            else:
+                self._connection.wait_without_limit()
+
+    async def _send(self, data: bytes) -> None:
+        # Acquiring a free lock must not cost a checkpoint.
+        try:
+            self._lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self._lock.acquire()
+        try:
+            await self._connection.client.send(data)
+        except ClientGone:
+            self._connection.stop_waiting()
+        finally:
+            self._lock.release()
 
     # The client's frames
 
@@ -87,23 +162,9 @@ class Http2(H2Protocol):
             return
         await self._handle_events(events)
 
-    async def give_up(self) -> None:
-        """End a connection after its idle time, or in a shutdown."""
-        self.connection.close_connection()
-        await self._flush()
-
-    async def end_of_input(self) -> None:
-        """The client has closed its half of the connection. Complete requests still get their responses."""
-        for stream_id in list(self._receiving):
-            await self._close_stream(stream_id)
-        while self.streams and not self._connection.client.is_gone:
-            self._idle = trio.Event()
-            await self._idle.wait()
-
     async def _end(self, error: ErrorCodes | None) -> None:
         """End a connection that breaks the rules. It is recorded as a malformed request."""
-        if self._connection.server.malformed is not None:
-            self._connection.server.malformed(400, self.client and self.client[0], observed=True)
+        self._connection.refuse(400)
         if error is not None:
             self.connection.close_connection(error)
         await self._flush()
@@ -136,7 +197,7 @@ class Http2(H2Protocol):
 
     async def _receive_request(self, request: h2.events.RequestReceived) -> None:
         stream_id = request.stream_id
-        if self._is_ending or self._running >= MAX_STREAMS:
+        if self._is_ending or self._running >= self.config.h2_max_concurrent_streams:
             self.connection.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)  # the client can send the request again
             return
         if request.stream_ended is None:
@@ -151,21 +212,19 @@ class Http2(H2Protocol):
 
     @property
     def _is_ending(self) -> bool:
-        return self._connection.server.is_draining or self.keep_alive_requests >= MAX_REQUESTS
+        return self.keep_alive_requests >= self.config.keep_alive_max_requests  # none in a shutdown
 
     async def _refuse(self, stream_id: int) -> None:
         """Respond with 400 to a request that the server cannot pass on."""
-        headers: Headers = []
-        if self._connection.server.malformed is not None:
-            headers, _ = self._connection.server.malformed(400, self.client and self.client[0], observed=True)
+        headers, _ = self._connection.refuse(400)
         headers = [(name, value) for name, value in _without_connection(headers) if name not in (b"content-length", b"content-type")]
         headers = [(b":status", b"400"), *headers, *self.config.response_headers("h2")]
         self.connection.send_headers(stream_id, headers, end_stream=True)
         self._stop_receiving(stream_id)
 
     async def _start(self, stream_id: int, method: str, target: bytes, headers: Headers) -> None:
-        inbox = Inbox(max_waiting=math.inf, on_taken=partial(self._acknowledge, stream_id))
-        task = cast("TaskGroup", ApplicationTask(self._applications, inbox, on_ended=self._count_end))
+        inbox = Inbox(partial(self._acknowledge, stream_id))
+        task = cast("TaskGroup", ApplicationTask(self._applications, inbox, self._count_end))
         self._running += 1
         stream = HTTPStream(self.app, self.config, self.context, task, self.ssl, self.client, self.server, self.stream_send, stream_id)
         self.streams[stream_id] = stream
@@ -235,7 +294,8 @@ class Http2(H2Protocol):
         with trio.CancelScope(deadline=trio.current_time() + self._connection.server.send_within, shield=True) as scope:
             await super().stream_send(event)
         if scope.cancelled_caught:
-            self._connection.abort()
+            self._connection.client.abort()
+            self._connection.stop_waiting()
         if self._connection.client.is_gone or event.stream_id not in self.streams:
             raise ClientGone
 
@@ -301,21 +361,6 @@ class Http2(H2Protocol):
         if data:
             self._limits.earn(len(data) / BYTES_PER_FRAME)
             await self.send(RawData(data=data))
-
-
-class _Spawner:
-    """The part of Hypercorn's TaskGroup that the connection uses: it starts the task that sends."""
-
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
-
-    def spawn(self, func: Callable[..., Awaitable[None]], *args: Any) -> None:
-        self._nursery.start_soon(self._run, func, *args)
-
-    async def _run(self, func: Callable[..., Awaitable[None]], *args: Any) -> None:
-        # Shielded, so that applications that a shutdown cancels can still respond. The end of the connection ends it.
-        with trio.CancelScope(shield=True):
-            await func(*args)
 
 
 def _read_head(fields: Iterable[tuple[bytes, bytes]], *, has_body: bool) -> tuple[str, bytes, Headers] | None:

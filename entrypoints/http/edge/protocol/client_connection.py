@@ -1,0 +1,96 @@
+"""The connection of one client, with deadlines for its requests, as both versions of HTTP use it."""
+
+import math
+from typing import Any
+
+import structlog
+import trio
+
+from entrypoints.http.edge.middleware import Headers, Receive, Send
+from entrypoints.http.edge.protocol.client_socket import LINGER, ClientGone, ClientSocket
+from entrypoints.http.edge.protocol.server_state import ServerState
+
+log = structlog.get_logger("http")
+
+
+class Connection:
+    """The socket of one client, and the time that the client has for the next request."""
+
+    def __init__(self, server: ServerState, client: ClientSocket) -> None:
+        self.server = server
+        self.client = client
+        self.is_closing = False  # after the last response
+        self._waiting: trio.CancelScope | None = None  # for data
+        self._deadline = math.inf  # for data
+        self.limit_waiting(has_begun=True)
+
+    def limit_waiting(self, *, has_begun: bool) -> None:
+        """Limit the time until all headers of the next request have arrived, or until the request begins.
+
+        The deadline is absolute, so that slow headers time out like missing ones. During a shutdown,
+        the requests that new connections have already sent are still read.
+        """
+        server = self.server
+        seconds = LINGER if server.is_draining else server.headers_within if has_begun else server.keep_alive
+        self._set_deadline(trio.current_time() + seconds)
+
+    def wait_without_limit(self) -> None:
+        """Let the client send nothing while its requests run. The middleware limits the time for a body (security P-4)."""
+        self._set_deadline(math.inf)
+
+    def _set_deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._waiting is not None:
+            self._waiting.deadline = deadline
+
+    async def receive(self) -> bytes | None:
+        """Return the client's next data, b"" after its last data, or None after the deadline or the end of the connection."""
+        while not (self.is_closing or self.client.is_gone):
+            with trio.CancelScope(deadline=self._deadline) as self._waiting:
+                await self.client.wait_readable()
+            timed_out, self._waiting = self._waiting.cancelled_caught, None
+            if timed_out:
+                return None
+            if (data := self.client.receive_now()) is not None:
+                return data
+        return None
+
+    def refuse(self, status: int, *, observed: bool = True) -> tuple[Headers, bytes]:
+        """Return the response to input that is not a request, and record the input as a request if `observed` is true."""
+        peer, malformed = self.client.peer, self.server.malformed
+        if malformed is None:
+            return [(b"content-length", b"0"), (b"connection", b"close")], b""
+        return malformed(status, peer and peer[0], observed=observed)
+
+    def stop_waiting(self) -> None:
+        """Let a running `receive` return None."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def close_if_idle(self) -> None:
+        """Close the connection if it has no request."""
+        if self._deadline < math.inf:
+            self.stop_waiting()
+
+    def close(self) -> None:
+        """End the responses. The client can still read them (`ClientSocket.linger`)."""
+        self.is_closing = True
+        self.client.end()
+        self.stop_waiting()
+
+    async def end(self) -> None:
+        """End the connection."""
+        if self.is_closing:
+            await self.client.linger()
+        else:
+            self.client.end()
+
+
+async def run_application(app: Any, scope: Any, receive: Receive, send: Send) -> None:
+    """Run the application for one request. An error in it is logged, and ends only its response."""
+    try:
+        await app(scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run)
+    except* ClientGone:
+        pass
+    except* Exception:
+        log.exception("application_failed")
