@@ -66,7 +66,7 @@ async def remove(ports: Ports, caller: Member) -> None:
                 tx.record(events.sign_in_policy_updated(organization.id, policy.service_id, changes))
         await sign_in_policies.restore_availability(ports, tx, organization.id, now)
         listed = next((policy.owner_listed for policy in policies if policy.owner_listed is not None), None)
-        await _restore_list(ports, tx, organization.id, listed, now)
+        await _restore_list(ports, tx, caller, listed, now)
         names = {name for policy in policies for name in policy.imposed_names}
         await sign_in_policies.tell_admins(tx, organization.id, EmailKind.IMPOSED_RULES_REMOVED, caller, names, now)
 
@@ -119,16 +119,18 @@ async def keep_list(
         await sign_in_policies.tell_admins(tx, org_id, EmailKind.RULES_IMPOSED, caller, [BREAK_GLASS], now)
 
 
-async def _restore_list(ports: Ports, tx: Transaction, org_id: UUID, listed: Collection[UUID] | None, now: datetime) -> None:
+async def _restore_list(ports: Ports, tx: Transaction, owner: Member, listed: Collection[UUID] | None, now: datetime) -> None:
     """Restore the owner's break-glass list `listed`. With None, the present list stays.
 
-    Users who may not be listed, or lack a factor that the policies ask for, leave the list.
+    Users who may not be listed, or lack a factor that the policies ask for, leave the list. The owner stays without such a factor,
+    because an application can ask for it since the owner left the list.
     """
+    org_id = owner.acts_in.id
     before = {each.user_id for each in await tx.sign_in_policies.break_glass_users(org_id)}
     people = [await tx.sign_in_policies.person(org_id, user_id) for user_id in (before if listed is None else listed)]
     left = {each.account.id for each in people if each is not None and each.is_admin and each.account.is_usable}
     await tx.sign_in_policies.put_break_glass_users(org_id, left)
-    for user_id in sorted(left):
+    for user_id in sorted(left - {owner.user_id}):
         account = await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization)
         if await factor_changes.lacks_for_break_glass(ports, tx, account, now, org_id):
             left.remove(user_id)

@@ -86,9 +86,9 @@ async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float
                     await _build_indexes(connection, migration)
                 else:
                     await _apply(connection, migration)
-            except errors.DuplicateTable:
-                raise MigrationRefused(_FOREIGN) from None
             except errors.Error as error:
+                if migration.number == BASELINE and isinstance(error, errors.DuplicateTable):
+                    raise MigrationRefused(_FOREIGN) from None
                 error.add_note(f"in the migration {migration.name}")
                 raise
             applied.append(migration.name)

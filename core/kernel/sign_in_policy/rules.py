@@ -231,11 +231,22 @@ class Rules:
         return replace(self, due_at=due_at, until_due=until_due)
 
     def tightened(self, before: "Rules") -> frozenset[Rule]:
-        """Return the rules that can keep out users who met the earlier rules, no matter when the rules start."""
+        """Return the rules that can keep out users who met the earlier rules, or that start sooner. A later start changes nothing."""
         names = {rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before)}
         # If a domain's connection is dropped, its addresses can need another connection.
         is_dropped = self.required_connections and not before.required_connections.keys() <= self.required_connections.keys()
-        return frozenset(names | {Rule.CONNECTIONS} if is_dropped else names)
+        earlier = Rules.read(before.until_due)
+        sooner = {
+            rule
+            for rule, due in before.due_at.items()
+            if (rule not in self.due_at or self.due_at[rule] < due) and _is_stricter(rule, self, earlier)
+        }
+        return frozenset(names | sooner | {Rule.CONNECTIONS} if is_dropped else names | sooner)
+
+    def without_past_starts(self, now: datetime) -> Self:
+        """Return the rules without the starts that have passed."""
+        due_at = {rule: due for rule, due in self.due_at.items() if due > now}
+        return replace(self, due_at=due_at, until_due={name: value for name, value in self.until_due.items() if name in due_at})
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
         """Return these rules, with the values and starts that `before`, the earlier rules, has for the rules in `names`."""

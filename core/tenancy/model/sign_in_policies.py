@@ -145,7 +145,7 @@ class SignInPolicy:
         """Return the policy with the rules that a member with these rights saves. If the owner saves them, no rule is imposed."""
         changed = replace(self, rules=rules, changed_at=now, changed_by=by)
         if Capability.ORGANIZATION_OWN not in rights:
-            earlier = self.owner_rules or self.rules
+            earlier = (self.owner_rules or self.rules).without_past_starts(now)
             marked = replace(changed, owner_rules=rules.with_earlier(rules.tightened(earlier), earlier))
             if marked.imposed():
                 return marked

@@ -26,7 +26,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class TooManyFields(Invalid):
-    """The query has too many fields. Send at most 100."""
+    """The query has too many fields. Send at most 500."""
 
 
 class QueryNotUtf8(Invalid):

@@ -503,6 +503,45 @@ async def test_the_list_of_break_glass_is_told_and_returns_to_the_owners(
     assert await imposed(acme) == {}
 
 
+async def test_the_owner_stays_on_the_list_without_a_factor_that_an_application_asks_for_since(
+    acme: Tenant, ports: Ports, pool: Pool
+) -> None:
+    await set_up(ports, pool, acme.org, acme.people["owner"].id)
+    owner, now = acme.people["owner"].id, ports.clock.now()
+    await run_sql(pool, "delete from connection_identities")
+    await write_proofs(pool, owner, two_factors(now))
+    others = "update users set email = split_part(email, '@', 1) || '@elsewhere.example' where email like '%%@acme.example' and id <> %s"
+    await run_sql(pool, others, owner)
+    await add_service(pool, acme.org)
+    assert (await put_list(acme, "owner")).status == 200
+    await saved(acme, {"required_connections": {DOMAIN: "okta"}}, "owner")
+    assert (await put_list(acme, by="admin")).status == 200
+    assert (await acme.api.patch(f"{acme.path}/services/shop", {"required_acr": "phr"}, token=acme.token("admin"))).status == 200
+    assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 401
+    assert (await remove(acme)).status == 204
+    assert (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).status == 200
+
+
+@pytest.mark.parametrize("service", [None, "shop"])
+async def test_a_rule_that_starts_sooner_is_imposed(acme: Tenant, ports: Ports, pool: Pool, service: str | None) -> None:
+    """A weaker member tightens a rule of the owner that starts later, and then saves it again as it was: it would start at once."""
+    await add_service(pool, acme.org)
+    passkey = Proof(Method.PASSKEY, ports.clock.now(), user_verified=True, phishing_resistant=True)
+    for name in ("owner", "clerk"):
+        await add_passkeys(pool, acme.people[name].id, RP_ID)
+        await write_proofs(pool, acme.people[name].id, (*two_factors(ports.clock.now()), passkey))
+    later = {"phishing_resistant": ["admins"], "grace_days": 60}
+    await saved(acme, later, "owner", service)
+    starts = "select rules -> 'due_at' from sign_in_policies where org_id = %s and rules ? 'due_at'"
+    before = await run_sql(pool, starts, acme.org)
+    await saved(acme, {"phishing_resistant": ["everyone"]}, "clerk", service)
+    await saved(acme, later, "clerk", service)
+    assert await imposed(acme) == {service: ["phishing_resistant"]}
+    assert (await remove(acme)).status == 204
+    assert before != []
+    assert await run_sql(pool, starts, acme.org) == before
+
+
 async def test_the_page_leads_to_a_confirmation_with_a_factor(
     acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
