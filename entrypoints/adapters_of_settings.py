@@ -23,7 +23,7 @@ from core.kernel.uris import is_on_loopback
 from entrypoints.settings import Settings, SettingsInvalid
 
 MAX_HASHES_AT_ONCE: Final = 4
-URLS: Final = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")  # of a connection
+URLS: Final = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")  # a connection's settings
 
 
 def encryption_keys(settings: Settings) -> str:
@@ -40,7 +40,7 @@ def key_file(settings: Settings) -> Path:
 
 
 def known_keys(settings: Settings) -> str | None:
-    """Return the operator's encryption keys, or those in the data directory, or None."""
+    """Return the operator's encryption keys, or the keys in the data directory, or None."""
     if settings.encryption_keys is not None:
         return settings.encryption_keys.get_secret_value()
     try:
@@ -54,10 +54,10 @@ def known_keys(settings: Settings) -> str | None:
 def store_keys(path: Path, keys: str) -> str:
     """Store keys in a new file, and return the keys in the file: another process may have been faster. Raises: OSError."""
     # If an earlier file was lost, the new keys cannot decrypt the stored values. That causes an
-    # error, and nothing is overwritten.
-    # Two processes can start for the first time at once, because no lock is held yet. Only one of
-    # them can create the link to a complete file, and the other reads that file. With a rename, the
-    # second process would replace keys that the first one may have used already.
+    # error, and nothing is overwritten. Two processes can start for the first time at once, because
+    # no lock is held yet. Only one process can create the link to a complete file, and the slower
+    # process reads that file. With a rename, the second process would replace keys that the first
+    # process may have used already.
     with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=f"{path.name}-") as file:  # mode 0600
         file.write(keys + "\n")
         file.flush()
@@ -83,7 +83,7 @@ def vault_of(settings: Settings) -> AesVault:
 
 
 def passkeys_of(settings: Settings) -> WebAuthnPasskeys:
-    """Return the ceremonies of passkeys, whose challenges depend on the keys of the vault."""
+    """Return the passkey ceremonies. Their challenges depend on the vault's keys."""
     return WebAuthnPasskeys(_parsed_keys(settings))
 
 
@@ -107,12 +107,12 @@ def check_database_address(settings: Settings) -> None:
 
 
 def hashes_at_once() -> int:
-    """Return the number of passwords that all processes of the service hash at the same time."""
+    """Return how many passwords all processes together hash at the same time."""
     return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
 
 
 def platform_connections(settings: Settings) -> list[Connection]:
-    """Return the connections of the platform that are set up."""
+    """Return the platform connections that are set up."""
     connections = []
     for slug in PLATFORM_CONNECTIONS:
         values = settings.of_connection(slug)
@@ -127,7 +127,7 @@ def platform_connections(settings: Settings) -> list[Connection]:
 
 
 def payment_settings(settings: Settings) -> PaymentSettings | None:
-    """Return the settings of the payment provider, or None."""
+    """Return the payment provider's settings, or None."""
     if settings.billing_api_url is None or settings.billing_api_key is None:
         return None
     return PaymentSettings(settings.billing_api_url, settings.billing_api_key.get_secret_value())
@@ -176,13 +176,13 @@ def check_authorities(settings: Settings) -> None:
 
 
 def client_targets(settings: Settings, base_url: str) -> tuple[AllowedTarget, ...]:
-    """Return the private addresses from which metadata and keys of clients are read: also this machine, where the issuer is on it."""
+    """Return the private addresses from which client metadata and keys are read: also this machine, where the issuer is on it."""
     own = [AllowedTarget.parse(network) for network in ("127.0.0.0/8", "::1/128")] if is_on_loopback(base_url) else []
     return *allowed_targets(settings), *own
 
 
 def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
-    """Return the lookup of locations of IP addresses. Raises: SettingsInvalid."""
+    """Return the lookup that finds the location for an IP address. Raises: SettingsInvalid."""
     if settings.geoip_database is None:
         return NoGeoIp()
     try:
@@ -192,7 +192,7 @@ def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
 
 
 def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
-    """Return the lookup of VPNs and proxies. Raises: SettingsInvalid."""
+    """Return the lookup that finds VPNs and proxies. Raises: SettingsInvalid."""
     if settings.anonymizer_networks_file is None:
         return NoAnonymizers()
     try:

@@ -1,4 +1,4 @@
-"""The addresses of the installation that a process starts for: of its database, and of its pages."""
+"""The database address and the base URL of the installation that a process starts for."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def require_installation(settings: Settings) -> None:
 
 @contextmanager
 def open_database(settings: Settings) -> Iterator[str]:
-    """Yield the connection string of the database: the operator's, or the embedded one, which is started for the block if needed."""
+    """Yield the database's connection string: the operator's, or the embedded database's, which is started for the block if needed."""
     conninfo = running_database(settings)
     if conninfo is not None:
         yield conninfo
@@ -49,22 +49,25 @@ def open_database(settings: Settings) -> Iterator[str]:
 
 
 def running_database(settings: Settings) -> str | None:
-    """Return the connection string of the operator's database, or of the embedded one if it runs, or None."""
+    """Return the connection string of the operator's database or of a running embedded database, or None."""
     return settings.database_url.get_secret_value() if settings.database_url is not None else embedded.attach(embedded_data(settings))
 
 
 def embedded_data(settings: Settings) -> Path:
-    """Return the directory of the embedded database."""
+    """Return the embedded database's directory."""
     return settings.data_dir / "postgres"
 
 
 def locate_embedded_database(settings: Settings) -> Path:
-    """Return the directory that has the embedded database. For root, it can be outside of the data directory."""
+    """Return the directory that has the embedded database. For root, it can be outside the data directory."""
     return embedded.locate(embedded_data(settings))
 
 
 def find_base_url(settings: Settings) -> str:
-    """Return the base URL without starting or changing anything. Without a database in use, it is that of a new installation."""
+    """Return the base URL without starting or changing anything.
+
+    Without a database in use, it is the base URL that a new installation would have.
+    """
 
     async def load() -> str:
         conninfo = running_database(settings)
@@ -82,9 +85,9 @@ def find_base_url(settings: Settings) -> str:
 
 
 async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[socket] = (), *, prefers_last_start: bool = False) -> str:
-    """Return the base URL of an installation with this database (`base_url`).
+    """Return the base URL of an installation with this database.
 
-    With `prefers_last_start`, it is that of the last start, unless one of _ADDRESS_SETTINGS is set: a command
+    With `prefers_last_start`, it is the last start's base URL, unless a setting in _ADDRESS_SETTINGS is set: a command
     often lacks the settings of the service beside it.
 
     Raises: StorageDown, SettingsInvalid.
@@ -103,11 +106,10 @@ async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[s
 
 
 def base_url(settings: Settings, listening: Sequence[socket] = (), stored: str | None = None) -> str:
-    """Return the base URL of links: the operator's setting, or the address of the sockets.
+    """Return the base URL for links: the operator's setting, or the sockets' address.
 
-    `stored` is the base URL of the last start. A service that listens on all loopback addresses keeps it,
-    because clients have stored it, unless its port has changed. A new one uses `localhost`, because
-    passkeys need a host name.
+    `stored` is the last start's base URL. A service that listens on all loopback addresses keeps it, because clients
+    have stored it, unless its port has changed. A new service uses `localhost`, because passkeys need a host name.
     """
     if settings.base_url is not None:
         return settings.base_url

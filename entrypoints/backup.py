@@ -75,7 +75,7 @@ def restore(settings: Settings, directory: Path, keys_dir: Path | None) -> Manif
         check_files(directory, manifest)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
         if configured is None:
-            # Before the rows: without the keys, the next start would generate others.
+            # Before the rows: without the keys, the next start would generate new keys.
             if store_keys(key_file(settings), keys) != keys:
                 raise BackupError(f"A service has just created {key_file(settings)}. Stop it, remove its keys and its data, and try again.")
             undo.callback(key_file(settings).unlink)
@@ -87,7 +87,7 @@ def restore(settings: Settings, directory: Path, keys_dir: Path | None) -> Manif
 
 
 def verify(settings: Settings, directory: Path, keys_dir: Path | None) -> tuple[Manifest, int]:
-    """Restore a backup into a temporary database, decrypt all secrets, and sign in. Return the number of secrets, too."""
+    """Restore a backup into a temporary database, decrypt all secrets, and sign in. Return how many secrets it has, too."""
     with _system_errors():
         manifest = _read(directory)
         migrations = check_migrations(manifest)
@@ -108,7 +108,7 @@ def verify(settings: Settings, directory: Path, keys_dir: Path | None) -> tuple[
 
 
 async def _decrypt_and_sign_in(settings: Settings, conninfo: str) -> int:
-    """Migrate the restored database, decrypt all secrets, and sign a new user in. Return the number of secrets.
+    """Migrate the restored database, decrypt all secrets, and sign a new user in. Return how many secrets it has.
 
     No actor runs, so no email and no delivery is sent.
     """
@@ -164,7 +164,7 @@ def _keys_in(keys_dir: Path | None, manifest: Manifest) -> str:
 
 
 def _fitting_keys(manifest: Manifest, keys: str, source: str) -> str:
-    """Return the keys if they decrypt the secrets of the backup."""
+    """Return the keys if they decrypt the backup's secrets."""
     try:
         missing = keys_that_do_not_fit(keys, manifest.key_checks)
     except ValueError as error:
@@ -185,7 +185,7 @@ def _contains(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _system_errors() -> Iterator[None]:
-    """Turn errors of the file system, such as a full disk, into sentences."""
+    """Turn file system errors, such as a full disk, into sentences."""
     try:
         yield
     except OSError as error:

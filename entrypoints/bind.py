@@ -1,18 +1,21 @@
-"""Parsing of addresses in settings: listening addresses and name servers."""
+"""Parsers for addresses in settings: listening addresses and name servers."""
 
 import os
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 DNS_PORT = 53
 SYSTEMD = "systemd"  # as SSO_BIND: the socket that systemd passes
-UNIX = "unix:"  # before the path of a Unix socket
-LOCALHOST = "localhost"  # as host of SSO_BIND: both loopback addresses
+UNIX = "unix:"  # before a Unix socket's path
+LOCALHOST = "localhost"  # as host in SSO_BIND: the IPv4 and the IPv6 loopback address
 LOOPBACK_ADDRESSES = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
-MAX_UNIX_PATH = 107  # bytes in the address of a Unix socket
+MAX_UNIX_PATH = 107  # bytes in a Unix socket's address
 
 
 def parse_bind(text: str) -> tuple[str, int]:
-    """Return host and port of `host:port`, `[v6]:port` or `:port`. An empty host means all addresses of the machine. Raises: ValueError."""
+    """Return the host and port in `host:port`, `[v6]:port` or `:port`.
+
+    An empty host means all addresses of this machine. Raises: ValueError.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError("must look like localhost:8080, 127.0.0.1:8080, [::1]:8080 or :8080")
@@ -20,7 +23,7 @@ def parse_bind(text: str) -> tuple[str, int]:
 
 
 def unix_path(bind: str) -> str | None:
-    """Return the path of a Unix socket, or None for other addresses."""
+    """Return the path of a Unix socket, or None if the address is not a Unix socket."""
     return bind.removeprefix(UNIX) if bind.startswith(UNIX) else None
 
 
@@ -40,12 +43,12 @@ def has_own_address(bind: str) -> bool:
 
 
 def is_localhost(bind: str) -> bool:
-    """Return whether this address means both loopback addresses."""
+    """Return whether this address means the IPv4 and the IPv6 loopback address."""
     return has_own_address(bind) and parse_bind(bind)[0] == LOCALHOST
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Return address and port of a name server: `192.0.2.1`, `192.0.2.1:5353`, `2001:db8::1` or `[2001:db8::1]:5353`."""
+    """Return a name server's address and port: `192.0.2.1`, `192.0.2.1:5353`, `2001:db8::1` or `[2001:db8::1]:5353`."""
     try:
         try:
             return str(ip_address(text)), DNS_PORT

@@ -19,7 +19,7 @@ import click
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.version import REVISION, VERSION
 
-# Those of `gatehouse quickstart`. Its module is imported only when it runs.
+# The frameworks of `gatehouse quickstart`. Its module is imported only when it runs.
 FRAMEWORKS: Final = ("flask", "django", "fastapi", "express", "nextjs", "spa", "apache")
 
 P = ParamSpec("P")
@@ -95,7 +95,7 @@ def serve(workers: int | None = None, welcome: bool = False, show_password: bool
     if workers is not None:
         settings = settings.model_copy(update={"workers": workers})
     libraries = LibraryCheck()  # it runs during the imports
-    gc.disable()  # until everything is imported: collections took a quarter of the start
+    gc.disable()  # until everything is imported: garbage collections took a quarter of the start
     from entrypoints.main import run_service
 
     welcome = welcome or sys.stdout.isatty()
@@ -109,7 +109,7 @@ def migrate() -> None:
 
     from entrypoints.main import migrate_database
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")  # names each index while it is built
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # names every index while it is built
     applied = _run(migrate_database, _settings())
     click.echo(f"Applied {len(applied)}: {', '.join(applied)}." if applied else "Nothing to do: the database is up to date.")
 
@@ -171,7 +171,7 @@ def owner_recover(email: str, reset_factors: bool, yes: bool) -> None:
 
 
 def _operator() -> str:
-    """Return the name of the operator in the operating system, for the platform's log."""
+    """Return the operator's user name on this machine, for the platform's log."""
     try:
         return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in a container, the user can lack a name
@@ -271,7 +271,7 @@ def backup_create(directory: Path, keys_dir: Path | None) -> None:
 def backup_verify(directory: Path, keys_dir: Path | None) -> None:
     """Restore DIRECTORY into a temporary database, count all rows, decrypt all secrets, and sign in. Changes nothing else.
 
-    Without --keys, the keys are those of the settings.
+    Without --keys, the keys in the settings are used.
     """
     from entrypoints.backup import verify
 
@@ -378,7 +378,7 @@ def openapi() -> None:
 
 
 def _run(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return the result of `run`. Errors that the operator can fix become a sentence instead of a traceback."""
+    """Return what `run` returns. Errors that the operator can fix become a sentence instead of a traceback."""
     from entrypoints.fixable import FIXABLE
 
     try:

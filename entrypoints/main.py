@@ -1,4 +1,4 @@
-"""Start, run and stop the service, as one process or as a parent with several workers."""
+"""Start, run and stop the service, as a single process or as a parent with several workers."""
 
 import gc
 import os
@@ -77,8 +77,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         if settings.database_url is not None:
             conninfo = settings.database_url.get_secret_value()
         else:
-            # Never use the database of another running service: it stops together with that
-            # service.
+            # Never use another running service's database: it stops together with that service.
             embedded_database = stack.enter_context(embedded.launch(embedded_data(settings)))
             conninfo = embedded_database.conninfo
         routes = build_routes()  # while the database starts
@@ -120,10 +119,10 @@ def _do_nothing() -> None:
 
 
 async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `prepare`. The supervisor extends its timeout until then, because migrations can take long."""
+    """Return what `prepare` returns. The supervisor extends its timeout until then, because migrations can take long."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(beat_forever, supervisor)
-        prepared = await outcome.acapture(prepare)  # an error is raised outside of the nursery, so that it is in no group
+        prepared = await outcome.acapture(prepare)  # an error is raised outside the nursery, so that it is in no group
         nursery.cancel_scope.cancel()
     return prepared.unwrap()
 
@@ -161,7 +160,7 @@ async def prepare_database(
 
 
 async def _prepare_first_owner(settings: Settings, address: str, wired: Wired, *, has_owner: bool, prints_link: bool) -> FirstOwner:
-    """Create the platform owner of the settings if there is none, and with `prints_link` a link for them until they have signed in.
+    """Create the platform owner in the settings if there is none. With `prints_link`, return a link for them until they have signed in.
 
     `has_owner` says that a platform owner has signed in at some time.
     """
@@ -199,7 +198,7 @@ async def run_process(
     embedded_database: embedded.Running | None = None,
     on_started: Callable[[], object] = _do_nothing,
 ) -> int:
-    """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
+    """Run a process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
     async with wire(settings, address, conninfo) as wired:
         app = application(settings, address, wired, routes)
         async with trio.open_nursery() as actors:
@@ -238,22 +237,22 @@ async def run_process(
 def _freeze_objects() -> None:
     """Exclude the objects so far from garbage collection, and start to collect. Workers share them, because no collection writes to them.
 
-    A full collection would visit all of them during a request. Such collections caused half of the
-    slowest percent of requests. No collection comes first: it would take 100 ms, and free 600 kB.
+    A full collection would visit all objects during a request. Full collections caused half of the slowest percent of
+    requests. No collection comes first: it would take 100 ms, and free 600 kB.
     """
     gc.freeze()
     gc.enable()
 
 
 def _collect_rarely() -> None:
-    """Exclude the objects of this process too, and visit old objects less often than Python by default.
+    """Exclude this process's objects too, and visit old objects less often than Python does by default.
 
-    Young objects are visited almost as often, because 20,000 of them would take 6 MB, and visiting
-    them less often saves no measurable time.
+    Young objects are visited almost as often, because 20,000 young objects would take 6 MB, and visiting them less
+    often saves no measurable time.
     """
     gc.freeze()
     gc.set_threshold(1_000, 20, 50)
-    huge_pages.collapse()  # the objects so far stay for the life of the process
+    huge_pages.collapse()  # the objects so far stay while the process lives
 
 
 async def _load(wired: Wired) -> bool:
@@ -278,9 +277,9 @@ def create_first_owner(settings: Settings, email: str, password: str) -> None:
 
 
 def create_first_link(settings: Settings, email: str) -> str:
-    """Create the first platform owner if there is none. Return the URL of a link that signs them in, and expires after ten minutes.
+    """Create the first platform owner if there is none. Return the URL for a link that signs them in, and expires after ten minutes.
 
-    Raises: EmailInvalid; PlatformOwnerExists if another account is one, or this one has signed in.
+    Raises: EmailInvalid; PlatformOwnerExists if another account is a platform owner, or if this account has signed in.
     """
 
     async def create(ports: Ports) -> str:
@@ -294,7 +293,7 @@ def create_first_link(settings: Settings, email: str) -> str:
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:
-    """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine."""
+    """Return the URL for a link that signs this platform owner in once. `operator` is the current user on the machine."""
     require_installation(settings)
 
     async def create(ports: Ports) -> str:
@@ -309,7 +308,7 @@ def _recovery_url(address: str, token: str) -> str:
 
 
 def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:
-    """Create the demo data. Return it with the base URL of the service."""
+    """Create the demo data. Return it with the service's base URL."""
 
     async def seed(ports: Ports) -> tuple[Demo, str]:
         return await creation.seed(ports, redirect_uris), ports.tokens.issuer
@@ -318,7 +317,7 @@ def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, s
 
 
 def seed_notes(settings: Settings, identifier: str) -> tuple[NotesDemo, str]:
-    """Create the data of the demo's MCP server with this identifier. Return it with the base URL of the service."""
+    """Create the data for the demo's MCP server with this identifier. Return it with the service's base URL."""
 
     async def seed(ports: Ports) -> tuple[NotesDemo, str]:
         return await notes.ensure(ports, identifier), ports.tokens.issuer
@@ -333,12 +332,12 @@ def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) 
 
 
 def reencrypt_secrets(settings: Settings) -> int:
-    """Encrypt all sealed values with the current key. Return the number of changed values."""
+    """Encrypt all sealed values with the current key. Return how many values changed."""
     return run_use_case(settings, housekeeping.reencrypt)
 
 
 def run_use_case(settings: Settings, use_case: Callable[[Ports], Awaitable[T]]) -> T:
-    """Run one use case on the configured database. Start the embedded database for it if needed."""
+    """Run a use case on the configured database. Start the embedded database for it if needed."""
 
     async def once(conninfo: str) -> T:
         await migrate(conninfo)

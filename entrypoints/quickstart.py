@@ -1,6 +1,6 @@
 """`gatehouse quickstart`: an application in the installation, and a directory with its code.
 
-The code is that of the documentation, with the values of the application filled in.
+The code is the documentation's, with the application's values filled in.
 """
 
 import os
@@ -25,9 +25,9 @@ from entrypoints.settings import Settings
 from ports import Ports
 
 README: Final = "README.md"
-# The page of a framework that has another name.
+# A framework's page, if it has another name.
 _PAGES: Final[Mapping[str, str]] = {"spa": "single-page-application"}
-# The address of an application that is not the one of its page, because a new Apache serves the page only here.
+# An application's address if it differs from the address on its page, because a new Apache serves the page only here.
 _ADDRESSES: Final[Mapping[str, str]] = {"apache": "http://localhost"}
 _AS_ROOT: Final = frozenset({"apache"})
 _IGNORED: Final = (".venv/", "node_modules/", ".next/", "db.sqlite3", "__pycache__/")
@@ -44,16 +44,16 @@ class Written:
     organization: str  # its slug
     application: str  # its slug
     directory: Path
-    commands: str  # one a line
+    commands: str  # one per line
     as_root: bool
     address: str  # where the reader signs in
-    page: str  # of the application in the console
+    page: str  # the application's path in the console
 
 
 def write(settings: Settings, framework: str, directory: Path, url: str | None, org_slug: str | None) -> Written:
-    """Create the application of a framework, and write its code to a directory, which must be new or empty.
+    """Create an application for a framework, and write its code to a directory, which must be new or empty.
 
-    `url` is the address of the application; the default is that of the quickstart.
+    `url` is the application's address, by default the quickstart's address.
 
     Raises: QuickstartRefused, NoInstallation; the errors of `operator_services.create`.
     """
@@ -115,7 +115,7 @@ def write(settings: Settings, framework: str, directory: Path, url: str | None, 
 
 
 def _check_server(url: str, *, is_given: bool) -> str:
-    """Return the server of an application as an origin."""
+    """Return an application's server as an origin."""
     if is_given and (flaw := uris.web_flaw(url)) is not None:
         raise QuickstartRefused(f"--url {url} cannot be used: {flaw}")
     parts = urlsplit(url)
@@ -148,7 +148,7 @@ def _save(file: Path, text: str, *, is_secret: bool) -> None:
 
 
 def _readme(framework: str, filled: Quickstart, written: Written, page: str) -> str:
-    """Return the text of the README: the commands, and where to read on."""
+    """Return the README text: the commands, and where to read on."""
     blocks = [("Install", filled.install), ("Start", filled.start_commands)]
     commands = "\n".join(f"## {title}\n\n```sh\n{text}```\n" for title, text in blocks if text)
     return f"""\
@@ -165,7 +165,7 @@ Open <{written.address}> and sign in. [The page of the application]({written.pag
 
 
 def describe(written: Written, folder: Path) -> str:
-    """Return the output of the command: the result, the commands to run in `folder`, and the page to open."""
+    """Return the command's output: the result, the commands to run in `folder`, and the page to open."""
     inside = written.directory.relative_to(folder) if written.directory.is_relative_to(folder) else written.directory
     commands = f"cd {shlex.quote(str(inside))}\n{written.commands}".rstrip("\n")
     where = "Run this as root, on the machine of the web server:" if written.as_root else "Run this:"

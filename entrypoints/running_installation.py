@@ -20,7 +20,7 @@ from entrypoints.setting_types import TierSetting
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.version import VERSION
 
-# The checks measure Argon2 and contact servers, so a platform owner who reloads the page must not start them again each time.
+# The checks measure Argon2 and contact servers, so a platform owner who reloads the page must not start them again every time.
 CHECKS_LIFETIME: Final = 60.0  # seconds
 
 
@@ -72,15 +72,15 @@ def _run_checks(settings: Settings) -> list[CheckFinding]:
 
 @cache
 def read_meanings() -> Mapping[str, Mapping[str, str]]:
-    """Return the meaning of each setting, in Markdown, by group and name."""
+    """Return every setting's meaning, in Markdown, by group and name."""
     return tomllib.loads(Path(__file__).with_name("settings.toml").read_text("utf-8"))
 
 
 def settings_in_force(settings: Settings, base_url: str) -> list[SettingInForce]:
-    """Return all settings with their sources. Values that depend on other settings are those in force."""
+    """Return all settings with their sources. A value that depends on another setting is the value in force."""
     try:
         environment = load()
-    except SettingsInvalid:  # the environment is not that of the start
+    except SettingsInvalid:  # the environment is not the same as at the start
         environment = Settings()
     derived = {"base_url": base_url, "keep_alive": settings.keep_alive_seconds}
     meanings = {name: text for group in read_meanings().values() for name, text in group.items()}

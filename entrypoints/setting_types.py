@@ -1,4 +1,4 @@
-"""The types of settings, with their parsers and checks."""
+"""The setting types, with their parsers and checks."""
 
 import ipaddress
 import json
@@ -239,7 +239,7 @@ def _is_endpoint(url: str) -> bool:
 
 
 def read_common_passwords(path: Path | None) -> frozenset[str]:
-    """Return the passwords of this file, or the default ones. Raises: OSError, UnicodeError."""
+    """Return the passwords in this file, or the default passwords. Raises: OSError, UnicodeError."""
     if path is None:
         return default_common_passwords()
     return frozenset(line.casefold() for line in path.read_text(encoding="utf-8").splitlines())

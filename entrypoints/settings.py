@@ -39,7 +39,7 @@ from entrypoints.setting_types import (
     read_common_passwords,
 )
 
-# Sign-in pages of well-known providers. A provider that is configured with one is shown by this name.
+# Well-known providers' sign-in pages. A provider that is configured with such a page is shown by this name.
 PROVIDER_HOSTS = {"github.com": "GitHub", "accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}
 TEN_YEARS = 10 * 365 * 86400  # seconds
 KEEP_ALIVE = 5  # seconds without a request until a connection is closed
@@ -49,7 +49,7 @@ SHORTEST_LEAD_TIME = 400
 
 
 class SettingsInvalid(Exception):
-    """The settings are not valid. The message has one sentence per error."""
+    """The settings are not valid. The message has a sentence for every error."""
 
 
 class Settings(BaseModel):
@@ -192,7 +192,7 @@ class Settings(BaseModel):
             raise ValueError("SSO_BASE_URL must begin with https if SSO_TLS_CERTIFICATE is set")
 
     def _check_connection(self, slug: ConnectionSlug) -> None:
-        """Refuse incomplete settings of a connection, because a misspelled name would switch it off silently."""
+        """Refuse incomplete connection settings, because a misspelled name would switch it off silently."""
         values = self.of_connection(slug)
         client = {"client_id", "client_secret"}
         endpoints = values.keys() - client - {"scopes", "display_name"}
@@ -201,31 +201,31 @@ class Settings(BaseModel):
             raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {slug}")
 
     def of_connection(self, slug: ConnectionSlug) -> dict[str, Any]:
-        """Return the settings of a connection of the platform, by their names without the slug."""
+        """Return a platform connection's settings, by their names without the slug."""
         return {name.removeprefix(f"{slug}_"): value for name, value in self if name.startswith(f"{slug}_")}
 
     def display_name_of(self, slug: ConnectionSlug) -> str:
-        """Return the name of a connection on pages: the setting, or else the name of the service that its address belongs to."""
+        """Return a connection's name on pages: the setting, or else the name of the service at its address."""
         values = self.of_connection(slug)
         host = urlsplit(values["authorize_url"] or "").hostname
         return values["display_name"] or PROVIDER_HOSTS.get(host or "") or PROVIDER_NAMES[slug]
 
     @property
     def rate_limit_factor(self) -> float | None:
-        """Return the factor of the documented rate limits. None switches them off."""
+        """Return the factor for the documented rate limits. None switches them off."""
         return {"on": 1.0, "off": None}[self.rate_limits] if self.rate_limits in ("on", "off") else float(self.rate_limits)
 
     @property
     def billing_secrets(self) -> tuple[str, ...]:
-        """Return the secrets of the payment provider's signatures. There are several during a rotation."""
+        """Return the secrets for the payment provider's signatures. There are several during a rotation."""
         return () if self.billing_webhook_secret is None else tuple(self.billing_webhook_secret.get_secret_value().split(","))
 
     @property
     def proxy_networks(self) -> Networks:
-        """Return the networks of the trusted proxies.
+        """Return the trusted proxies' networks.
 
-        A proxy on this machine that connects to `localhost` can use either loopback address, so trust in one
-        of them is trust in both.
+        A proxy on this machine that connects to `localhost` can use either loopback address, so trusting one address
+        trusts the IPv4 and the IPv6 loopback address.
         """
         if is_localhost(self.bind) and any(address in network for network in self.trusted_proxies for address in LOOPBACK_ADDRESSES):
             return *self.trusted_proxies, *(ip_network(address) for address in LOOPBACK_ADDRESSES)
@@ -233,15 +233,15 @@ class Settings(BaseModel):
 
     @property
     def is_behind_proxy(self) -> bool:
-        """Return whether a reverse proxy must name the client's address: at a Unix socket or one of systemd, unless we speak TLS there."""
+        """Return whether a reverse proxy must name the client's address: at a Unix or systemd socket, unless we speak TLS there."""
         return not has_own_address(self.bind) and self.tls_certificate is None
 
     @property
     def database_connections(self) -> int:
-        """Return the size of the connection pool of each process.
+        """Return the connection pool size for a process.
 
-        Without the setting, up to 32 workers open at most 96 connections, including those that listen for notifications. PostgreSQL
-        accepts 97 by default, and 3 more of administrators.
+        Without the setting, up to 32 workers open at most 96 connections, including the connections that listen for notifications.
+        PostgreSQL accepts 97 by default, and 3 more from administrators.
         """
         return self.db_pool_size or max(2, min(16, 95 // self.workers - 1))
 
@@ -249,8 +249,8 @@ class Settings(BaseModel):
     def keep_alive_seconds(self) -> int:
         """Return the seconds without a request until a connection is closed.
 
-        Load balancers keep idle connections for 60 seconds by default. If Gatehouse closed one
-        earlier, a request could meet the closing connection and fail.
+        Load balancers keep idle connections for 60 seconds by default. If Gatehouse closed a connection earlier, a
+        request could meet the closing connection and fail.
         """
         return self.keep_alive or (75 if self.trusted_proxies or self.is_behind_proxy else KEEP_ALIVE)
 
@@ -310,7 +310,7 @@ def load() -> Settings:
 
 
 def unknown_variables() -> list[str]:
-    """Return a sentence for each environment variable that starts with SSO_ and is no setting. Values are never named."""
+    """Return a sentence for every environment variable that starts with SSO_ and is no setting. Values are never named."""
     known = [f"SSO_{name.upper()}" for name in Settings.model_fields]
     sentences = []
     for name in sorted({name.upper() for name in os.environ if name.upper().startswith("SSO_")}.difference(known)):

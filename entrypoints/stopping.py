@@ -1,4 +1,4 @@
-"""The signals that stop or reload one process, and the other reasons to stop it."""
+"""The signals that stop or reload a process, and further reasons to stop it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Stop:
                 self._request()
 
     async def _reload(self, reload: Callable[[], None]) -> None:
-        reports = self._is_serving and not self.requested.is_set()  # the report of the end says that the port answers
+        reports = self._is_serving and not self.requested.is_set()  # the report about the end says that the port answers
         if reports:
             self._watcher.reloading()
         await trio.to_thread.run_sync(reload)

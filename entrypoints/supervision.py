@@ -1,4 +1,4 @@
-"""The supervisor of the service, such as systemd: messages to it (sd_notify), and the reports of workers to their parent."""
+"""The service's supervisor, such as systemd: messages to it (sd_notify), and the workers' reports to their parent."""
 
 import os
 import socket
@@ -11,14 +11,14 @@ from typing import Final, Protocol, Self
 import structlog
 import trio
 
-EXTENSION: Final = 60.0  # seconds for the start, granted again with each beat
+EXTENSION: Final = 60.0  # seconds for the start, granted again with every beat
 SLOWEST_BEAT: Final = 20.0  # seconds
 
 log = structlog.get_logger("supervision")
 
 
 class Watcher(Protocol):
-    """The process that watches this one: the supervisor, or the parent of a worker."""
+    """The process that watches this process: the supervisor, or a worker's parent."""
 
     @property
     def interval(self) -> float | None:
@@ -56,7 +56,7 @@ class Supervisor:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return the supervisor that the variables of systemd name, and remove them: child processes must not report."""
+        """Return the supervisor that the systemd variables name, and remove the variables: child processes must not report."""
         names = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
         address, microseconds, process = (os.environ.pop(name, "") for name in names)
         is_for_us = address and microseconds.isdigit() and process in ("", str(os.getpid()))
@@ -108,17 +108,17 @@ class Supervisor:
 
 
 class Report(IntEnum):
-    """A report of a worker to its parent."""
+    """A worker's report to its parent."""
 
     BEAT = 1
     READY = 2
 
 
-_REPORT: Final = struct.Struct("=ib")  # the process and the report; so few bytes are written in one piece
+_REPORT: Final = struct.Struct("=ib")  # the process and the report; so few bytes are written in a single piece
 
 
 def read_reports(data: bytes) -> Iterator[tuple[int, Report]]:
-    """Return the reports in data from the pipe, each with its process id."""
+    """Return the reports in data from the pipe, every report with its process id."""
     return ((process, Report(number)) for process, number in _REPORT.iter_unpack(data))
 
 
@@ -126,7 +126,7 @@ class ParentLink:
     """The pipes between a worker and its parent."""
 
     def __init__(self, gone: int, reports: int, interval: float | None) -> None:
-        """`gone` is the reading end of a pipe that only the parent writes to, and `reports` the writing end of another."""
+        """`gone` is the reading end of a pipe that only the parent writes to, and `reports` is the writing end of a second pipe."""
         self._gone = gone
         self._reports = reports
         self.interval = interval

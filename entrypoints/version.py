@@ -1,4 +1,4 @@
-"""The version and the revision of this build, as `/health` reports them."""
+"""This build's version and revision, as `/health` reports them."""
 
 from pathlib import Path
 from typing import Final
@@ -7,7 +7,7 @@ VERSION: Final = "1.0.0"
 
 
 def find_revision(exported: str, repository: Path) -> str | None:
-    """Return the commit of these files: the one that `git archive` wrote, or the one that a clone has checked out, or None."""
+    """Return the commit of these files: the commit that `git archive` wrote, or that a clone has checked out, or None."""
     if not exported.startswith("$"):
         return exported
     try:
@@ -19,7 +19,7 @@ def find_revision(exported: str, repository: Path) -> str | None:
             return (repository / ref).read_text().strip()
         packed = (line.split(" ") for line in (repository / "packed-refs").read_text().splitlines())
         return next((commit for commit, *names in packed if names == [ref]), None)
-    except OSError:  # a copy of the files without the repository
+    except OSError:  # a copy without the repository
         return None
 
 

@@ -1,4 +1,4 @@
-"""The ports of a process, its HTTP application and its actors. Only this module and `adapters_of_settings` choose adapters."""
+"""A process's ports, its HTTP application and its actors. Only this module and `adapters_of_settings` choose adapters."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -74,12 +74,12 @@ from ports.outside import TxtRecords
 
 log = structlog.get_logger("wiring")
 
-CERTIFICATE_PERIOD: Final = 10.0  # seconds between two looks at the files of the certificate
+CERTIFICATE_PERIOD: Final = 10.0  # seconds between two looks at the certificate's files
 
 
 @dataclass(frozen=True, slots=True)
 class Wired:
-    """The ports of one process, and the adapters that only entrypoints use."""
+    """A process's ports, and the adapters that only entrypoints use."""
 
     ports: Ports
     storage: Postgres
@@ -93,7 +93,7 @@ class Wired:
     def reload_files(self, certificate: TlsCertificate | None) -> None:
         """Read the files with locations, anonymizers and the certificate again.
 
-        A file that is not usable any longer is logged, and the last one stays.
+        A file that is no longer usable is logged, and the last usable content stays.
         """
         failed = False
         for file in (self.ports.geoip, self.ports.anonymizers, certificate):
@@ -127,14 +127,14 @@ def check_settings(settings: Settings) -> None:
 
 @asynccontextmanager
 async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterator[Wired]:
-    """Open the ports of one process until the block ends. No connection to the database is made yet."""
+    """Open a process's ports until the block ends. No connection to the database is made yet."""
     pool = Pool(conninfo, size=settings.database_connections, on_use=record_progress)
     clock = SystemClock()
     vault = vault_of(settings)
     metrics = PrometheusMetrics()
     concurrency = max(1, hashes_at_once() // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
-    policy = settings.policy  # the property may read a file each time
+    policy = settings.policy  # the property may read a file every time
     mailboxes = Mailboxes()
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     shorten_resolver_timeouts(os.environ)
@@ -226,13 +226,13 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
 
 
 def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
-    """Log and measure a request, including refused and aborted ones."""
+    """Log and measure a request, including a refused or aborted request."""
     metrics.http(record.method, record.route, record.status, record.duration)
     logs.access(record)
 
 
 async def watch_certificate(certificate: TlsCertificate | None, clock: Clock, measure: Callable[[datetime], object]) -> None:
-    """Read the certificate, if any, again when its files change. `measure` gets the end of the certificate."""
+    """Read the certificate, if any, again when its files change. `measure` gets the certificate's end."""
     while certificate is not None:
         # At once, because a worker that starts later has the certificate that its parent read at the start.
         try:

@@ -1,8 +1,7 @@
-"""The parent process of several identical workers that share one inherited socket.
+"""The parent process for several identical workers that share an inherited socket.
 
-The workers are forks of the parent, so they start fast and share its memory. The parent replaces
-workers that die, and forwards signals. When the parent ends, even by kill -9, its workers notice it
-and stop, so that the port becomes free.
+The workers are forks of the parent, so they start fast and share its memory. The parent replaces workers that die, and
+forwards signals. When the parent ends, even by kill -9, its workers notice it and stop, so that the port becomes free.
 """
 
 import math
@@ -22,14 +21,14 @@ import structlog
 from entrypoints.supervision import ParentLink, Report, Supervisor, read_reports
 
 HEALTHY_AFTER = 10.0  # seconds; a worker that dies earlier failed to start
-BACKOFF, BACKOFF_MAX = 0.5, 30.0  # seconds before the second start attempt, doubled for each further one
-GIVE_UP_AFTER = 5  # consecutive failures to start, while no other worker is healthy
-TERM_GRACE = 35.0  # seconds between SIGTERM and SIGKILL; longer than the drain of a worker
+BACKOFF, BACKOFF_MAX = 0.5, 30.0  # seconds before the second start attempt, doubled for every further attempt
+GIVE_UP_AFTER = 5  # consecutive failures to start, while no further worker is healthy
+TERM_GRACE = 35.0  # seconds between SIGTERM and SIGKILL; longer than a worker's drain
 INT_GRACE = 5.0  # seconds between SIGINT and SIGKILL
 SECOND_INT_GRACE = 1.0  # seconds after a second SIGINT
 
 SILENT_BEATS = 2.5  # intervals without a beat after which a worker counts as stuck; the supervisor waits for four
-REPORTS_AT_ONCE = 4000  # bytes; a multiple of the size of a report
+REPORTS_AT_ONCE = 4000  # bytes; a multiple of the report size
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
@@ -50,9 +49,9 @@ def run_workers(
 ) -> int:
     """Keep `count` processes running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
 
-    Each process is a fork, and its exit code is the result of `work`. `work` must not use what belongs
-    to one process, such as the parent's database connections. `on_death` is called with the process
-    id of each worker that ended. `give_up` is called whenever any child process has ended.
+    Every process is a fork, and its exit code is what `work` returns. `work` must not use what belongs to a single
+    process, such as the parent's database connections. `on_death` is called with the process id of a worker that ended.
+    `give_up` is called whenever any child process has ended.
 
     The supervisor learns when the first worker is ready, and that all workers beat. If `reloads` is
     true, SIGHUP is passed on to the workers, and the supervisor learns when all have reloaded.
@@ -75,8 +74,8 @@ class _Signals:
         self.numbers = numbers
 
     def __enter__(self) -> "_Signals":
-        # The bytes in this pipe are the numbers of signals. The system's handler writes them in any
-        # thread, so it does not matter which thread a signal interrupts.
+        # The bytes in this pipe are signal numbers. The system's handler writes them in any thread,
+        # so it does not matter which thread a signal interrupts.
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._wakeup_fd = signal.set_wakeup_fd(self._writer)
@@ -91,15 +90,15 @@ class _Signals:
         os.close(self._writer)
 
     def wait(self, timeout: float | None, other: int) -> tuple[bytes, bool]:
-        """Return the numbers of the signals that arrived, and whether the descriptor `other` is readable.
+        """Return the signals that arrived, by number, and whether the descriptor `other` is readable.
 
-        Both can be empty after `timeout` seconds.
+        After `timeout` seconds, there can be no signals and nothing to read.
         """
         readable, _, _ = select.select([self._reader, other], [], [], timeout)
         return os.read(self._reader, 64) if self._reader in readable else b"", other in readable
 
     def reset(self) -> None:
-        """Give up the signals in a fork. Outside of its own receiver, a worker ignores SIGINT, so that Ctrl-C causes no traceback."""
+        """Give up the signals in a fork. Outside its own receiver, a worker ignores SIGINT, so that Ctrl-C causes no traceback."""
         # A SIGINT that comes too early is lost, which is harmless: the pipe from the parent closes
         # as well. So is a SIGHUP: the parent sends it to workers that are ready.
         signal.set_wakeup_fd(-1)
@@ -111,11 +110,11 @@ class _Signals:
 
 @dataclass(slots=True)
 class _Worker:
-    """The current process of one worker, its reports, and its failures to start."""
+    """A worker's current process, its reports, and its failures to start."""
 
     pid: int | None = None
     since: float = 0.0
-    heard_at: float = 0.0  # of the last beat, or of the start
+    heard_at: float = 0.0  # time of the last beat, or of the start
     is_ready: bool = False
     must_reload: bool = False
     start_at: float = 0.0
@@ -203,7 +202,7 @@ class _Parent:
         self._supervisor.beat(f"These workers do not respond: {silent}." if silent else None)
 
     def _reload(self) -> None:
-        self._is_reloading = self._was_ready  # the report of the end says that the port answers
+        self._is_reloading = self._was_ready  # the report about the end says that the port answers
         if self._is_reloading:
             self._supervisor.reloading()
         for worker, pid in self._running():
@@ -219,7 +218,7 @@ class _Parent:
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGCHLD:
-            # Several SIGCHLD can merge into one, so check all workers.
+            # Several SIGCHLD can merge into a single signal, so check all workers.
             for worker, pid in self._running():
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
@@ -270,10 +269,10 @@ class _Parent:
         return pid or self._become_worker()
 
     def _become_worker(self) -> NoReturn:
-        """Work until the end of this process, which must not clean up what belongs to the parent."""
+        """Work until this process ends. It must not clean up what belongs to the parent."""
         code = 1
         try:
-            # The terminal sends Ctrl-C to its whole process group. Outside of that group, a worker
+            # The terminal sends Ctrl-C to its whole process group. Outside that group, a worker
             # gets it only from the parent, and can tell the first from the second.
             os.setpgid(0, 0)
             os.close(self._pipe_writer)
@@ -286,7 +285,7 @@ class _Parent:
                 sys.stdout.flush()
                 sys.stderr.flush()
             finally:
-                os._exit(code)  # also if the reader of the output has gone
+                os._exit(code)  # also if the process that reads the output has gone
 
     def _record_death(self, worker: _Worker, pid: int, code: int) -> None:
         worker.pid = None
@@ -306,7 +305,7 @@ class _Parent:
             log.warning("worker_died", pid=pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
 
     def _delay_start(self, worker: _Worker, code: int) -> None:
-        """Count a failure to start. Stop if it was the last attempt, and no other worker is healthy."""
+        """Count a failure to start. Stop if it was the last attempt, and no further worker is healthy."""
         now = time.monotonic()
         worker.failures += 1
         worker.start_at = now + min(BACKOFF * 2 ** (worker.failures - 1), BACKOFF_MAX)

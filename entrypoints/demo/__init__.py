@@ -1,1 +1,1 @@
-"""The programs and the output of `gatehouse demo`."""
+"""The programs and the output for `gatehouse demo`."""

@@ -52,7 +52,7 @@ def call(method: str, url: str, body: bytes | None = None, headers: Mapping[str,
 
 
 def post_form(url: str, fields: Mapping[str, str], credentials: tuple[str, str] | None = None) -> Reply:
-    """Send a form, with the credentials of a client if it has a secret (RFC 6749 section 2.3.1)."""
+    """Send a form, with the client's credentials if it has a secret (RFC 6749 section 2.3.1)."""
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
     if credentials is not None:
         headers["Authorization"] = f"Basic {base64.b64encode(':'.join(credentials).encode()).decode()}"

@@ -28,7 +28,7 @@ Press Ctrl-C to stop."""
 def run(port: int, seed: Callable[[str], tuple[NotesDemo, str]], say: Callable[[str], None]) -> None:
     """Run the server and the client. After the last step, serve until an interrupt.
 
-    `seed` creates the API resource with this identifier, and returns it with the base URL of Gatehouse.
+    `seed` creates the API resource with this identifier, and returns it with Gatehouse's base URL.
 
     Raises: CallFailed; the errors of `seed`.
     """

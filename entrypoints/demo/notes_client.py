@@ -1,8 +1,8 @@
-"""A client of the demo's MCP server, which says each step of its authorization in the terminal.
+"""A client for the demo's MCP server, which prints every step of its authorization in the terminal.
 
-It knows the address of the MCP server, and finds all else: the metadata of the protected resource (RFC 9728),
-then those of Gatehouse (RFC 8414). No organization has registered it: it registers itself (RFC 7591). The user
-signs in in their own browser, as with each client on this machine.
+It knows the MCP server's address, and discovers the rest: the metadata of the protected resource (RFC 9728), then
+Gatehouse's metadata (RFC 8414). No organization has registered it: it registers itself (RFC 7591). The user signs in in
+their own browser, as with any client on this machine.
 """
 
 import base64
@@ -34,11 +34,11 @@ class NotesClient:
         self._say = say
         self._step = 0
         self._tokens: dict[str, Any] = {}
-        self._server: dict[str, Any] = {}  # metadata of Gatehouse
+        self._server: dict[str, Any] = {}  # Gatehouse's metadata
         self._client_id = ""
 
     def run(self) -> None:
-        """Connect, call both tools, and refresh the tokens. Raises: CallFailed."""
+        """Connect, call the two tools, and refresh the tokens. Raises: CallFailed."""
         self._describe(f"Ask {self._notes.identifier} for its tools, without a token.")
         challenge = self._show_challenge(self._send("tools/list"))
         self._discover(challenge)
@@ -67,7 +67,7 @@ class NotesClient:
         self._say(f"   {text}")
 
     def _send(self, method: str, **parameters: Any) -> Reply:
-        """Send a message to the MCP server, with the access token if there is one."""
+        """Send a message to the MCP server, with the access token if the client has one."""
         message = {"jsonrpc": "2.0", "id": self._step, "method": method, "params": parameters}
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": PROTOCOL}
         if self._tokens:
@@ -78,7 +78,7 @@ class NotesClient:
         return self._send("tools/call", name=tool, arguments=arguments)
 
     def _result(self, reply: Reply) -> dict[str, Any]:
-        """Return the result of a JSON-RPC response."""
+        """Return the result in a JSON-RPC response."""
         if reply.status != 200 or "result" not in reply.json:
             raise CallFailed(f"The MCP server answered {reply.status} instead of a result.")
         result: dict[str, Any] = reply.json["result"]
@@ -88,7 +88,7 @@ class NotesClient:
         return str(self._result(reply)["content"][0]["text"])
 
     def _show_challenge(self, reply: Reply) -> dict[str, str]:
-        """Show and return the challenge of a refusal (RFC 6750 section 3)."""
+        """Show and return the challenge in a refusal (RFC 6750 section 3)."""
         header = reply.headers.get("www-authenticate", "")
         self._detail(f"{reply.status}, WWW-Authenticate: {header}")
         challenge = dict(_PARAMETER.findall(header))
@@ -171,7 +171,7 @@ class _CallbackServer(HTTPServer):
         self.address = f"http://127.0.0.1:{self.server_port}{CALLBACK}"
 
     def wait(self) -> dict[str, str]:
-        """Return the parameters of the response."""
+        """Return the response's parameters."""
         while self.answer is None:
             self.handle_request()
         return self.answer

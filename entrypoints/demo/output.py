@@ -1,4 +1,4 @@
-"""The output of `gatehouse demo`: the seeded data as JSON, or as a series of curl commands."""
+"""The output of `gatehouse demo`: the seeded data as JSON, or as curl commands."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ from core.kernel.page_paths import SETUP_PATH
 
 
 def as_json(demo: Demo, base_url: str) -> dict[str, Any]:
-    """Return all seeded data as one JSON object, including secrets."""
+    """Return all seeded data as a JSON object, including secrets."""
     return {
         "base_url": base_url,
         "platform_owner": {"email": demo.platform_owner.email, "password": demo.platform_owner.password},

@@ -1,1 +1,1 @@
-"""The checks of `gatehouse doctor`. A page of platform owners shows them, too."""
+"""The checks of `gatehouse doctor`. Platform owners can see them on a page, too."""

@@ -1,4 +1,4 @@
-"""The checks of `gatehouse doctor` of the service's own addresses."""
+"""The checks that `gatehouse doctor` makes on the service's own addresses."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def check_bind(settings: Settings) -> Finding:
 
 
 def check_certificate(settings: Settings, url: str, now: datetime) -> Iterator[Finding]:
-    """Check the certificate for TLS: its files, its end, and that it names the host of the base URL."""
+    """Check the TLS certificate: its files, its end, and that it names the base URL's host."""
     try:
         certificate = tls_certificate(settings)
     except SettingsInvalid as error:

@@ -1,4 +1,4 @@
-"""The checks of `gatehouse doctor`: settings, libraries and external services, with a sentence about each problem."""
+"""The `gatehouse doctor` checks for settings, libraries and external services, with a sentence about every problem."""
 
 import sys
 import time
@@ -52,7 +52,7 @@ from ports.outside import MailRefused
 from ports.storage import Storage
 
 # Releases below these have known vulnerabilities (security P-1). They cannot be read from the
-# metadata of the project, because it is not installed as a package. A test compares them with
+# project's metadata, because the project is not installed as a package. A test compares them with
 # pyproject.toml.
 FLOORS: Final = {
     "pyjwt": "2.15.0",
@@ -63,7 +63,7 @@ FLOORS: Final = {
     "h2": "4.4.1",
     "werkzeug": "3.1.6",
 }
-# The first patch release with the fix of CVE-2026-1299, by minor release of CPython. Distributions add it to earlier ones.
+# The first patch release that fixes CVE-2026-1299, by CPython's minor release. Distributions add the fix to earlier patch releases.
 PYTHON_FLOORS: Final = {(3, 11): 15, (3, 12): 13, (3, 13): 12, (3, 14): 3}
 POSTGRESQL_FLOOR: Final = 15
 CLOCK_TOLERANCE: Final = 2.0  # seconds
@@ -83,7 +83,7 @@ def examine(settings: Settings, say: Callable[[str], object]) -> int:
 
 
 def run_checks(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings of all checks."""
+    """Yield the findings from all checks."""
     yield from check_environment()
     yield check_interpreter()
     yield from check_package_versions()
@@ -106,7 +106,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
 
 
 def check_environment() -> Iterator[Finding]:
-    """Report environment variables that are not settings, such as misspelled ones, which have no effect."""
+    """Report environment variables that look like settings but have no effect, such as misspelled names."""
     sentences = unknown_variables()
     for sentence in sentences:
         yield Finding("settings", Health.WARNING, sentence)
@@ -130,7 +130,7 @@ def check_interpreter() -> Finding:
 
 
 class _TwoHeaders(EmailPolicy):
-    """A policy that writes a second header after the first. With the fix of CVE-2026-1299, `as_bytes` refuses it."""
+    """A policy that writes a second header after the first. With the fix for CVE-2026-1299, `as_bytes` refuses it."""
 
     def fold_binary(self, name: str, value: str) -> bytes:
         return f"{name}: {value}\nbcc: {value}\n".encode()
@@ -159,7 +159,7 @@ def check_xml_libraries() -> Finding:
 
 
 def check_password_hashing(settings: Settings) -> Finding:
-    """Measure Argon2, which limits the number of password sign-ins per second."""
+    """Measure Argon2, which limits how many users can sign in with a password per second."""
     tags = metadata.distribution("argon2-cffi-bindings").read_text("WHEEL") or ""
     build = "the generic wheel, for all processors of the architecture" if "manylinux" in tags else "built for this processor"
     cores = hashes_at_once()
@@ -185,7 +185,7 @@ def check_mail(settings: Settings) -> Finding:
 
 
 def check_name_servers(settings: Settings) -> Iterator[Finding]:
-    """Check each name server for domain verification. A single silent server would slow down every lookup."""
+    """Check every name server for domain verification. A single silent server would slow down every lookup."""
     for server in settings.dns_servers:
         name = "SSO_DNS_SERVERS: " + format_server(server)
         if (reason := _resolver_error(DnsResolver([server], deadline=DNS_DEADLINE))) is None:
@@ -220,7 +220,7 @@ def check_outbound_calls(settings: Settings) -> Finding:
 
 
 def check_locations(settings: Settings) -> Finding:
-    """Check the file with the locations of IP addresses."""
+    """Check the file with IP address locations."""
     if settings.geoip_database is None:
         return Finding("locations", Health.GOOD, "unknown: SSO_GEOIP_DATABASE is not set")
     try:
@@ -231,7 +231,7 @@ def check_locations(settings: Settings) -> Finding:
 
 
 def check_anonymizers(settings: Settings) -> Finding:
-    """Check the file with the networks of VPNs and proxies."""
+    """Check the file with VPN and proxy networks."""
     if settings.anonymizer_networks_file is None:
         return Finding("VPNs and proxies", Health.GOOD, "not detected: SSO_ANONYMIZER_NETWORKS_FILE is not set")
     try:
@@ -347,7 +347,7 @@ async def check_saml_access(storage: Storage, clock: Clock) -> list[Finding]:
 
 
 async def check_connections(storage: Storage, clock: Clock) -> list[Finding]:
-    """Report the connections of organizations that an admin should look at, at most MAX_LISTED_CONNECTIONS."""
+    """Report the organizations' connections that an admin should look at, at most MAX_LISTED_CONNECTIONS."""
     async with storage.reading() as read:
         concerns = await read.connection_healths.concerns(MAX_LISTED_CONNECTIONS + 1, clock.now() + CERTIFICATE_EXPIRES_SOON)
     findings = []

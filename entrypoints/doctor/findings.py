@@ -1,11 +1,11 @@
-"""The findings of `gatehouse doctor`."""
+"""The findings that `gatehouse doctor` prints."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Health(StrEnum):
-    """The result of a check."""
+    """A check's result."""
 
     GOOD = "ok"
     WARNING = "warn"
@@ -14,7 +14,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The subject of a check, its result, and what to do about a problem."""
+    """A check's subject, its result, and what to do about a problem."""
 
     subject: str
     health: Health

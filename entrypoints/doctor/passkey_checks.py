@@ -1,4 +1,4 @@
-"""The checks of `gatehouse doctor` of passkeys, and of the factors of platform owners."""
+"""The `gatehouse doctor` checks for passkeys and for the platform owners' factors."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _MAX_LISTED: Final = 5
 
 
 async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base_url: str) -> list[Finding]:
-    """Report passkeys of another host: the file that it has to serve, and the users who would set up new ones."""
+    """Report passkeys for another host: the file that it has to serve, and the users who would set up new passkeys."""
     async with storage.reading() as read:
         rp_id = choose_id(policy, base_url, await read.passkeys.rp_id())
         if rp_id is None:

@@ -31,7 +31,7 @@ from entrypoints.http.pages import modules as pages
 from entrypoints.http.pages.authentication import social
 from ports import Ports
 
-# The modules of endpoints below `entrypoints.http`, with their texts in the API description.
+# The endpoint modules below `entrypoints.http`, with their texts in the API description.
 _ENDPOINTS: Final = (
     ("api.accounts.accounts", "Registration, email verification, passwords and the profile."),
     ("api.accounts.pictures", "Uploaded images: the picture of the user, and the addresses of all images."),
@@ -154,7 +154,7 @@ class Application(LeanQuart):
 
     @cached_property
     def route_table(self) -> RouteTable:
-        """The routes of the application. They do not change after it is first configured."""
+        """The application's routes. They do not change after it is first configured."""
         return RouteTable(self)
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
@@ -171,10 +171,10 @@ class Edge:
     rate_limit_factor: float | None  # None switches the limits off
     client_rate: float  # token requests per second for an application with a client secret
     metrics_token: str | None
-    is_behind_proxy: bool = False  # the service listens on a Unix socket or on a socket of systemd
-    pool_size: int = 16  # connections of this process to the database
-    scim_string_status: bool = False  # send the status of SCIM errors as a string
-    billing_secrets: Sequence[str] = ()  # the payment provider signs its events with one of these
+    is_behind_proxy: bool = False  # the service listens on a Unix socket or on a socket from systemd
+    pool_size: int = 16  # this process's connections to the database
+    scim_string_status: bool = False  # send a SCIM error's status as a string
+    billing_secrets: Sequence[str] = ()  # the secrets with which the payment provider can sign its events
 
 
 def configure(
@@ -186,7 +186,7 @@ def configure(
     exposition: Callable[[], bytes],
     exposition_type: str,
 ) -> None:
-    """Bind the routes to these ports and settings, in place of earlier ones."""
+    """Bind the routes to these ports and settings, which replace earlier ports and settings."""
     base = urlsplit(edge.base_url)
     context = AppContext(
         ports=ports,
@@ -217,7 +217,7 @@ def configure(
             is_behind_proxy=edge.is_behind_proxy,
             cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
             render_error=partial(_render_error, routes, edge.scim_string_status, ports.policy.support),
-            # Browsers apply the header to all ports of a host, so it must not name localhost.
+            # Browsers apply the header to all ports on a host, so it must not name localhost.
             https=base.scheme == "https" and not is_on_loopback(edge.base_url),
         ),
     )
@@ -280,7 +280,7 @@ def _render_error(
     record: RequestRecord,
     accept: str | None,
 ) -> tuple[Headers, bytes]:
-    """Render an error of the middleware in the format of the route: OAuth, SCIM, JSON or a page."""
+    """Render a middleware error in the route's format: OAuth, SCIM, JSON or a page."""
     view = routes.view(record.path, record.method)
     if docs_of(view).for_oauth:
         return [(b"content-type", b"application/json")], oauth_error_body(error.message, error.code, oauth_error_of(error.status))

@@ -1,1 +1,1 @@
-"""What the edge, the API and the pages share: the context of a request, cookies, redirects and the rendering of pages."""
+"""What the edge, the API and the pages share: the request's context, cookies, redirects and rendered pages."""

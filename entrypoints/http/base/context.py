@@ -1,4 +1,4 @@
-"""The context of a view: the application's ports and settings, and the caller."""
+"""The context in which a view runs: the application's ports and settings, and the caller."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from entrypoints.http.edge.rate_limits import RateLimits
     from ports import Ports
 
-# The number of characters of a User-Agent header that is stored. Without a limit, clients could
-# fill the disk (security L-3).
+# How many characters of a User-Agent header are stored. Without a limit, clients could fill the
+# disk (security L-3).
 AGENT_LENGTH = 512
 
 
 _EXTENSION = "gatehouse"
 
-# Each access through a proxy of Quart looks up the object again, so functions that run on each
+# Every access through a Quart proxy looks up the object again, so functions that run on every
 # request look it up once.
 _current_app: Callable[[], Quart] = cast("Any", current_app)._get_current_object
 _current_request: Callable[[], Request] = cast("Any", request)._get_current_object
@@ -40,7 +40,7 @@ _current_g: Callable[[], Any] = cast("Any", g)._get_current_object
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """The ports and settings of the application, the same for every request."""
+    """The application's ports and settings, the same for every request."""
 
     ports: "Ports"
     limits: "RateLimits"
@@ -48,11 +48,11 @@ class AppContext:
     directory_turns: "DirectoryTurns"
     directory_log: "DirectoryLog"
     base_url: str  # the start of every link to this service
-    origin: str  # the origin of our own pages
-    acceptance_page: str  # the URL that the link of an invitation redirects to
+    origin: str  # our own pages' origin
+    acceptance_page: str  # the URL to which an invitation's link redirects
     metrics_token: str | None
     billing_secrets: Sequence[str] = field(repr=False)
-    scim_string_status: bool  # send the status of SCIM errors as a string
+    scim_string_status: bool  # send a SCIM error's status as a string
     exposition: Callable[[], bytes]
     exposition_type: str
     describe: Callable[[], bytes]  # returns the API description as JSON; slow at first
@@ -61,37 +61,37 @@ class AppContext:
 
 
 def bind_context(app: Quart, context: AppContext) -> None:
-    """Make the context available to the views of the application."""
+    """Make the context available to the application's views."""
     app.extensions[_EXTENSION] = context
 
 
 def app_context(app: Quart | None = None) -> AppContext:
-    """Return the context of the application, by default of the current one."""
+    """Return the application's context, by default the current application's."""
     return cast("AppContext", (app or _current_app()).extensions[_EXTENSION])
 
 
 def form_owner() -> str:
-    """Return the sealed owner of the forms of this page, or an empty text if they do not come back after their session."""
+    """Return the sealed owner for this page's forms, or an empty text if they do not come back after their session."""
     return _current_g().get("form_owner", "") if has_request_context() else ""
 
 
 def ports() -> "Ports":
-    """Return the ports of the application."""
+    """Return the application's ports."""
     return app_context().ports
 
 
 def current_request() -> Request:
-    """Return the current request itself. `quart.request` is a proxy of it."""
+    """Return the current request itself. `quart.request` is a proxy for it."""
     return _current_request()
 
 
 def request_record() -> "RequestRecord":
-    """Return the record of the current request, which the middleware logs when the request ends."""
+    """Return the current request's record, which the middleware logs when the request ends."""
     return cast("RequestRecord", _current_request().scope["request_record"])  # type: ignore[typeddict-item]
 
 
 def requested_path() -> str:
-    """Return the path of the request with its query."""
+    """Return the request's path with its query."""
     sent = _current_request()
     query = sent.query_string.decode("ascii", "replace")
     return f"{sent.path}?{query}" if query else sent.path
@@ -103,60 +103,60 @@ def caller() -> Caller:
 
 
 def signed_in() -> Person:
-    """Return the caller of a route for signed-in users."""
+    """Return the caller on a route for signed-in users."""
     user = caller()
     assert isinstance(user, Person), "only behind a decorator for users"
     return user
 
 
 def own_profile() -> OwnProfile:
-    """Return the profile of the caller. Only for routes behind @person_with_profile."""
+    """Return the caller's profile. Only for routes behind @person_with_profile."""
     return cast("OwnProfile", g.own_profile)
 
 
 def acting() -> OrganizationCaller:
-    """Return the caller of a route for members and service accounts of an organization."""
+    """Return the caller on a route for an organization's members and service accounts."""
     client = caller()
     assert isinstance(client, OrganizationCaller), "only behind @member"
     return client
 
 
 def acting_member() -> Member:
-    """Return the caller of a route for members of an organization that uses their account or session. Raises: NeedsPerson."""
+    """Return the caller on a route for an organization's members who use their account or session. Raises: NeedsPerson."""
     client = acting()
     return client if isinstance(client, Member) else refuse(NeedsPerson)
 
 
 def acting_on_platform() -> PlatformCaller:
-    """Return the caller of a route for platform owners and service accounts of the platform."""
+    """Return the caller on a route for platform owners and the platform's service accounts."""
     client = caller()
     assert isinstance(client, PlatformCaller), "only behind @platform_owner"
     return client
 
 
 def acting_key() -> ServiceKey:
-    """Return the caller of a route for API keys."""
+    """Return the caller on a route for API keys."""
     user = caller()
     assert isinstance(user, ServiceKey), "only behind @service_key"
     return user
 
 
 def acting_directory() -> ScimClient:
-    """Return the caller of a SCIM route."""
+    """Return the caller on a SCIM route."""
     user = caller()
     assert isinstance(user, ScimClient), "only behind @scim_client"
     return user
 
 
 def setup_reader() -> SetupLinkCaller:
-    """Return the caller of a page of a set-up link."""
+    """Return the caller on a page that a set-up link opens."""
     user = caller()
     assert isinstance(user, SetupLinkCaller), "only behind @setup_link"
     return user
 
 
 def directory_call() -> "DirectoryCall | None":
-    """Return what is logged of the current SCIM request, or None without a known SCIM token."""
+    """Return the data that is logged for the current SCIM request, or None without a known SCIM token."""
     return cast("DirectoryCall | None", _current_g().get("directory_call"))
 
 
@@ -166,7 +166,7 @@ def client(token: str | None = None, *, name: str | None = None) -> PresentedDev
 
 
 def pre_auth() -> PreAuthClaims:
-    """Return the claims of the pre-auth token. Only for routes behind @pre_auth."""
+    """Return the claims in the pre-auth token. Only for routes behind @pre_auth."""
     return cast("PreAuthClaims", g.pre_auth)
 
 

@@ -1,4 +1,4 @@
-"""The cookies of our own pages. Scripts and forms of other sites cannot use them (security G-2).
+"""The cookies that our own pages use. Scripts and forms on other sites cannot use them (security G-2).
 
 Routes under /api and /scim read no cookies.
 """
@@ -23,7 +23,7 @@ MAX_ENROLLMENT: Final = 2000  # characters; a longer path is not kept
 SAML: Final = "saml"
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
-_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")  # the format of our secrets
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")  # our secrets' format
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +48,29 @@ class Cookie:
         _set(response, self.kind, "", timedelta(0))
 
 
-SESSION: Final = Cookie("session", timedelta(0))  # secret of the browser session. Set it `until` the session expires
-DEVICE: Final = Cookie("device", timedelta(days=400))  # id of the browser. Browsers keep cookies no longer
-TRUST: Final = Cookie("trust", TRUST_TOKEN_TTL)  # trust token of the device. Without it, the next sign-in needs the second factor
-NOTICE: Final = Cookie("notice", timedelta(seconds=60), re.compile(".*"))  # name of the notice that the next page shows
-# Path of the page that asked the user to set up a factor. The pages of the account lead back to this page.
+SESSION: Final = Cookie("session", timedelta(0))  # the browser session's secret. Set it `until` the session expires
+DEVICE: Final = Cookie("device", timedelta(days=400))  # the browser's id. Browsers keep cookies no longer
+TRUST: Final = Cookie("trust", TRUST_TOKEN_TTL)  # the device's trust token. Without it, the next sign-in needs the second factor
+NOTICE: Final = Cookie("notice", timedelta(seconds=60), re.compile(".*"))  # the notice that the next page shows, by its name
+# The path of the page that asked the user to set up a factor. The account pages lead back to this page.
 ENROLLMENT: Final = Cookie("enrollment", timedelta(hours=1), re.compile(rf"{ENROLL_PATH}\?[A-Za-z0-9._~%&=+*-]+"))
-LOGOUT: Final = Cookie("saml-logout", LOGOUT_TTL)  # secret of the single logout in progress
-PROVIDER_LOGOUT: Final = Cookie("provider-logout", LOGOUT_TTL)  # secret of the sign-out that goes on at an identity provider
-SETUP: Final = Cookie("setup", timedelta(days=MAX_DAYS))  # secret of the opened set-up link. The server ends the link, not the cookie
+LOGOUT: Final = Cookie("saml-logout", LOGOUT_TTL)  # the secret for the single logout in progress
+PROVIDER_LOGOUT: Final = Cookie("provider-logout", LOGOUT_TTL)  # the secret for the sign-out that goes on at an identity provider
+SETUP: Final = Cookie("setup", timedelta(days=MAX_DAYS))  # the opened set-up link's secret. The server ends the link, not the cookie
 
 
 def sign_on(state: str) -> Cookie:
-    """Return the cookie of the SAML sign-on with this state. Each sign-on has a separate cookie."""
+    """Return the cookie for the SAML sign-on with this state. Every sign-on has a separate cookie."""
     return Cookie(f"{SAML}-{digest(state).hex()[:16]}", STATE_TTL)
 
 
 def cookie_name(kind: str) -> str:
-    """Return the name of a cookie. With https it has a prefix that makes browsers accept the cookie only from this host."""
+    """Return a cookie's name. With https it has a prefix that makes browsers accept the cookie only from this host."""
     return f"__Host-gatehouse-{kind}" if _is_https() else f"gatehouse-{kind}"
 
 
 def browser_id() -> str:
-    """Return the device id of the browser, or a new one. The response sets it, or extends its life, even if it is an error."""
+    """Return the browser's device id, or a new id. The response sets it, or extends its life, even if it is an error."""
     if "browser_id" not in g:
         g.browser_id = DEVICE.read() or new_secret()
         after_this_request(_keep_device_cookie)
@@ -83,11 +83,11 @@ async def _keep_device_cookie(response: Any) -> Any:
 
 
 def forget_old_sign_ons(state: str, response: Response) -> Response:
-    """Remove the oldest cookies of unfinished sign-ons, except this one, so that request headers do not become too long.
+    """Remove the oldest cookies of unfinished sign-ons, but keep the sign-on with this state, so that request headers stay short.
 
-    Browsers send the oldest cookie first (RFC 6265 section 5.4). Call this also in requests that set
-    no cookie: if a form of another site starts a sign-on, the browser sends that request without
-    the other cookies, so they cannot be counted there.
+    Browsers send the oldest cookie first (RFC 6265 section 5.4). Call this also in requests that set no cookie. If a
+    form on another site starts a sign-on, the browser sends that request without the existing cookies, so they cannot
+    be counted there.
     """
     current, prefix = sign_on(state).kind, cookie_name(SAML).removesuffix(SAML)
     kinds = [name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix)]
@@ -103,6 +103,6 @@ def _is_https() -> bool:
 
 def _set(response: Response, kind: str, value: str, age: timedelta) -> None:
     seconds = max(0, int(age.total_seconds()))
-    # All browsers know Max-Age, so the date of Expires is not computed.
+    # All browsers know Max-Age, so Expires is not computed.
     cookie = dump_cookie(cookie_name(kind), value, seconds, path="/", secure=_is_https(), httponly=True, samesite="Lax", sync_expires=False)
     response.headers.add("Set-Cookie", cookie)

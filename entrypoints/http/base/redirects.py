@@ -14,14 +14,14 @@ from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import requested_path
 
-FORM_NOT_SENT: Final = "form-not-sent"  # the notice about a form of an ended session that does not come back
+FORM_NOT_SENT: Final = "form-not-sent"  # the notice that a form from an ended session does not come back
 NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its redirect URI and state
-# A path with an optional query. It has only characters of URLs: no control characters, spaces or
-# backslashes (security G-4).
+# A path with an optional query. It has only characters that URLs allow: no control characters,
+# spaces or backslashes (security G-4).
 _NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
 _DOT_SEGMENTS = (".", "..")
-PAGE_ATTRIBUTE: Final = "_page"  # of the view of a form: its page, with the parameters of the route
+PAGE_ATTRIBUTE: Final = "_page"  # the page that a form's view names, with the route's parameters
 
 
 def safe_next(text: str) -> str:
@@ -58,9 +58,9 @@ def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Re
 
 
 def to_sign_in(fields: Mapping[str, str] = NO_FIELDS) -> Response:
-    """Return a redirect to the sign-in page, which leads back here, or to the page of the form that was sent and is lost.
+    """Return a redirect to the sign-in page, which leads back here, or back to the page with the lost form.
 
-    `fields` are those of the form, if they were read.
+    `fields` are the form's fields, if they were read.
     """
     is_form = request.method not in ("GET", "HEAD")
     target = page_of_sent_form(request.path, fields) if is_form else requested_path()
@@ -68,17 +68,17 @@ def to_sign_in(fields: Mapping[str, str] = NO_FIELDS) -> Response:
 
 
 def fill_in(route: str, values: Mapping[str, object]) -> str:
-    """Return the path of a route with these parameters."""
+    """Return a route's path with these parameters."""
     return re.sub("<(?:[a-z]+:)?([a-z_]+)>", lambda match: quote(str(values[match[1]])), route)
 
 
 def page_of_sent_form(path: str, fields: Mapping[str, str]) -> str:
-    """Return the page with the form for this path, with the field `next` if the form has one."""
+    """Return the page with the form for this path. It has the field `next` if the form has that field."""
     return with_next(page_of_form(path), next_of(fields))
 
 
 def page_of_form(path: str) -> str:
-    """Return the page with the form for this path: the one that its view names, or the one at the path itself or next above it."""
+    """Return the page with the form for this path: the page that its view names, or the nearest page at or above the path."""
     routes = current_app.url_map.bind("")
     with suppress(HTTPException):
         endpoint, values = routes.match(path, method="POST")

@@ -1,4 +1,4 @@
-"""The record of one request, for the log and the metrics."""
+"""A request's record, for the log and the metrics."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ from ports.observe import UNKNOWN_ROUTE
 
 
 class RequestRecord:
-    """The record of one request, for the log and the metrics."""
+    """A request's record, for the log and the metrics."""
 
     __slots__ = (
         "aborted",
@@ -40,7 +40,7 @@ class RequestRecord:
         self.organization: str | None = None
         self.error_code: str | None = None
         self.evaluations: Sequence[Mapping[str, object]] | None = None  # decisions about permissions, for the log
-        self.way_back: tuple[str, str] | None = None  # the label and path of a button of the error page
-        self.aborted = False  # the client closed (its half of) the connection before the response was complete
+        self.way_back: tuple[str, str] | None = None  # label and path for a button on the error page
+        self.aborted = False  # the client closed its side of the connection before the response was complete
         self.after_response: Callable[[RequestRecord], Awaitable[None]] | None = None  # runs once the record is complete
         self.error: Exception | None = None  # an exception that the application did not turn into a response

@@ -1,4 +1,4 @@
-"""The static files of the pages. Nothing is loaded from other hosts."""
+"""The pages' static files. Nothing is loaded from another host."""
 
 import hashlib
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Asset:
     headers: Mapping[str, str]
 
     def body(self) -> bytes:
-        """Return the content. It is not cached in memory: the script of the API page is large, and each browser loads it once."""
+        """Return the content. It is not cached in memory: the API page's script is large, and a browser loads it once."""
         return self.path.read_bytes()
 
 
@@ -60,5 +60,5 @@ def asset(name: str) -> Asset | None:
 
 
 def asset_url(file: str) -> str:
-    """Return the URL of a file such as `icon.svg`, with the fingerprint in its name."""
+    """Return the URL for a file such as `icon.svg`, with the fingerprint in its name."""
     return f"/assets/{_asset_names[file]}"

@@ -1,4 +1,4 @@
-"""Uploaded images on pages, and the initials on a color of people and organizations that have none."""
+"""Uploaded images on pages. A person or organization without an image gets initials on a color."""
 
 import re
 from collections.abc import Iterable
@@ -14,36 +14,36 @@ from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.images import IMAGE_PATH, SMALL
 from entrypoints.http.base.context import app_context, ports
 
-HUES: Final = 8  # the classes `hue-0` to `hue-7` of pages.css
+HUES: Final = 8  # the classes `hue-0` to `hue-7` in pages.css
 
 
 def initials(name: str) -> str:
-    """Return one or two letters for a name or an email address: of the first and the last word."""
+    """Return one or two letters for a name or an email address, from its first and its last word."""
     text = normalize("NFC", name)
     words = re.findall(r"[^\W_]+", text if " " in text else text.partition("@")[0])
     return "".join(word[0].upper()[0] for word in (*words[:1], *words[1:][-1:])) or "?"
 
 
 def hue(key: object) -> int:
-    """Return the number of the color for an id. It is always the same for the same id."""
+    """Return the color's number for an id. It is always the same for the same id."""
     return sha256(str(key).encode()).digest()[0] % HUES
 
 
 async def load_images(owner_ids: Iterable[UUID]) -> None:
-    """Load the addresses of the images of these owners, which the user sees, for the templates of this request."""
+    """Load the image paths for these owners, which the user sees, for this request's templates."""
     if ids := {*owner_ids}:
         g.images = await images.find_keys(ports(), ids)
 
 
 def image_of(owner_id: object, size: int = SMALL) -> str | None:
-    """Return the path of the image of this owner, if it has one and `load_images` has loaded it."""
+    """Return the path to this owner's image, if it has an image and `load_images` has loaded it."""
     keys = g.get("images", {}) if has_app_context() else {}
     key = keys.get(owner_id) if isinstance(owner_id, UUID) else None
     return None if key is None else f"{IMAGE_PATH}{key}/{size}"
 
 
 def image_path(url: str | None, size: int = SMALL) -> str | None:
-    """Return the path of the uploaded image with this URL, or None: for a URL of another host, too."""
+    """Return the path to the uploaded image with this URL, or None, also for a URL on another host."""
     if url is None or not has_app_context():
         return None
     base = f"{app_context().base_url}{IMAGE_PATH}"
@@ -51,6 +51,6 @@ def image_path(url: str | None, size: int = SMALL) -> str | None:
 
 
 def provider_logo(slug: str) -> str | None:
-    """Return the path of the logo of an identity provider of the platform, if `load_images` has loaded it."""
+    """Return the path to the logo of a platform identity provider, if `load_images` has loaded it."""
     known = PLATFORM_CONNECTIONS.get(ConnectionSlug(slug))
     return None if known is None else image_of(known[0])

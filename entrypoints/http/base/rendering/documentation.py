@@ -23,7 +23,7 @@ FOLDER: Final = HTTP.parents[1] / "docs"
 HOME: Final = "/docs/"
 CONTENT_TYPES: Final[Mapping[str, str]] = {".png": "image/png", ".sh": "text/plain; charset=utf-8"}
 MOST_RESULTS: Final = 20
-# Of the groups in the results of a search. Pages about the design and the code come last.
+# The groups' weights in search results. Pages about the design and the code come last.
 _WEIGHTS: Final[Mapping[str, int]] = {"Start": 10, "Quickstarts": 10, "Guides": 10, "Operating": 5, "Reference": 0}
 _MOST_TERMS: Final = 8
 _EXCERPT: Final = 240  # characters
@@ -35,7 +35,7 @@ _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading below the title of a page."""
+    """A heading below the page title."""
 
     level: int
     text: str
@@ -44,7 +44,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A page of the documentation."""
+    """A documentation page."""
 
     title: str
     html: Markup
@@ -53,19 +53,19 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page from one heading to the next, for the search."""
+    """A part of a page from a heading to the next heading, for the search."""
 
     href: str
-    page: str  # the title of the page
+    page: str  # the page title
     heading: str
     text: str
-    words: str  # all of these in lower case
-    weight: int  # of the group of the page
+    words: str  # all in lower case
+    weight: int  # the weight of the page's group
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A section with the words of a search."""
+    """A section with the words that were searched for."""
 
     section: Section
     excerpt: str
@@ -73,13 +73,13 @@ class SearchResult:
 
 @cache
 def navigation() -> Mapping[str, Mapping[str, str]]:
-    """Return the groups of the navigation: the label of each page, and its address."""
+    """Return the navigation groups: every page's label and address."""
     groups = tomllib.loads((FOLDER / "navigation.toml").read_text("utf-8"))
     return {group: {label: address_of(file) for label, file in pages.items()} for group, pages in groups.items()}
 
 
 def address_of(file: str) -> str:
-    """Return the address of a file below docs/, such as `/docs/guides/saml` for `guides/saml.md`."""
+    """Return the address for a file below docs/, such as `/docs/guides/saml` for `guides/saml.md`."""
     return HOME + re.sub(r"(^|/)index$", "", file.removesuffix(".md"))
 
 
@@ -94,7 +94,7 @@ def files() -> Mapping[str, Path]:
 
 
 def slug(heading: str) -> str:
-    """Return the anchor of a heading, which is the one that GitHub gives it."""
+    """Return the anchor for a heading, which is the same as GitHub's."""
     return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
 
 
@@ -104,7 +104,7 @@ def _markdown() -> MarkdownIt:
 
 
 def read_document(file: Path) -> Document:
-    """Return the page of a Markdown file."""
+    """Return the page made from a Markdown file."""
     base = file.relative_to(FOLDER).parent.as_posix()
     tokens = _markdown().parse(file.read_text("utf-8"))
     headings: list[Heading] = []
@@ -114,7 +114,7 @@ def read_document(file: Path) -> Document:
             token.attrSet("id", heading.anchor)
             headings.append(heading)
         elif token.type == "th_open" and not tokens[position + 1].content:
-            token.tag = tokens[position + 2].tag = "td"  # the corner of a table heads nothing
+            token.tag = tokens[position + 2].tag = "td"  # a table's corner heads nothing
         elif token.type in ("table_open", "fence", "code_block"):
             token.attrSet("tabindex", "0")  # they can scroll, also with the keyboard
         for each in (token, *(token.children or ())):
@@ -142,7 +142,7 @@ def _complete(token: Token, base: str) -> None:
 
 
 def link_target(link: str, base: str) -> str:
-    """Return the address that a link leads to, in a file of the folder `base` below docs/."""
+    """Return the address that a link leads to, in a file in the folder `base` below docs/."""
     parts = urlsplit(link)
     if parts.scheme or not parts.path:
         return link
@@ -150,12 +150,12 @@ def link_target(link: str, base: str) -> str:
 
 
 def search(text: str) -> list[SearchResult]:
-    """Return the sections with all words of the text, the best first. A word in a heading counts most. Single letters do not count."""
+    """Return the sections that have all words in the text, the best first. A word in a heading counts most. Single letters do not count."""
     terms = [word for word in text.lower().split() if len(word) > 1][:_MOST_TERMS]
     if not terms:
         return []
     matches = [section for section in _sections() if all(term in section.words for term in terms)]
-    matches.sort(key=lambda section: -_score(section, terms))  # those with the same score keep the order of the navigation
+    matches.sort(key=lambda section: -_score(section, terms))  # sections with the same score keep the navigation's order
     return [SearchResult(section, _excerpt(section.text, terms)) for section in matches[:MOST_RESULTS]]
 
 
@@ -169,7 +169,7 @@ def _score(section: Section, terms: Sequence[str]) -> int:
 
 
 def _excerpt(text: str, terms: Sequence[str]) -> str:
-    """Return the part of the text around the phrase, or else around the first of the words."""
+    """Return the part of the text around the phrase, or else around the first word found."""
     places = [place for each in (" ".join(terms), *terms) if (place := text.lower().find(each)) >= 0]
     start = text.rfind(" ", 0, max(0, (places or [0])[0] - _EXCERPT // 3)) + 1
     if len(text) <= start + _EXCERPT:
@@ -195,7 +195,7 @@ def _sections_of(address: str, group: str) -> Iterator[Section]:
 
 
 def _hide_comments_of_code(source: str) -> str:
-    """Put a mark before the lines of code blocks, so that none looks like a heading."""
+    """Put a mark before the lines in code blocks, so that none looks like a heading."""
     return re.sub(r"(?ms)^( *)```.*?^\1```", lambda block: block[0].replace("\n#", "\n\0#"), source)
 
 

@@ -1,4 +1,4 @@
-"""The guides of the console: the page of the documentation that the head of a console page links to."""
+"""The console's guides: the documentation page that a console page links to."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""The icons of the pages: Heroicons, as SVG inside the page."""
+"""The pages' icons: Heroicons, as SVG inside the page."""
 
 from functools import cache
 
@@ -8,5 +8,5 @@ from markupsafe import Markup
 
 @cache
 def icon(name: str) -> Markup:
-    """Return an icon as SVG. It has the color of the text beside it, which says the same to screen readers."""
+    """Return an icon as SVG. It has the same color as the text beside it, which says the same to screen readers."""
     return Markup(heroicon_outline(name, size=20, **{"class": "icon", "focusable": "false"}))  # noqa: S704  (the file of a package)

@@ -1,4 +1,4 @@
-"""The labels of the values that pages show. A value without a label is shown in a readable form, so that no page depends on a table."""
+"""The labels for values that pages show. A value without a label is shown in a readable form, so that no page depends on a table."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -25,8 +25,8 @@ from core.programs.model.credentials import CredentialKind
 from core.tenancy.model.attributes import AttributeKind
 from entrypoints.http.base.context import ports
 
-Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
-# The labels of enumerations with values that users do not know as words.
+Labels = Mapping[Any, str]  # by value: an enumeration member, or its text
+# The labels for enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
         ConnectionProtocol: {
@@ -171,7 +171,7 @@ FAILURE_REASONS: Final[Labels] = {
     UNKNOWN_ACCOUNT: "No account known here",
     MANY_ATTEMPTS: "Many attempts at once, counted together",
 }
-# Of ways to sign in. All others are shown as words by `to_words`.
+# The labels for ways to sign in. `to_words` shows all further ways as words.
 WAYS: Final[Labels] = {
     Method.OWNER_RECOVERY: "Link from the server",
     Method.TOTP: "Authenticator app",
@@ -181,7 +181,7 @@ WAYS: Final[Labels] = {
 
 
 def label(value: str, labels: Labels | None = None) -> str:
-    """Return the label of a value: from `labels`, or else from those of its enumeration, or else the value as words."""
+    """Return the label for a value: from `labels`, or else from its enumeration's labels, or else the value as words."""
     if isinstance(value, StrEnum) and labels is None:
         labels = LABELS.get(type(value))
     return (labels or {}).get(value) or to_words(value)
@@ -197,7 +197,7 @@ def failure_label(sign_in: SignIn) -> str:
 
 
 def application_of(sign_in: SignIn, *, in_sentence: bool = False) -> str:
-    """Return the name of the application that a sign-in was for, or of the platform itself."""
+    """Return the name of the application that a sign-in was for, or the platform's name."""
     if sign_in.service_name is not None:
         return sign_in.service_name
     if sign_in.service_id is None and not sign_in.is_of_unknown_client:
@@ -207,5 +207,5 @@ def application_of(sign_in: SignIn, *, in_sentence: bool = False) -> str:
 
 
 def sign_in_methods() -> Labels:
-    """Return the labels of the ways to sign in that have one: our own ones, and the identity providers."""
+    """Return the labels for the ways to sign in that have a label: our own ways, and the identity providers."""
     return {**WAYS, **ports().policy.provider_names}

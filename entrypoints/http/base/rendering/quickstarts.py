@@ -1,7 +1,7 @@
-"""The quickstarts of the documentation as data: the application to register, the files to save and the commands to run.
+"""The documentation's quickstarts as data: the application to register, the files to save and the commands to run.
 
-The console and `gatehouse quickstart` fill them in with the values of an application. The comments in front of the blocks are those that
-the tests follow.
+The console and `gatehouse quickstart` fill them in with an application's values. The tests follow the same comments in front of the code
+blocks.
 """
 
 import re
@@ -19,7 +19,7 @@ from entrypoints.http.base.rendering.documentation import FOLDER
 
 NO_SECRET: Final = "PASTE_THE_CLIENT_SECRET"  # noqa: S105  (the files have it if the secret is unknown)
 EXAMPLE_ISSUER: Final = "https://login.example.com"
-# A URI with other characters is not written into code: it could end a text there.
+# A URI with other characters is not written into code, because it could end a text there.
 PLAIN_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9:/._~\[\]-]+")
 _BLOCK: Final = re.compile(r"^(?:<!-- (?P<kind>\w+)(?:: (?P<name>\S+))? -->\n)?```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEREDOC: Final = re.compile(r"^cat >+(?P<name>\S+) <<'?END'?\n(?P<text>.*?)^END\n", re.MULTILINE | re.DOTALL)
@@ -32,16 +32,16 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(slots=True)
 class Quickstart:
-    """A page of the quickstarts."""
+    """A quickstart page."""
 
     page: str  # its name, such as `flask`
-    slug: str = ""  # of the application, as are the name and the type
+    slug: str = ""  # the application's slug; name and type are also the application's
     name: str = ""
     service_type: ServiceType = ServiceType.WEB
     redirect_uri: str = ""
     post_logout_redirect_uri: str | None = None
     has_environment: bool = False  # the application reads ISSUER, CLIENT_ID and CLIENT_SECRET
-    install: str = ""  # commands, one a line
+    install: str = ""  # commands, one per line
     start: str = ""  # the same
     address: str | None = None  # that the reader opens after the start
     files: dict[str, str] = field(default_factory=dict)  # name and text
@@ -54,7 +54,7 @@ class Quickstart:
 
 @cache
 def load(page: str) -> Quickstart:
-    """Return the quickstart of a page, such as `flask`."""
+    """Return a page's quickstart, such as `flask`."""
     quickstart, text = Quickstart(page), (FOLDER / "guides" / "quickstarts" / f"{page}.md").read_text("utf-8")
     for block in _BLOCK.finditer(text):
         if block["kind"] == "file":
@@ -87,7 +87,7 @@ def _read_commands(quickstart: Quickstart, text: str) -> None:
 
 
 def environment(service: Service, secret: str | None, base_url: str) -> str:
-    """Return the values of an application as the lines of a file `.env`."""
+    """Return an application's values as the lines in a file `.env`."""
     lines = [f"ISSUER={base_url}", f"CLIENT_ID={service.client_id}"]
     if not service.service_type.is_public:
         lines.append(f"CLIENT_SECRET={secret or NO_SECRET}")
@@ -101,7 +101,7 @@ def move(uri: str, server: str) -> str:
 
 
 def fill(quickstart: Quickstart, service: Service, secret: str | None, base_url: str, redirect_uri: str) -> Quickstart:
-    """Return the quickstart with the values of an application, and on the server of this redirect URI."""
+    """Return the quickstart with an application's values, on the server in this redirect URI."""
     after, address = quickstart.post_logout_redirect_uri, quickstart.address
     after = after and move(after, redirect_uri)
     changes = [*_moved(quickstart, redirect_uri, after), *_values(quickstart, service, secret or NO_SECRET, base_url)]
@@ -118,7 +118,7 @@ def fill(quickstart: Quickstart, service: Service, secret: str | None, base_url:
 
 
 def _moved(quickstart: Quickstart, new: str, sign_out_address: str | None) -> list[tuple[str, str]]:
-    """Return the replacements that move the code of a quickstart to another redirect URI."""
+    """Return the replacements that move a quickstart's code to another redirect URI."""
     old, after_sign_out = quickstart.redirect_uri, quickstart.post_logout_redirect_uri
     if old == new:
         return []
@@ -138,7 +138,7 @@ def _moved(quickstart: Quickstart, new: str, sign_out_address: str | None) -> li
 
 
 def _values(quickstart: Quickstart, service: Service, secret: str, base_url: str) -> list[tuple[str, str]]:
-    """Return replacements for the values that the commands of a quickstart read from the answer of the API."""
+    """Return replacements for the values that a quickstart's commands read from the API's answer."""
     values = [
         ('$(echo "$answer" | get service client_id)', str(service.client_id)),
         ('$(echo "$answer" | get client_secret)', secret),
@@ -156,7 +156,7 @@ def _values(quickstart: Quickstart, service: Service, secret: str, base_url: str
 
 
 def _replaced(text: str, changes: Sequence[tuple[str, str]]) -> str:
-    """Return the text with all changes made in one pass, so that no change meets the text of another."""
+    """Return the text after all changes in a single pass, so that no change meets another change's text."""
     replacements: Mapping[str, str] = dict(changes)
     pattern = "|".join(re.escape(old) for old in sorted(replacements, key=len, reverse=True))
     return re.sub(pattern, lambda match: replacements[match[0]], text) if replacements else text

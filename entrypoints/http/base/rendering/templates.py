@@ -1,7 +1,7 @@
-"""The rendering of HTML pages.
+"""Renders the HTML pages.
 
-A page is complete: one response contains markup, style and icon, and its content security policy
-allows nothing else (security G-1). Pages work without scripts, but for ceremonies of passkeys; only the API page needs one.
+A page is complete: the response contains markup, style and icon, and its content security policy allows nothing else (security G-1). Pages
+work without scripts, except for passkey ceremonies and the API page.
 """
 
 import json
@@ -53,7 +53,7 @@ def page_response(page: Page) -> Response:
 
 @cache
 def _environment() -> Environment:
-    """Return the templates. Each is compiled on first use."""
+    """Return the templates. A template is compiled on first use."""
     environment = Environment(
         loader=FileSystemLoader(HTTP / "templates"),
         autoescape=True,
@@ -96,11 +96,11 @@ def _environment() -> Environment:
 @cache
 def _template(name: str) -> Template:
     template = _environment().get_template(name)
-    template.globals = dict(template.globals)  # each page copies them, which takes several times as long from Jinja's ChainMap
+    template.globals = dict(template.globals)  # every page copies the globals, which takes several times as long from Jinja's ChainMap
     return template
 
 
-# A part of a key that the reason of a refusal may quote. Keys are much longer, and other values rarely have the same part.
+# A part of a key that a refusal's reason may quote. Keys are much longer, and values that are no keys rarely have the same part.
 _QUOTED: Final = re.compile(r"[A-Za-z0-9+/=_-]{16}")
 _KEY_SENT: Final = "A value looks like a private key. Remove it, and send the form again."
 
@@ -111,22 +111,22 @@ def _json(value: object) -> Markup:
 
 
 def _without_private_key(value: object, name: str) -> object:
-    """Return the value of the field `name`, or an empty text if it was sent with this request and can hold a private key.
+    """Return the value of the field `name`, or an empty text if this request sent it and it can hold a private key.
 
-    Other values are stored ones: the next save would remove one that is left out.
+    A value that was not sent is a stored value: leaving it out would remove it at the next save.
     """
     is_answer = not has_request_context() or current_request().method == "POST"
     return "" if is_answer and isinstance(value, str) and can_hold_private_key(name, value) and _was_sent(value) else value
 
 
 def _was_sent(value: str) -> bool:
-    """Return whether a form of this request has the value, with any spaces and line breaks."""
+    """Return whether a form in this request has the value, with any spaces and line breaks."""
     text = "".join(value.split())
     return not has_request_context() or any(text in "".join(sent.split()) for sent in g.get("sent_values", ()))
 
 
 def _without_quoted_key(reason: object) -> object:
-    """Return the reason of a refusal, or another one if it quotes a sent value that can hold a private key."""
+    """Return a refusal's reason, or a general reason if it quotes a sent value that can hold a private key."""
     if not (isinstance(reason, str) and has_app_context() and (quoted := _QUOTED.findall(reason))):
         return reason
     keys = ["".join(sent.split()).lower() for sent in g.get("sent_values", ()) if can_hold_private_key("", sent)]
@@ -139,7 +139,7 @@ def _ago(time: datetime) -> str:
 
 
 def _exact(time: datetime) -> str:
-    """Return a point in time in the time zone of the user's profile, or in UTC."""
+    """Return a point in time in the user's own time zone, or in UTC."""
     zone = g.get("time_zone") if has_app_context() else None
     return format_utc(time) if zone is None else format_local(time, zone)
 
@@ -166,15 +166,14 @@ def render(
     image_origin: str | None = None,
     **values: object,
 ) -> Page:
-    """Render a template with `status` and `values`, which are escaped. The first comment of each template lists its values.
+    """Render a template with `status` and `values`, which are escaped. Every template's first comment lists its values.
 
-    Templates also use the globals above: `platform` is the name of the product, and the limits are those of the core.
+    Templates also use the globals above: `platform` is the product's name, and the limits are the core's.
 
-    `design` adds the name, logo and colors of an organization; the footer still names the platform.
-    The page may show images of `image_origin`, as it may of the origin of the logo of `design`.
-    A `scripted` page has scripts, and says what to do without them. The script of a page that `polls` may
-    request pages of the server. Error pages link to `support`, by default to that of the application.
-    `form_targets` says where the forms of the template lead.
+    `design` adds an organization's name, logo and colors; the footer still names the platform. The page may show images
+    from `image_origin`, and from the origin of `design`'s logo. A `scripted` page has scripts, and says what to do
+    without them. The script on a page that `polls` may request pages from the server. Error pages link to `support`, by
+    default to the application's support page. `form_targets` says where the template's forms lead.
     """
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
@@ -186,7 +185,7 @@ def render(
     images = "'self' data:"
     if design is not None:
         values["colors"] = None if design.color is None else derive_palette(design.color)
-        if design.name != values.get("organization"):  # the title of such a page already names the organization
+        if design.name != values.get("organization"):  # such a page's title already names the organization
             values["product"] = design.name
         image_origin = design.logo_origin
     if image_origin is not None:
@@ -199,7 +198,7 @@ def render(
 
 
 def email_page(message: EmailMessage, design: Design) -> Page:
-    """Return the HTML of an email as a page that can do nothing."""
+    """Return an email's HTML as a page that can do nothing."""
     images = f"'self' data: {design.logo_origin or ''}".strip()
     return _page(
         message.html, 200, f"default-src 'none'; style-src 'unsafe-inline'; img-src {images}; form-action 'none'; sandbox; {_FIXED}"
@@ -212,7 +211,7 @@ def docs() -> Page:
 
 
 def documentation_page(name: str, **values: object) -> Page:
-    """Return a page of the documentation. It is the same for everyone, so a browser can keep it, and asks whether it has changed."""
+    """Return a documentation page. It is the same for everyone, so a browser can keep it, and asks whether it has changed."""
     page = _page(_environment().get_template(name).render(values, groups=navigation()), 200, DOCUMENTATION_CSP)
     headers = {**page.headers, "Cache-Control": "public, no-cache", "ETag": f'"{sha256(page.body.encode()).hexdigest()[:16]}"'}
     return replace(page, headers=MappingProxyType(headers))
