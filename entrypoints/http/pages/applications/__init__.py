@@ -1,1 +1,1 @@
-"""The pages of an organization's applications."""
+"""The pages for an organization's applications."""

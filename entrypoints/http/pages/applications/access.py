@@ -1,4 +1,4 @@
-"""The pages of who may use an application: its policy, assigned users, the test of a sign-in, and the deletion."""
+"""The pages about who may use an application: its policy, assigned users, the sign-in test, and the deletion."""
 
 import json
 from typing import Any, Final
@@ -114,7 +114,7 @@ async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {SERVICE}/assignments/<user_id>")
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
-    """End the assignment of a user."""
+    """End a user's assignment."""
     await access.unassign(ports(), acting_member(), service_slug, user_id)
     return redirect_with_notice("assignment-removed", f"{application_path(service_slug)}/assignments")
 
@@ -133,7 +133,7 @@ async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> Response:
-    """End the assignment of a group."""
+    """End a group's assignment."""
     await access.unassign_group(ports(), acting_member(), service_slug, group_id)
     return redirect_with_notice("group-unassigned", f"{application_path(service_slug)}/assignments")
 

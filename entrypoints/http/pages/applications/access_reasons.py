@@ -36,12 +36,12 @@ async def show_reasons(org_slug: str, user_id: UUID, query_args: PageQuery) -> R
 
 
 def _back(user: UserState) -> tuple[str, str]:
-    """Return the label and the path of a page about the user that the caller may open."""
+    """Return the label and path for a page about the user that the caller may open."""
     if user.is_member and may(Capability.MEMBERS_MANAGE):
         return "Member", organization_path(f"/members/{user.user_id}")
     return ("User", organization_path(f"/users/{user.user_id}")) if user.is_end_user else ("Users", organization_path("/users"))
 
 
 def _rights(access: OrganizationAccess) -> list[tuple[str, list[RightSource]]]:
-    """Return the rights of a member: the sentence, and the roles that give it."""
+    """Return a member's rights: the sentence, and the roles that give it."""
     return [(sentence, sources) for capability, sentence in ALL_SENTENCES.items() if (sources := access.sources_of(capability))]

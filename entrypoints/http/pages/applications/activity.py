@@ -1,4 +1,4 @@
-"""The activity of an application on its pages: the last sign-in, the last failure, and the wait for the first sign-in."""
+"""An application's activity on its pages: the last sign-in, the last failure, and the wait for the first sign-in."""
 
 from typing import Any
 
@@ -11,7 +11,9 @@ from entrypoints.http.pages.console import may, organization_path
 
 
 async def activity_values(service: Service, *, waits: bool) -> dict[str, Any]:
-    """Return the values of `applications/_activity.html`. The user sees the activity if they may see the sign-in log.
+    """Return the values for `applications/_activity.html`.
+
+    The user sees the activity if they may see the sign-in log.
 
     If the page `waits` for the first sign-in, a script looks again, and a link does the same.
     """

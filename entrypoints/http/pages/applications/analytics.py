@@ -1,4 +1,4 @@
-"""The page of sign-ins over time: by day, by application, and by way of signing in."""
+"""The page that shows sign-ins over time: by day, by application, and by sign-in method."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ RECENT: Final = 10
 @member_page(Capability.ANALYTICS_VIEW)
 @shows(f"{API}/login-trends", f"{API}/logins-by-service", f"{API}/logins-by-provider", f"{API}/recent-logins")
 async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:
-    """Show the sign-ins of an organization in a range of days."""
+    """Show an organization's sign-ins in a range of days."""
     caller, range_ = acting_member(), query_args.date_range()
     counts = await analytics.count_by_day(ports(), caller, range_)
     methods = sign_in_methods()

@@ -1,4 +1,4 @@
-"""The pages of an application's API keys."""
+"""The pages for an application's API keys."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -32,7 +32,7 @@ FIELDS: Final[Fields] = {
     model.DuplicatePermission: "permissions",
     model.ApiKeyAboveOwn: "permissions",
 }
-PERMISSION: Final = "permission:"  # the name of the checkbox of a permission begins with this
+PERMISSION: Final = "permission:"  # the checkbox name for a permission begins with this
 LISTED: Final = 1_000  # credentials to review
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
@@ -41,7 +41,7 @@ LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 day
 @member_page(Capability.API_KEYS_VIEW)
 @shows(f"GET {API}", f"DELETE {API}/<api_key_id>")
 async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> Response:
-    """List the API keys of an application."""
+    """List an application's API keys."""
     service = await services.find(ports(), acting_member(), service_slug)
     result = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
     return await console_page(

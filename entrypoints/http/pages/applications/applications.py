@@ -1,6 +1,6 @@
-"""The pages of an organization's applications: the list, the values to copy into an application, and its settings (decision 264).
+"""The pages for an organization's applications: the list, the values to copy into an application, and its settings (decision 264).
 
-They call the use cases of the API of services, for the same members.
+They call the same use cases as the services API, for the same members.
 """
 
 from typing import Any, Final
@@ -63,7 +63,7 @@ OVERLAPS: Final = {"": 0, "1 hour": 3600, "1 day": 86_400, "7 days": 7 * 86_400}
 DEFAULT_OVERLAP: Final = "1 day"
 
 
-# The groups on the first page of the settings, and the names of the pages of the others.
+# The groups on the first settings page, and the page names for the further groups.
 GROUP_NAMES: Final = {
     "consent": "Consent",
     "security": "Security",
@@ -74,12 +74,12 @@ GROUP_NAMES: Final = {
 
 
 def application_path(service_slug: str) -> str:
-    """Return the path of the page of an application in the caller's organization."""
+    """Return the path to an application's page in the caller's organization."""
     return organization_path(f"/applications/{service_slug}")
 
 
 def application_values(service: Service) -> dict[str, Any]:
-    """Return the values that all pages of an application have."""
+    """Return the values that all pages about an application have."""
     return {
         "applications_path": organization_path("/applications"),
         "path": application_path(service.slug),
@@ -125,15 +125,15 @@ class ApplicationsQuery(Query):
 @refuses(403)
 @describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:
-    """List the applications of an organization.
+    """List an organization's applications.
 
-    Members of the organization can open the page of each application.
+    The organization's members can open every application's page.
     """
     batches, quota = await services.list_services(
         ports(),
         acting_member(),
         query_args.service_type,
-        PAGE_SIZE + 1,  # one more tells whether there is a next page
+        PAGE_SIZE + 1,  # an extra row tells whether there is a next page
         query_args.offset,
         search=query_args.search,
         order=query_args.sort,
@@ -168,7 +168,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
 
 
 def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
-    """Return the fields of each group of settings."""
+    """Return the fields in every settings group."""
     policy, longest = ports().policy, client_settings.longest_lifetimes()
     labels = {f"{provider}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
     email = ("", f"As on this platform ({'on' if policy.email_sign_in else 'off'})")
@@ -194,7 +194,9 @@ def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
 
 
 async def _page_values(service: Service, group: str = "", sent: UnregisteredUri | None = None) -> dict[str, Any]:
-    """Return the values of the page with a group of settings. Members who cannot change settings get no forms.
+    """Return the values for the page with a settings group.
+
+    Members who cannot change settings get no forms.
 
     `sent` stands in a field, not saved.
     """
@@ -220,7 +222,7 @@ class SettingsGroupNotFound(NotFound):
 
 
 class SentUriQuery(Query):
-    """A URI that a request of the application had, and that is not registered. It stands in its field, and is not saved."""
+    """A URI that an application's request had, and that is not registered. It stands in its field, and is not saved."""
 
     redirect_uris: Text | None = Field(None, description="The redirect URI that was sent.")
     post_logout_redirect_uris: Text | None = Field(None, description="The post-logout redirect URI that was sent.")
@@ -231,7 +233,7 @@ class SentUriQuery(Query):
 @refuses(400, 403)
 @describes_page({200: "The page."}, api=[f"GET {SERVICE}", f"PATCH {SERVICE}"])
 async def show_application(org_slug: str, service_slug: str, query_args: SentUriQuery) -> Response:
-    """Show an application of an organization.
+    """Show an organization's application.
 
     The page has the values to copy into the application. For admins, it also has its basic settings.
     """
@@ -250,7 +252,7 @@ async def show_application(org_slug: str, service_slug: str, query_args: SentUri
 @refuses(403, 404)
 @describes_page({200: "The page."}, api=[f"PATCH {SERVICE}"])
 async def show_settings(org_slug: str, service_slug: str, group: str) -> Response:
-    """Show a group of settings of an application, such as `security`. Their form is sent to the page of the application."""
+    """Show a group of an application's settings, such as `security`. Their form is sent to the application's page."""
     service = await services.find(ports(), acting_member(), service_slug)
     if group not in GROUP_NAMES or not client_settings.group_fields(group, service):
         raise SettingsGroupNotFound
@@ -263,9 +265,9 @@ async def show_settings(org_slug: str, service_slug: str, group: str) -> Respons
 @accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
 @restores
 async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Change a group of settings of an application.
+    """Change a group of an application's settings.
 
-    The form has all fields of the group. The other groups stay as they are.
+    The form has all fields in the group. Settings in further groups stay as they are.
     """
     service = await services.find(ports(), acting_member(), service_slug)
     group = form.get("group", "")
@@ -299,7 +301,7 @@ async def _logo_values(_: Form, service_slug: str) -> dict[str, Any]:
 @member_page(Capability.SERVICES_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
 @accepts_image(f"PUT {SERVICE}/logo", "applications/application.html", _logo_values)
 async def upload_logo(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Upload the logo of an application. Users see it on the pages on which they sign in."""
+    """Upload an application's logo. Users see it on the pages on which they sign in."""
     await services.set_logo(ports(), acting_member(), service_slug, uploaded_file())
     return redirect_with_notice("logo-saved", application_path(service_slug))
 
@@ -308,7 +310,7 @@ async def upload_logo(org_slug: str, service_slug: str, form: Form) -> Response:
 @member_page(Capability.SERVICES_MANAGE, CHANGES)
 @accepts(f"DELETE {SERVICE}/logo")
 async def remove_logo(org_slug: str, service_slug: str) -> Response:
-    """Remove the logo of an application."""
+    """Remove an application's logo."""
     await services.remove_logo(ports(), acting_member(), service_slug)
     return redirect_with_notice("logo-removed", application_path(service_slug))
 

@@ -1,4 +1,4 @@
-"""The pages of the permissions and roles of an application: lists, forms, and the document with its dry run."""
+"""The pages for an application's permissions and roles: lists, forms, and the document with its dry run."""
 
 import json
 from contextlib import suppress
@@ -42,7 +42,7 @@ DOCUMENT: Final = f"{PAGE}/document"
 API: Final = f"{SERVICE}/authorization"
 ROLE_API: Final = f"{SERVICE}/roles/<role_slug>"
 PERMISSION_API: Final = f"{SERVICE}/permissions/<permission_name>"
-BOX: Final = "permission:"  # begins the name of the checkbox of a permission
+BOX: Final = "permission:"  # begins the checkbox name for a permission
 MOST_BOXES: Final = 80  # with more permissions, a role has a text area
 ROLE_FIELDS: Final[Fields] = {
     **dict.fromkeys((model.ServiceRoleSlugInvalid, model.ServiceRoleExists, model.SlugOfOrganizationRole), "slug"),
@@ -59,7 +59,7 @@ DOCUMENT_FIELDS: Final[Fields] = dict.fromkeys(
 
 
 def authorization_path(service_slug: str, below: str = "") -> str:
-    """Return the path of the roles of an application, or of a page below."""
+    """Return the path to an application's roles, or to a page below."""
     return f"{application_path(service_slug)}/authorization{below}"
 
 
@@ -67,7 +67,7 @@ def authorization_path(service_slug: str, below: str = "") -> str:
 @member_page(Capability.SERVICES_VIEW)
 @shows(f"GET {SERVICE}/roles")
 async def show_roles(org_slug: str, service_slug: str) -> Response:
-    """List the roles of an application, with the number of their users."""
+    """List an application's roles, with how many users have them."""
     service = await _find_service(service_slug)
     found, counts = await authorization.get_with_counts(ports(), acting_member(), service_slug)
     return await console_page(
@@ -84,7 +84,7 @@ async def show_roles(org_slug: str, service_slug: str) -> Response:
 
 
 async def _find_service(service_slug: str) -> Service:
-    """Return the application with the permissions and roles of these pages."""
+    """Return the application with the permissions and roles for these pages."""
     require_view(acting_member(), Capability.SERVICES_VIEW)
     return await services.find(ports(), acting_member(), service_slug)
 
@@ -110,7 +110,7 @@ async def _role_values(typed: Form, service_slug: str, role_slug: str | None = N
 
 
 def _chosen(form: Form) -> list[str]:
-    """Return the permissions in a form: the lines of its text area, or the checked boxes."""
+    """Return the permissions in a form: the lines in its text area, or the checked boxes."""
     return to_lines(form["permissions"]) if "permissions" in form else checked(form, BOX)
 
 
@@ -205,7 +205,7 @@ async def _one_permission_values(typed: Form, service_slug: str, permission_name
 @accepts(f"PATCH {PERMISSION_API}")
 @on_refusal("applications/permission.html", _one_permission_values, shown_to=Capability.SERVICES_VIEW)
 async def change_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
-    """Change the description of a permission."""
+    """Change a permission's description."""
     data = to_model(DeclaredPermissionUpdateRequest, form, {"description": to_optional})
     await authorization.describe_permission(ports(), acting_member(), service_slug, permission_name, data.description)
     return redirect_with_notice("permission-saved", authorization_path(service_slug, "/permissions"))
@@ -245,7 +245,7 @@ async def _document_values(typed: Form, service_slug: str, result: Authorization
     service = await _find_service(service_slug)
     found = await authorization.get(ports(), acting_member(), service_slug)
     if typed and result is None:
-        with suppress(Refusal):  # so that the page of a refused change has the preview and the box that confirms it
+        with suppress(Refusal):  # so that a refused change's page has the preview and the box that confirms it
             result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(typed), versions=_to_versions(typed))
     document = to_authorization_response(found)
     show_document(document)
@@ -273,7 +273,7 @@ def _to_versions(form: Form) -> list[int]:
 @refuses(409, 412)
 @on_refusal("applications/authorization_document.html", _document_values, DOCUMENT_FIELDS, shown_to=Capability.SERVICES_VIEW)
 async def preview_document(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Preview the changes of a document. Nothing is saved."""
+    """Preview the changes that a document makes. Nothing is saved."""
     result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(form), versions=_to_versions(form))
     return await console_page("applications/authorization_document.html", **await _document_values(form, service_slug, result))
 
@@ -289,7 +289,7 @@ async def preview_document(org_slug: str, service_slug: str, form: Form) -> Resp
     shown_to=Capability.SERVICES_VIEW,
 )
 async def replace_document(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Replace all permissions and roles of an application."""
+    """Replace all permissions and roles that an application has."""
     await authorization.replace_document(
         ports(),
         acting_member(),

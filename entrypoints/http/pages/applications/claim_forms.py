@@ -1,4 +1,4 @@
-"""The form of the claims of an application: its fields, its presets, and the claims that a change adds or takes away."""
+"""The form for an application's claims: its fields, its presets, and the claims that a change adds or takes away."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,9 +12,9 @@ from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import FieldInvalid, quoted, to_lines
 
 USER_NAME: Final = "preferred_username"
-ACCESS: Final = "access:"  # begins the names of the checkboxes of claims in access tokens
+ACCESS: Final = "access:"  # begins the checkbox names for claims in access tokens
 PREFIX: Final = "prefix_"
-STANDARD: Final = ""  # the choice of the user name that maps nothing
+STANDARD: Final = ""  # the user name choice that maps nothing
 OTHER: Final = "other"  # the choice for sources that the list does not have
 USER_NAMES: Final = [
     (STANDARD, "The name that the user chose, if any"),
@@ -30,7 +30,7 @@ VALUES: Final = [
     (GroupValue.ID.value, "The id"),
     (GroupValue.EXTERNAL_ID.value, "The id in the directory"),
 ]
-# The fields of the members of a document.
+# The fields for the members in a document.
 FIELDS: Final = {
     "names": "names",
     **{f"prefix.{name}": PREFIX + name for name in LIST_CLAIMS},
@@ -57,8 +57,8 @@ LABELS: Final = {
 class ClaimPreset:
     """The claims that a product reads, with the settings to make there.
 
-    Products identify users by `sub` or by the email address. A name that users choose, and the part before the @, can be
-    those of another user.
+    Products identify users by `sub` or by the email address. A name that users choose, and the part before the @, can also belong to
+    another user.
     """
 
     name: str
@@ -67,15 +67,15 @@ class ClaimPreset:
     reads: tuple[str, ...] = ("email", "groups")
 
     def fill_in(self, typed: Mapping[str, str]) -> dict[str, str]:
-        """Return the fields of the form for this product. The claims that it reads have their standard names, and no prefix."""
+        """Return the form fields for this product. The claims that it reads have their standard names, and no prefix."""
         fields = {**typed, **{PREFIX + name: "" for name in LIST_CLAIMS if name in self.reads}}
-        for field, parts in (("names", 2), ("values", 1)):  # another claim can also have got the name of one that the product reads
+        for field, parts in (("names", 2), ("values", 1)):  # another claim can also have got a name that the product reads
             lines = (line for line in typed.get(field, "").splitlines() if not {*_name_and_text(line)[:parts]} & {*self.reads})
             fields[field] = "\n".join(lines)
         return {**fields, **({USER_NAME: "email"} if USER_NAME in self.reads else {})}
 
 
-# The names of the settings are those of each product's documentation (docs/guides/claims.md).
+# The settings' names come from the products' documentation (docs/guides/claims.md).
 PRESETS: Final = (
     ClaimPreset(
         "grafana",
@@ -105,7 +105,7 @@ def find_preset(name: str | None) -> ClaimPreset | None:
 
 
 def to_typed(claims: ClaimDocument, version: int) -> dict[str, str]:
-    """Return the fields of the form for the claims of an application."""
+    """Return the form fields for an application's claims."""
     values, user_name = dict(claims.values), STANDARD
     if USER_NAME in values:
         sources = ", ".join(values[USER_NAME].sources)
@@ -133,7 +133,7 @@ def to_typed(claims: ClaimDocument, version: int) -> dict[str, str]:
 
 
 def to_facts(typed: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the label and the text of each part that differs from the standard claims, for readers who cannot change them."""
+    """Return label and text for every part that differs from the standard claims, for readers who cannot change them."""
     tokens = ", ".join(name for name in LIST_CLAIMS if ACCESS + name in typed)
     choices = [
         (LABELS[USER_NAME], dict(USER_NAMES)[typed[USER_NAME]] if typed[USER_NAME] not in (STANDARD, OTHER) else ""),
@@ -169,7 +169,7 @@ def to_document(form: Form) -> dict[str, Any]:
 
 
 def changed_claims(before: OpenIdPreview | None, after: OpenIdPreview | None) -> dict[str, list[tuple[str, str, str]]]:
-    """Return the name, the old and the new value of each claim that changes, by the token or answer that has it. No value is ""."""
+    """Return every claim that changes, with its name, old and new value, by the token or answer that has it. No value is ""."""
     if before is None or after is None:
         return {}
     parts = {
@@ -194,7 +194,7 @@ def _to_text(pairs: Iterable[tuple[str, object]]) -> str:
 
 
 def _pairs(form: Form, field: str) -> list[tuple[str, str]]:
-    """Return the name and the text of each line."""
+    """Return the name and the text in every line."""
     pairs = list[tuple[str, str]]()
     for line in to_lines(form.get(field, "")):
         name, text = _name_and_text(line)

@@ -1,4 +1,4 @@
-"""The page of an application's claims: the form, its presets, and a test sign-in before and after the change."""
+"""The page for an application's claims: the form, its presets, and a test sign-in before and after the change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,7 +78,7 @@ async def _values(
 
 @contextmanager
 def _naming_fields() -> Iterator[None]:
-    """Name the field of the form that a refused member stands in."""
+    """Name the form field that a refused member stands in."""
     try:
         yield
     except ClaimDocumentInvalid as invalid:
@@ -104,7 +104,7 @@ def _wrong(refusal: Refusal, _: Form) -> str | None:
 @refuses(409)
 @on_refusal(TEMPLATE, _values, _wrong)
 async def save_claims(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Save the claims of an application."""
+    """Save an application's claims."""
     with _naming_fields():
         await claims.save(ports(), acting_member(), service_slug, to_document(form), to_version(form) or 0)
     return redirect_with_notice("claims-saved", f"{application_path(service_slug)}/claims")
@@ -115,7 +115,7 @@ async def save_claims(org_slug: str, service_slug: str, form: Form) -> Response:
 @accepts(f"POST {CLAIMS}/preview", answers=answers_with("The form, and the claims that the change adds or takes away."))
 @on_refusal(TEMPLATE, _values, _wrong)
 async def preview_claims(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Preview the claims of a test sign-in before and after the change. Nothing is saved."""
+    """Preview the claims in a test sign-in before and after the change. Nothing is saved."""
     with _naming_fields():
         preview = await claims.preview(ports(), app_context().base_url, acting_member(), service_slug, to_document(form))
     return await console_page(TEMPLATE, **await _values(form, service_slug, preview))
@@ -125,6 +125,6 @@ async def preview_claims(org_slug: str, service_slug: str, form: Form) -> Respon
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {CLAIMS}")
 async def remove_claims(org_slug: str, service_slug: str) -> Response:
-    """Remove the claims of an application. It gets the standard claims again."""
+    """Remove an application's claims. It gets the standard claims again."""
     await claims.remove(ports(), acting_member(), service_slug)
     return redirect_with_notice("claims-removed", f"{application_path(service_slug)}/claims")

@@ -1,4 +1,4 @@
-"""The forms for the settings of an application: their fields, read from a service and from a sent form (decision 264)."""
+"""The forms for an application's settings: their fields, read from a service and from a sent form (decision 264)."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,12 +22,12 @@ FIELDS: Final[Mapping[str, FieldInfo]] = ServiceUpdateRequest.model_fields
 ON_PAGE: Final[Mapping[str, OnPage]] = {
     name: next(part for part in field.metadata if isinstance(part, OnPage)) for name, field in FIELDS.items()
 }
-# Each group is a form of its own, so that saving one does not undo what another admin saved in another.
+# Every group has its own form, so that saving a group does not undo what another admin saved in another group.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     setting.group: tuple(name for name, other in ON_PAGE.items() if other.group == setting.group) for setting in ON_PAGE.values()
 }
-NO_SCOPES: Final = "none"  # in a field of scopes, which is empty for the defaults of the platform
-CHOICES: Final = {True: "yes", False: "no", None: ""}  # of email_sign_in
+NO_SCOPES: Final = "none"  # in a field with scopes, which is empty for the platform's defaults
+CHOICES: Final = {True: "yes", False: "no", None: ""}  # for email_sign_in
 LINES: Final = frozenset({"redirect_uris", "post_logout_redirect_uris"})
 SWITCHES: Final = frozenset(name for name, field in FIELDS.items() if field.annotation is bool)
 LIFETIMES: Final = frozenset(GROUPS["lifetimes"])
@@ -37,13 +37,13 @@ REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {refusal: name for name, fi
 
 
 def group_fields(group: str, service: Service) -> tuple[str, ...]:
-    """Return the fields of a group that this type of application has. An unknown group has none."""
+    """Return the fields in a group that this application type has. An unknown group has none."""
     is_public = service.service_type.is_public
     return tuple(field for field in GROUPS.get(group, ()) if not (is_public and field in CONFIDENTIAL_ONLY))
 
 
 def stored_values(service: Service) -> dict[str, Any]:
-    """Return the values of all fields: text, or a boolean for a checkbox."""
+    """Return the values for all fields: text, or a boolean for a checkbox."""
     return {field: _to_text(field, service.setting(field)) for group in GROUPS for field in GROUPS[group]}
 
 
@@ -62,12 +62,12 @@ def _to_text(field: str, value: Any) -> str | bool:
 
 
 def typed_values(form: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Any]:
-    """Return the values of these fields in a sent form. A missing checkbox is not checked."""
+    """Return these fields' values in a sent form. A missing checkbox is not checked."""
     return {field: field in form if field in SWITCHES else form.get(field, "") for field in fields}
 
 
 def parse_settings(typed: Mapping[str, Any]) -> SettingChanges:
-    """Return the settings in a sent form. The model of the API checks them, as it checks a request. Raises: FieldInvalid."""
+    """Return the settings in a sent form. The API model checks them, as it checks a request. Raises: FieldInvalid."""
     try:
         data = ServiceUpdateRequest.model_validate(
             {field: _PARSERS.get(field, _parse_text)(field, value) for field, value in typed.items()}
@@ -120,7 +120,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 
 
 def refused_field(refusal: Invalid, group: str, typed: Mapping[str, Any]) -> str | None:
-    """Return the field that a refusal of this group is about, or None if it is about none of them."""
+    """Return the field in this group that a refusal is about, or None."""
     if isinstance(refusal, FieldInvalid):
         return refusal.field
     if isinstance(refusal, client_model.TokenSecondsInvalid):
@@ -142,7 +142,7 @@ def _is_within(text: str, limit: int) -> bool:
 
 
 def longest_lifetimes() -> dict[str, int]:
-    """Return the longest lifetime of each kind of token, in seconds."""
+    """Return the longest lifetime for every kind of token, in seconds."""
     policy = ports().policy
     limits: dict[str, timedelta] = {"access_token_seconds": policy.access_token_ttl, "refresh_token_seconds": policy.refresh_token_ttl}
     return {field: int(limit.total_seconds()) for field, limit in limits.items()}

@@ -1,4 +1,4 @@
-"""The pages of the users of an organization's applications: the list, a user, and a page for each action."""
+"""The pages for the users of an organization's applications: the list, a user, and a page per action."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -44,7 +44,7 @@ class UsersQuery(PageQuery):
 @member_page(Capability.END_USERS_VIEW)
 @shows(f"GET {API}")
 async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
-    """List the users of an organization's applications."""
+    """List the users who use an organization's applications."""
     result = await end_users.list_end_users(
         ports(), acting_member(), query_args.page_request(), search=query_args.search, blocked=query_args.blocked
     )
@@ -68,7 +68,7 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     "GET /api/organizations/<org_slug>/audit-log",
 )
 async def show_user(org_slug: str, user_id: UUID) -> Response:
-    """Show a user of an organization's applications. Each action has a page."""
+    """Show a user who uses an organization's applications. Every action has a page."""
     details = await end_users.find(ports(), acting_member(), user_id)
     choices = await account_recovery.load_choices(ports(), acting_member(), user_id, Capability.END_USERS_MANAGE)
     return await console_page(
@@ -102,7 +102,7 @@ def _actions(details: EndUserDetails, choices: RecoveryChoices) -> list[tuple[st
 def _make_question(
     verb: str, button: str, *consequences: str, has_page: bool = True, **parts: Any
 ) -> Callable[[UUID], Awaitable[Question]]:
-    """Return the function that loads the question of an action. Without `has_page`, the user can have left the applications."""
+    """Return the function that loads an action's question. Without `has_page`, the user can have left the applications."""
 
     async def load(user_id: UUID) -> Question:
         require_view(acting_member(), Capability.END_USERS_VIEW)
@@ -147,7 +147,7 @@ _second_factor_question = _make_question(
 @member_page(Capability.END_USERS_MANAGE, ENDS)
 @accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
 async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """End the sessions of a user in an organization's applications."""
+    """End a user's sessions in an organization's applications."""
     count = await end_user_actions.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)
 
@@ -183,6 +183,6 @@ async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
 @member_page(Capability.END_USERS_MANAGE, REMOVES_FACTORS)
 @accepts_answer(f"DELETE {API}/<user_id>/mfa", _second_factor_question)
 async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Remove the second factor of a user."""
+    """Remove a user's second factor."""
     await end_user_actions.remove_second_factor(ports(), acting_member(), user_id)
     return redirect_with_notice("second-factor-removed", organization_path(f"/users/{user_id}"))

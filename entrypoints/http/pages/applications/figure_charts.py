@@ -1,4 +1,4 @@
-"""The charts of figures: their titles, parts and labels."""
+"""The charts for figures: their titles, parts and labels."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,14 +17,14 @@ from core.applications.model.figures import (
 from entrypoints.http.base.rendering.labels import FAILURE_REASONS, label, sign_in_methods
 from entrypoints.http.pages.stacked_charts import RANGE, Series, StackedChart, limit_series, sum_groups
 
-MOST_BARS: Final = 31  # of charts with many parts; longer periods have a bar for each week
+MOST_BARS: Final = 31  # in charts with many parts; longer periods have a bar for every week
 SUNDAY: Final = 6
 RESULTS: Final = {**FAILURE_REASONS, SUCCESS: "Signed in"}
 OUTCOMES: Final = {"delivered": "Delivered", "accepted": "Accepted", "refused": "Refused (4xx)", "failed": "Failed"}
 
 
 def show_sign_ins(figures: SignInFigures, platform: str) -> list[StackedChart]:
-    """Return the sign-ins by result, by application and by method. `platform` is the name of this installation."""
+    """Return the sign-ins by result, by application and by method. `platform` is this installation's name."""
     period, charts = figures.period, []
     labels, axis = bar_labels(period), axis_of(period)
     if figures.by_result is not None:
@@ -44,7 +44,7 @@ def show_sign_ins(figures: SignInFigures, platform: str) -> list[StackedChart]:
 
 
 def show_results(period: FigurePeriod, by_result: Mapping[str, Sequence[int]]) -> StackedChart:
-    """Return the sign-ins by SUCCESS and the reasons of failures."""
+    """Return the sign-ins by SUCCESS and failure reason."""
     success = Series(RESULTS[SUCCESS], by_result.get(SUCCESS) or [0] * period.count)
     failures = [Series(label(name, RESULTS), counts) for name, counts in by_result.items() if name != SUCCESS]
     note = "Successful sign-ins, and failed attempts by their reason."
@@ -52,7 +52,7 @@ def show_results(period: FigurePeriod, by_result: Mapping[str, Sequence[int]]) -
 
 
 def show_users(figures: UserFigures) -> list[StackedChart]:
-    """Return the active users, those of each week, and the second factors."""
+    """Return the active users, also per week, and the second factors."""
     period = figures.period
     returning = [active - new for active, new in zip(figures.active, figures.new, strict=True)]
     word = "hour" if period.span is FigureSpan.HOUR else "day"
@@ -78,7 +78,7 @@ def show_users(figures: UserFigures) -> list[StackedChart]:
     ]
     if figures.populations is not None:
         days = figures.populations
-        if len(days) > MOST_BARS:  # the state at the end of each week is enough
+        if len(days) > MOST_BARS:  # the state at the end of every week is enough
             days = [each for each in days[:-1] if each.day.weekday() == SUNDAY] + list(days[-1:])
         charts.append(_show_share(days, "second-factor", "Second factor", "a second factor", [each.second_factor for each in days]))
         charts.append(_show_share(days, "passkeys", "Passkeys", "a passkey", [each.passkeys for each in days]))
@@ -90,7 +90,7 @@ def show_users(figures: UserFigures) -> list[StackedChart]:
 
 
 def _show_share(days: Sequence[Population], name: str, title: str, thing: str, counts: Sequence[int]) -> StackedChart:
-    """Return how many users have a thing on each of these days."""
+    """Return how many users have a thing on the given days."""
     users = [each.users for each in days]
     return StackedChart(
         name,
@@ -120,14 +120,14 @@ def show_traffic(figures: TrafficFigures, title: str, note: str, *, timed: bool)
 
 
 def bar_labels(period: FigurePeriod) -> list[str]:
-    """Return the labels of the hours or days."""
+    """Return the labels for the hours or days."""
     if period.span is FigureSpan.HOUR:
         return [f"{_day(start)} {start:%H}:00" for start in period.starts]
     return [_day(start) for start in period.starts]
 
 
 def axis_of(period: FigurePeriod) -> str:
-    """Return the name of the axis: the unit of the labels."""
+    """Return the axis name: the unit that the labels have."""
     return "Hour (UTC)" if period.span is FigureSpan.HOUR else "Day (UTC)"
 
 
@@ -136,12 +136,12 @@ def percent(part: int, whole: int) -> int:
 
 
 def sum_of(counts: Mapping[str, Sequence[int]] | None, *names: str) -> int:
-    """Return the sum of all numbers with these names, or of all."""
+    """Return the sum of all numbers, or only with these names."""
     return sum(sum(of_name) for name, of_name in (counts or {}).items() if not names or name in names)
 
 
 def _weeks(period: FigurePeriod) -> list[tuple[str, int]]:
-    """Return a label and the number of days for each week of the period. The first and the last one can have fewer than seven."""
+    """Return a label and the number of days for every week in the period. The first and the last week can have fewer than seven days."""
     weeks: dict[datetime, list[datetime]] = {}
     for start in period.starts:
         weeks.setdefault(start_of_week(start), []).append(start)

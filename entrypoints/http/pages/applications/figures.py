@@ -1,4 +1,4 @@
-"""The pages of analytics: sign-ins, users, webhooks and the directory, of an organization and of the platform (decision 450)."""
+"""The analytics pages: sign-ins, users, webhooks and the directory, for an organization and for the platform (decision 450)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -54,7 +54,7 @@ async def _page(
 @member_page(Capability.ANALYTICS_VIEW)
 @shows(f"{API}/sign-ins", f"{API}/recent-logins")
 async def show_sign_in_figures(org_slug: str, query_args: FigureQuery) -> Response:
-    """Show the sign-ins of an organization by result, application and method."""
+    """Show an organization's sign-ins by result, application and method."""
     loaded = await figures.load_sign_ins(ports(), acting_member(), query_args.range)
     recent = await analytics.list_recent_logins(ports(), acting_member(), RECENT).next_batch() if may(Capability.END_USERS_VIEW) else None
     empty = (
@@ -69,7 +69,7 @@ async def show_sign_in_figures(org_slug: str, query_args: FigureQuery) -> Respon
 @member_page(Capability.ANALYTICS_VIEW)
 @shows(f"{API}/users")
 async def show_user_figures(org_slug: str, query_args: FigureQuery) -> Response:
-    """Show the active users of an organization, and the adoption of second factors."""
+    """Show an organization's active users, and how many use second factors."""
     loaded = await figures.load_users(ports(), acting_member(), query_args.range)
     empty = (
         "No users in this range. Sign-ins are counted every few minutes. Connect an application, and sign in to it.",
@@ -83,7 +83,7 @@ async def show_user_figures(org_slug: str, query_args: FigureQuery) -> Response:
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"{API}/webhook-attempts")
 async def show_webhook_figures(org_slug: str, query_args: FigureQuery) -> Response:
-    """Show the attempts to deliver to the webhooks of an organization."""
+    """Show the attempts to deliver to an organization's webhooks."""
     loaded = await figures.load_traffic(ports(), acting_member(), TrafficKind.WEBHOOK, query_args.range)
     empty = (
         "No deliveries in this range. Create a webhook, and Gatehouse sends it the events that you choose.",
@@ -97,7 +97,7 @@ async def show_webhook_figures(org_slug: str, query_args: FigureQuery) -> Respon
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"{API}/scim-requests")
 async def show_directory_figures(org_slug: str, query_args: FigureQuery) -> Response:
-    """Show the SCIM requests of an organization's directory."""
+    """Show the SCIM requests from an organization's directory."""
     loaded = await figures.load_traffic(ports(), acting_member(), TrafficKind.SCIM, query_args.range)
     empty = (
         "No SCIM requests in this range. Connect your directory to provision users.",
@@ -121,7 +121,7 @@ async def show_platform_sign_in_figures(query_args: FigureQuery) -> Response:
 @platform_page
 @shows(f"{PLATFORM_API}/users")
 async def show_platform_user_figures(query_args: FigureQuery) -> Response:
-    """Show the active users of the installation, second factors, and organizations."""
+    """Show the installation's active users, second factors, and organizations."""
     loaded = await figures.load_users(ports(), None, query_args.range)
     empty = ("No users in this range. They are counted every few minutes.", "Open people", "/app/platform/people")
     return await _page(query_args.range, show_users(loaded), _user_tiles(loaded), empty)
@@ -131,7 +131,7 @@ async def show_platform_user_figures(query_args: FigureQuery) -> Response:
 @platform_page
 @shows(f"{PLATFORM_API}/webhook-attempts")
 async def show_platform_webhook_figures(query_args: FigureQuery) -> Response:
-    """Show the attempts to deliver to the webhooks of all organizations."""
+    """Show the attempts to deliver to all organizations' webhooks."""
     loaded = await figures.load_traffic(ports(), None, TrafficKind.WEBHOOK, query_args.range)
     empty = ("No deliveries in this range. Organizations create webhooks.", "Open organizations", "/app/platform/organizations")
     return await _page(query_args.range, _webhooks(loaded), _traffic_tiles(loaded, "Attempts"), empty)
@@ -141,7 +141,7 @@ async def show_platform_webhook_figures(query_args: FigureQuery) -> Response:
 @platform_page
 @shows(f"{PLATFORM_API}/scim-requests")
 async def show_platform_directory_figures(query_args: FigureQuery) -> Response:
-    """Show the SCIM requests of the directories of all organizations."""
+    """Show the SCIM requests from all organizations' directories."""
     loaded = await figures.load_traffic(ports(), None, TrafficKind.SCIM, query_args.range)
     empty = (
         "No SCIM requests in this range. Organizations send them.",

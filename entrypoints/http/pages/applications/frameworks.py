@@ -1,4 +1,4 @@
-"""Guides to connect an application, by framework: the quickstarts of the documentation with the values of the application filled in."""
+"""Guides to connect an application, by framework: the documentation's quickstarts with the application's values filled in."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Framework:
     page: str
     label: str
     types: Collection[ServiceType] = (ServiceType.WEB,)
-    fixed_path: bool = False  # the library chooses the path of the redirect URI
+    fixed_path: bool = False  # the library chooses the redirect URI's path
 
 
 FRAMEWORKS: Final = (
@@ -46,7 +46,7 @@ class Guide:
 
     name: str
     label: str
-    href: str  # of the quickstart
+    href: str  # the quickstart's name
     has_environment: bool  # whether its code reads the file `.env`
     install: str
     files: Mapping[str, str]  # name and text
@@ -85,7 +85,7 @@ def _fill(framework: Framework, service: Service, secret: str | None) -> Guide:
 
 
 def _usable(framework: Framework, quickstart: Quickstart, registered: Sequence[str]) -> str | None:
-    """Return the first registered redirect URI that the code of the quickstart can have, or None."""
+    """Return the first registered redirect URI that the quickstart's code can have, or None."""
     path = urlsplit(quickstart.redirect_uri).path
     for uri in registered:
         if PLAIN_URI.fullmatch(uri) and (urlsplit(uri).path == path if framework.fixed_path else True):
@@ -94,6 +94,6 @@ def _usable(framework: Framework, quickstart: Quickstart, registered: Sequence[s
 
 
 def values_of(service: Service, secret: str | None) -> dict[str, Any]:
-    """Return the values of `applications/_frameworks.html`."""
+    """Return the values for `applications/_frameworks.html`."""
     environment = quickstarts.environment(service, secret, app_context().base_url)
     return {"guides": guides(service, secret), "environment": environment, "has_secret": secret is not None}

@@ -46,7 +46,7 @@ routes = Blueprint("new_application_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/applications/new"
 API: Final = "POST /api/organizations/<org_slug>/services"
-PROPOSED: Final = "proposed"  # the field that says that the user has seen a proposal of the sign-out addresses
+PROPOSED: Final = "proposed"  # the field that says that the user has seen proposed sign-out addresses
 FIELDS: Final[Fields] = {
     model.RedirectUriInvalid: "redirect_uris",
     model.DuplicateRedirectUri: "redirect_uris",
@@ -62,7 +62,7 @@ class Kind:
     label: str
     protocol: str  # how it signs users in
     type: ServiceType
-    address: str | None = None  # an example of its redirect URI; None if it needs none
+    address: str | None = None  # an example for its redirect URI; None if it needs none
     is_saml: bool = False
 
 
@@ -105,7 +105,7 @@ class KindQuery(Query):
 async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
     """Ask what the user is connecting, and then for its name and addresses.
 
-    If the organization has reached its limit of applications, the page says so instead.
+    If the organization has reached its application limit, the page says so instead.
     """
     kind, quota = KINDS.get(query_args.kind), await services.load_quota(ports(), acting_member())
     if kind is None or quota.is_reached:

@@ -1,4 +1,4 @@
-"""The overview of an organization: figures, sign-ins of 30 days, and the tasks that wait for its admins."""
+"""An organization's overview: figures, sign-ins in 30 days, and the tasks that wait for its admins."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from entrypoints.http.pages.console import console_page, shows
 
 routes = Blueprint("overview_pages", __name__)
 
-# The sentence of a task for one object and for several ones, and the page of its next step.
+# A task's sentence for one object and for several objects, and the page for its next step.
 TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
     {
         PendingTask.CONNECTIONS_FAILING: (
@@ -96,14 +96,14 @@ KINDS_OF_SECRETS: Final = {
     NoticedSecret.REGISTRATION_TOKEN: ("registration token", "does not work:"),
 }
 NAMED_REVIEWS: Final = 5  # the credentials to review that are named
-BROKEN: Final = frozenset({PendingTask.CONNECTIONS_FAILING, PendingTask.SIEM_FAILING})  # the other tasks wait for a person
+BROKEN: Final = frozenset({PendingTask.CONNECTIONS_FAILING, PendingTask.SIEM_FAILING})  # the further tasks wait for a person
 
 
 @routes.get("/app/organizations/<org_slug>")
 @member_page(Capability.ANALYTICS_VIEW)
 @shows("GET /api/organizations/<org_slug>/overview", "GET /api/organizations/<org_slug>/analytics/users")
 async def show_overview(org_slug: str) -> Response:
-    """Show the overview of an organization."""
+    """Show an organization's overview."""
     view = await overview.load(ports(), acting_member())
     users = await figures.load_users(ports(), acting_member(), FigureRange.WEEK, with_populations=False)
     chart = draw_days("Sign-ins of the last 30 days", view.sign_ins)
@@ -131,7 +131,7 @@ def _describe(task: PendingTask, count: int) -> tuple[str, str]:
 
 
 async def _reviews(view: Overview) -> list[tuple[str, str]]:
-    """Return the sentences about credentials to review, with the pages of their next steps. The oldest are named, with their creators."""
+    """Return the sentences about credentials to review, with the pages for their next steps. The oldest are named, with their creators."""
     named = view.to_review[:NAMED_REVIEWS]
     authors = await load_authors(ports(), acting_member(), {credential.created_by for credential in named})
     rest = Counter(credential.task for credential in view.to_review[NAMED_REVIEWS:])

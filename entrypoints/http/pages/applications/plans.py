@@ -1,4 +1,4 @@
-"""The pages of an application's plans, and of the subscriptions to them."""
+"""The pages for an application's plans, and for the subscriptions to them."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -38,7 +38,7 @@ async def _list(service_slug: str) -> list[Plan]:
 @member_page(Capability.SERVICES_VIEW)
 @shows(f"GET {API}", f"POST {API}")
 async def show_plans(org_slug: str, service_slug: str) -> Response:
-    """List the plans of an application."""
+    """List an application's plans."""
     service = await services.find(ports(), acting_member(), service_slug)
     return await console_page("applications/plans.html", plans=await _list(service_slug), **application_values(service))
 

@@ -1,4 +1,4 @@
-"""The pages of an application's own credentials at identity providers."""
+"""The pages for an application's own credentials at identity providers."""
 
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ async def _values(typed: Form, service_slug: str, provider: str) -> dict[str, An
 @accepts(f"PUT {API}")
 @on_refusal("applications/provider.html", _values)
 async def set_credentials(org_slug: str, service_slug: str, provider: str, form: Form) -> Response:
-    """Set the credentials of an application at an identity provider."""
+    """Set an application's credentials at an identity provider."""
     chosen, data = parse_provider(provider), to_model(OAuthCredentialsRequest, form)
     await oauth_credentials.put(ports(), acting_member(), service_slug, chosen, data.client_id, data.client_secret)
     return redirect_with_notice("provider-saved", f"{application_path(service_slug)}/providers")
@@ -71,6 +71,6 @@ async def set_credentials(org_slug: str, service_slug: str, provider: str, form:
 @member_page(Capability.SERVICES_MANAGE, GIVES)
 @accepts(f"DELETE {API}")
 async def remove_credentials(org_slug: str, service_slug: str, provider: str) -> Response:
-    """Remove the credentials of an application at an identity provider."""
+    """Remove an application's credentials at an identity provider."""
     await oauth_credentials.remove(ports(), acting_member(), service_slug, parse_provider(provider))
     return redirect_with_notice("provider-removed", f"{application_path(service_slug)}/providers")

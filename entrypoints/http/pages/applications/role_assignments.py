@@ -1,4 +1,4 @@
-"""The page of the users and groups that have a role of an application."""
+"""The page for the users and groups that have an application's role."""
 
 from typing import Any, Final
 from uuid import UUID

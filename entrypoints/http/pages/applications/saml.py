@@ -1,4 +1,4 @@
-"""The pages of an application's SAML configuration: settings, import of metadata, check, and certificates."""
+"""The pages for an application's SAML configuration: settings, metadata import, check, and certificates."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -57,7 +57,7 @@ METADATA_URL: Final = "metadata_url"
 MAPPING: Final = "attribute_mapping"
 FURTHER: Final = "further_attributes"
 JOINED: Final = " joined by "
-CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
+CONFIRMED: Final = "replace_slo_certificate"  # the field with which the question's form is sent
 FIELDS: Final[Fields] = {
     model.EntityIdMissing: "entity_id",
     model.EntityIdInvalid: "entity_id",
@@ -85,7 +85,7 @@ METADATA_ANSWERS: Final = answers_with("The settings that the metadata describes
 def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
     mapping = configuration.attribute_mapping or {}
     return {
-        # The form of an application without SAML turns it on.
+        # The form for an application without SAML turns it on.
         "enabled": "yes" if configuration.enabled or configuration == NOT_CONFIGURED else "",
         "entity_id": configuration.entity_id or "",
         "acs_url": configuration.acs_url or "",
@@ -125,13 +125,13 @@ async def _values(typed: Form, service_slug: str) -> dict[str, Any]:
 @member_page(Capability.SERVICES_VIEW)
 @shows(*OPERATIONS)
 async def show_saml(org_slug: str, service_slug: str) -> Response:
-    """Show the SAML configuration of an application, and the values to copy into it."""
+    """Show an application's SAML configuration, and the values to copy into it."""
     values = {**await _values({}, service_slug), "problems": await metadata.check(ports(), acting_member(), service_slug)}
     return await console_page("applications/saml.html", **values)
 
 
 def _further_text(configuration: SamlConfiguration) -> str:
-    """Return the attributes with other sources than the address and the id, a line each."""
+    """Return the attributes that have another source than the address or the id, one per line."""
     formats, lines = configuration.attribute_formats or {}, list[str]()
     for source, name in (configuration.attribute_mapping or {}).items():
         if source not in ("email", "id"):
@@ -141,7 +141,7 @@ def _further_text(configuration: SamlConfiguration) -> str:
 
 
 def _further(form: Form) -> list[tuple[str, str, str | None]]:
-    """Return the name, the source and the separator of each further attribute, one in a line."""
+    """Return name, source and separator for every further attribute, one per line."""
     further = list[tuple[str, str, str | None]]()
     for line in to_lines(form.get(FURTHER, "")):
         pair, joined, separator = line.partition(JOINED)
@@ -161,7 +161,7 @@ def _mapping(form: Form) -> dict[str, str] | None:
 
 
 def _formats(form: Form, stored: SamlConfiguration) -> dict[str, dict[str, str | None]] | None:
-    """Return the formats of the form. The format of a name, which only the API can set, stays."""
+    """Return the form's formats. A name format that only the API can set stays."""
     formats = {name: each.name_format for name, each in (stored.attribute_formats or {}).items() if each.name_format}
     separators = {name: separator for name, _, separator in _further(form) if separator is not None}
     names = (_mapping(form) or {}).values()
@@ -170,9 +170,9 @@ def _formats(form: Form, stored: SamlConfiguration) -> dict[str, dict[str, str |
 
 
 def wrong_setting(refusal: Refusal, form: Form) -> str | None:
-    """Return the field of `read_settings` that a refusal is about, or None."""
+    """Return the field in `read_settings` that a refusal is about, or None."""
     field = wrong_field(refusal, FIELDS)
-    if field == "url":  # of the metadata
+    if field == "url":  # the metadata URL
         return METADATA_URL
     if field != MAPPING:
         return field
@@ -209,9 +209,10 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
 @refuses(429)
 @on_refusal("applications/saml.html", _values, wrong_setting)
 async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Change the SAML configuration of an application.
+    """Change an application's SAML configuration.
 
-    Metadata replaces the values that it has, and the page shows its problems. If the application has no certificate yet, it gets one.
+    Metadata replaces the values that it has, and the page shows its problems. If the application has no certificate yet, it gets a
+    certificate.
     """
     service = await services.find(ports(), acting_member(), service_slug)
     stored, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
@@ -226,7 +227,7 @@ async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
 
 
 async def saved_page(notice: str, service_slug: str, problems: Sequence[SamlProblem]) -> Response:
-    """Return the page after a save, with the problems that only the metadata has. `notice` is a key of NOTICES."""
+    """Return the page after a save, with the problems that only the metadata has. `notice` is a key in NOTICES."""
     problems = [*problems, *await metadata.check(ports(), acting_member(), service_slug)]
     return await console_page(
         "applications/saml.html", **{**await _values({}, service_slug), "problems": problems, "saved": NOTICES[notice]}
@@ -234,7 +235,7 @@ async def saved_page(notice: str, service_slug: str, problems: Sequence[SamlProb
 
 
 def read_settings(form: Form, stored: SamlConfiguration = NOT_CONFIGURED) -> ServiceProviderSettings:
-    """Return the settings in a form with the fields of a SAML configuration, and with metadata or its URL."""
+    """Return the settings in a form with the fields for a SAML configuration, and with metadata or its URL."""
     mapping = {"attribute_mapping": lambda _: _mapping(form), "attribute_formats": lambda _: _formats(form, stored)}
     data = to_model(SamlConfigurationRequest, form, {**SWITCHES, **mapping})
     source = to_model(SamlMetadataRequest, form, {"url": lambda _: form.get(METADATA_URL, "").strip()})
@@ -252,7 +253,7 @@ async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
 @refuses(429)
 @on_refusal("applications/saml.html", _metadata_values, wrong_setting)
 async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Show the settings that the metadata of an application describes. They are not saved yet."""
+    """Show the settings that an application's metadata describes. They are not saved yet."""
     settings = read_settings({**form, "enabled": ""})
     text = await metadata.read_source(ports(), acting_member(), settings.metadata, settings.metadata_url)
     described, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
@@ -268,7 +269,7 @@ async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Respons
 async def show_replacement(org_slug: str, service_slug: str) -> Response:
     """Ask before the certificate for signatures is replaced. 404 without a certificate."""
     service = await services.find(ports(), acting_member(), service_slug)
-    await saml.get_certificate(ports(), acting_member(), service_slug)  # there is one to replace
+    await saml.get_certificate(ports(), acting_member(), service_slug)  # there is a certificate to replace
     return await ask(_replacement(service))
 
 
@@ -300,7 +301,7 @@ async def create_certificate(org_slug: str, service_slug: str) -> Response:
 @accepts(f"POST {API}/certificate/next", page=PAGE)
 @once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
-    """Create the certificate that will replace the active one."""
+    """Create the certificate that will replace the active certificate."""
     return await _change_certificates(saml.create_next_certificate, service_slug, "next-certificate-created")
 
 

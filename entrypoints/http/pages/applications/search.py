@@ -1,4 +1,4 @@
-"""The search of the console: pages, applications, webhooks, members and users of an organization, and the documentation."""
+"""The console's search: an organization's pages, applications, webhooks, members and users, and the documentation."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +24,7 @@ from entrypoints.http.pages.navigation import pages_for
 
 routes = Blueprint("search_pages", __name__)
 
-MOST_SHOWN: Final = 5  # of each kind
+MOST_SHOWN: Final = 5  # results per kind
 KINDS: Final = ("pages", "applications", "webhooks", "members", "users", "guides")
 
 
@@ -38,7 +38,7 @@ class SearchQuery(Query):
 @member_page(Capability.SERVICES_VIEW)
 @shows(*(f"GET /api/organizations/<org_slug>/{name}" for name in ("services", "members", "users", "webhooks")))
 async def search(org_slug: str, query_args: SearchQuery) -> Response:
-    """Search the pages, applications, webhooks, members and users of an organization, and the documentation.
+    """Search an organization's pages, applications, webhooks, members and users, and the documentation.
 
     Webhooks, members and users are shown to users who can open their pages.
     """
@@ -48,7 +48,7 @@ async def search(org_slug: str, query_args: SearchQuery) -> Response:
 
 
 async def _find(text: str) -> dict[str, Sequence[tuple[str, str]]]:
-    """Return the name and the path of each result, by kind."""
+    """Return the name and the path for every result, by kind."""
     first = Page(1, MOST_SHOWN + 1)
     batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
     own = await members.list_page(ports(), acting_member(), None, first, search=text) if may("members.manage") else None
@@ -66,5 +66,5 @@ async def _find(text: str) -> dict[str, Sequence[tuple[str, str]]]:
 
 
 def _title(section: Section) -> str:
-    """Return the title of a section of the documentation, with that of its page."""
+    """Return the title of a documentation section, with its page's title."""
     return section.page if section.heading in ("", section.page) else f"{section.page}: {section.heading}"

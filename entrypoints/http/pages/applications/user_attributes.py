@@ -1,4 +1,4 @@
-"""The pages of the attributes of an end user, and of the signed-in user."""
+"""The pages for the attributes of an end user, and of the signed-in user."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -35,7 +35,7 @@ async def _user_values(form: Form, user_id: UUID) -> dict[str, Any]:
 @accepts(f"PATCH {API_OF_USER}")
 @on_refusal("tenancy/user_attributes.html", _user_values, wrong_value)
 async def change_of_end_user(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Change attributes of a user of the organization's applications."""
+    """Change a user's attributes in the organization's applications."""
     values = await attributes.of_end_user(ports(), acting_member(), user_id)
     changes = to_changes(form, values, AttributeWriter.ADMIN)
     await attributes.change_of_end_user(ports(), acting_member(), user_id, changes)
