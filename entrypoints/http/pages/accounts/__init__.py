@@ -1,1 +1,1 @@
-"""The pages of a user's own account."""
+"""The pages for a user's own account."""

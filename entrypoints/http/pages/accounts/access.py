@@ -1,4 +1,4 @@
-"""The pages of the user's account for applications, linked accounts and organizations, and the actions on devices and sessions."""
+"""The account pages for applications, linked accounts and organizations, and the actions on devices and sessions."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -79,7 +79,7 @@ async def show_devices() -> Response:
     api=["GET /api/user/devices/<device_id>", "PATCH /api/user/devices/<device_id>", "DELETE /api/user/devices/<device_id>"],
 )
 async def show_device(device_id: UUID) -> Response:
-    """Show one of your devices.
+    """Show a device that you have signed in with.
 
     On this page, you can rename or revoke it.
     """
@@ -96,7 +96,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class NameInvalid(Invalid):
-    """A name must have 1 to 100 characters, at least one of them visible."""
+    """A name must have 1 to 100 characters, and not only invisible characters."""
 
 
 def _parse_name(text: str) -> str:
@@ -111,7 +111,7 @@ def _parse_name(text: str) -> str:
 @accepts(form=["form_token", "name"])
 @on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
 async def rename_device(device_id: UUID, form: Form) -> Response:
-    """Rename one of your devices.
+    """Rename a device that you have signed in with.
 
     The name must have 1 to 100 characters.
     """
@@ -123,7 +123,7 @@ async def rename_device(device_id: UUID, form: Form) -> Response:
 @page_session(MINE)
 @accepts()
 async def revoke_device(device_id: UUID) -> Response:
-    """Revoke one of your devices.
+    """Revoke a device that you have signed in with.
 
     Its sessions and its trust end.
     """
@@ -137,7 +137,7 @@ async def revoke_device(device_id: UUID) -> Response:
 async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
     linked = await identities.list_linked(ports(), signed_in())
     linked_providers = {identity.provider for identity in linked}
-    # Linked by a sign-in at an application, with the credentials of its service.
+    # Linked by a sign-in at an application, with its service's credentials.
     application_providers = set(await identities.list_sign_in_providers(ports(), signed_in())) - linked_providers
     linkable_providers = oauth_credentials.platform_providers(ports()) - linked_providers
     names = ports().policy.provider_names
@@ -198,7 +198,7 @@ async def link_identity(provider: str, form: Form) -> Response:
     ticket = await identities.start_link(ports(), signed_in(), provider)
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
     response = await console_page("accounts/link.html", provider=ports().policy.provider_names[parse_provider(provider)], address=address)
-    # A page instead of a redirect: browsers apply the form-action policy of the form's page to all
+    # A page instead of a redirect: browsers apply the form-action policy on the form's page to all
     # redirects that follow, and we do not know the hosts that a provider redirects through.
     response.headers["Refresh"] = f"0; url={address}"
     return response
@@ -224,9 +224,9 @@ async def unlink_identity(provider: str, form: Form) -> Response:
 @page_session(bounded=Bounded.YES)
 @describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
 async def show_organizations() -> Response:
-    """List the organizations that you are a member of.
+    """List the organizations that have you as a member.
 
-    You can leave those that you do not own.
+    You can leave an organization that you do not own.
     """
     own = [
         {
@@ -249,7 +249,7 @@ async def show_organizations() -> Response:
 @page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def confirm_membership(org_slug: str) -> Response:
-    """Confirm that you are a member of an organization.
+    """Confirm that you belong to an organization.
 
     Until then, its SAML applications do not admit you, and its owner cannot export your data.
     """
@@ -310,7 +310,7 @@ async def leave_organization(org_slug: str) -> Response:
 async def show_applications() -> Response:
     """List the applications that you may use.
 
-    Each application that can be opened from here has a link.
+    Every application that can be opened from here has a link.
     """
     own = await own_applications.list_own(ports(), signed_in())
     return await console_page(
@@ -365,7 +365,7 @@ async def show_sessions() -> Response:
 @page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def end_session(session_id: UUID) -> Response:
-    """End one of your sessions.
+    """End a session that you have.
 
     Ending the current session signs you out.
     """
@@ -380,7 +380,7 @@ async def end_session(session_id: UUID) -> Response:
 @page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def end_other_sessions() -> Response:
-    """End all your other sessions.
+    """End all your sessions except the current session.
 
     The current session continues.
     """

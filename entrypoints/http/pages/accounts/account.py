@@ -1,9 +1,9 @@
-"""The pages of the user's account: overview, password and second factor.
+"""The pages for the user's account: overview, password and second factor.
 
-They offer the actions of the API as forms that work without scripts. After a change, the browser is
-redirected, so that reloading the page repeats nothing. Only a secret that is shown once is in the
-direct response to its form. `security` is the page that leads to the password and the second factor,
-`email` has the email address, `access` the linked accounts.
+They offer the API's actions as forms that work without scripts. After a change, the browser is redirected, so that
+reloading the page repeats nothing. Only a secret that is shown once is in the direct response to its form. `security`
+is the page that leads to the password and the second factor, `email` has the email address, `access` the linked
+accounts.
 """
 
 import base64
@@ -58,9 +58,9 @@ PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
 @page_session
 @describes_page({200: "The page."}, api=["GET /api/user", "GET /api/privacy/export/<user_id>"])
 async def show_account() -> Response:
-    """Show the overview of your account.
+    """Show an overview for your account.
 
-    It links to the pages that change each part.
+    It links to the pages that change its parts.
     """
     user = signed_in()
     account, email_change = await accounts.get_own(ports(), user), await email_changes.find_pending(ports(), user.user_id)
@@ -106,7 +106,7 @@ async def _password_values(_: Form) -> dict[str, Any]:
 
 
 def _wrong_password(refusal: Refusal, form: Form) -> str:
-    """Return the field of the password that a refusal is about."""
+    """Return the password field that a refusal is about."""
     is_too_long = isinstance(refusal, PasswordTooLong) and len(form.get("new_password", "")) <= MAX_PASSWORD_LENGTH
     return "new_password" if isinstance(refusal, Invalid) and not is_too_long else "current_password"
 
@@ -120,14 +120,14 @@ def _wrong_password(refusal: Refusal, form: Form) -> str:
 )
 @on_refusal("accounts/password.html", _password_values, _wrong_password, refusals=(Invalid, CurrentPasswordWrong, Limited))
 async def change_password(form: Form) -> Response:
-    """Change your password, or set the first one.
+    """Change your password, or set a first password.
 
-    A change ends your other sessions and the trust of all devices.
+    A change ends your sessions except the current session, and no device is trusted any longer.
     """
     current = form.get("current_password")
     try:
         await accounts.choose_password(ports(), signed_in(), current, form.get("new_password", ""))
-    except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
+    except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the form for the new state
         return redirect(PASSWORD)
     return redirect_with_notice("password-set" if current is None else "password-changed", SECURITY_PATH)
 
@@ -162,7 +162,7 @@ async def remove_password(form: Form) -> Response:
 
 
 def setup_values(setup: MfaSetup) -> dict[str, Any]:
-    """Return the values of a page with the secret for an authenticator app."""
+    """Return the values for a page with the secret for an authenticator app."""
     svg = qr_svg(setup.uri, "").encode()
     groups = (setup.secret[start : start + 4] for start in range(0, len(setup.secret), 4))
     return {"qr": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", "secret": " ".join(groups), "uri": setup.uri}

@@ -1,4 +1,4 @@
-"""The page of the user's email address: request another one, and resend or cancel the change (security A-9)."""
+"""The page for the user's email address: request a new address, and resend or cancel the change (security A-9)."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ async def _values(typed: Form) -> dict[str, Any]:
 async def change_email(form: Form) -> Response:
     """Request another email address.
 
-    You keep the present address until you open the link in the email to the new one.
+    You keep the present address until you open the link in the email to the new address.
     """
     pending = await email_changes.request(ports(), signed_in(), Email.parse(form.get("email", "")))
     return redirect_with_notice("same-address" if pending is None else "email-change-sent", EMAIL_PATH)
@@ -51,7 +51,7 @@ async def change_email(form: Form) -> Response:
 async def resend_verification() -> Response:
     """Send another verification email.
 
-    It goes to the new address of a pending change, otherwise to the address of the account.
+    It goes to the new address if a change is pending, otherwise to the account's address.
     """
     await accounts.resend_own_verification(ports(), signed_in())
     return redirect_with_notice("verification-sent", EMAIL_PATH)
@@ -61,7 +61,7 @@ async def resend_verification() -> Response:
 @page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def cancel_change() -> Response:
-    """Cancel the pending change of your email address.
+    """Cancel the pending change to your email address.
 
     The link in the email to the new address stops working.
     """

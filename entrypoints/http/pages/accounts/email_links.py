@@ -1,4 +1,4 @@
-"""The pages behind the links in emails: verify an address, undo a change of address, and set a new password."""
+"""The pages behind the links in emails: verify an address, undo an address change, and set a new password."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -60,9 +60,9 @@ TOKEN = {"token": "The token of the email."}
 async def verify_email() -> Response:
     """Verify an email address.
 
-    The link in a verification email leads here. It works once. In the browser of a sign-up on our
-    page, it also signs the user in. The link in the email to a requested new address leads here, too,
-    and gives the account this address. Clients that prefer JSON get a message instead of the page.
+    The link in a verification email leads here. It works once. In the browser that signed up on our page, it also signs
+    the user in. The link in the email to a requested new address leads here, too, and gives the account this address.
+    Clients that prefer JSON get a message instead.
     """
     if not wants_page():
         await accounts.verify_email(ports(), caller(), link_token())
@@ -85,7 +85,7 @@ async def verify_email() -> Response:
 
 
 async def _flow(link: AccountLink) -> Flow:
-    """Return the flow in which this browser asked for the email, or one that continues at the address in the link."""
+    """Return the flow in which this browser asked for the email, or a new flow that continues at the address in the link."""
     return await flow_of_link(_address_of(link), is_own=is_of_browser(link.continuation, cookies.DEVICE.read()))
 
 
@@ -113,9 +113,9 @@ async def _verified_page(verified: VerifiedEmail, link: AccountLink, user: Visit
 
 
 async def _ended_link_page(refusal: LinkInvalid, form_target: str, link: AccountLink, *, change_email: str | None = None) -> Response:
-    """Return the page of a link that no longer works, with a form for a new one.
+    """Return the page for a link that no longer works, with a form for a new link.
 
-    `change_email` is where the user requests a change of address, if the link may have been the proof of one.
+    `change_email` is where the user requests an address change, if the link may have proved a new address.
     """
     values = {"form_target": form_target, "change_email": change_email, "design": link.design, **links(await _flow(link))}
     return refused_form_page(refusal, "accounts/ended_link.html", **values)
@@ -169,7 +169,7 @@ def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, 
 async def reset_password() -> Response:
     """Set a new password.
 
-    The form of the page sends this. All sessions of the account end.
+    The page's form sends this. All sessions on the account end.
     """
     form = await read_form()
     # Load everything before the token is used up.
@@ -189,7 +189,7 @@ async def reset_password() -> Response:
 
 
 def _kept_methods(form: Mapping[str, str], reset: PasswordReset) -> list[UUID] | None:
-    """Return the ids of the sign-in methods that the user keeps, or None if the page did not ask."""
+    """Return the ids for the sign-in methods that the user keeps, or None if the page did not ask."""
     return [method.id for method in reset.added if f"keep:{method.id}" in form] if "asked" in form else None
 
 
@@ -197,7 +197,7 @@ def _kept_methods(form: Mapping[str, str], reset: PasswordReset) -> list[UUID] |
 @anyone
 @describes_page({200: "The form.", 400: "The link has expired or has been used."}, query=TOKEN)
 async def undo_page() -> Response:
-    """Show the form to undo a change to the security of an account, and everything since.
+    """Show the form to undo a change to an account's security, and everything since.
 
     The link in the email about the change leads here. Opening it changes nothing.
     """
@@ -226,7 +226,7 @@ CHANGES: Final = {
 
 
 def _to_lines(notices: Sequence[SecurityNotice]) -> list[tuple[str, str, str]]:
-    """Return the id, time and sentence of each change."""
+    """Return id, time and sentence for every change."""
     names = ports().policy.provider_names
 
     def to_sentence(notice: SecurityNotice) -> str:
@@ -244,10 +244,10 @@ def _to_lines(notices: Sequence[SecurityNotice]) -> list[tuple[str, str, str]]:
     form=["token", "start"],
 )
 async def undo_changes() -> Response:
-    """Undo a change to the security of an account, and everything since.
+    """Undo a change to an account's security, and everything since.
 
-    The form of the page sends this. `start` is the id of the first change to undo, without it the oldest.
-    All sessions and personal access tokens end. It signs no one in.
+    The page's form sends this. `start` is the id of the first change to undo. Without it, the oldest change is the
+    first. All sessions and personal access tokens end. It does not sign the user in.
     """
     form = await read_form()
     start = form.get("start")

@@ -1,4 +1,4 @@
-"""The logs of second factors and of exports, for the user and platform owners (security M-6)."""
+"""The logs about second factors and exports, for the user and platform owners (security M-6)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -27,7 +27,7 @@ ENTRIES: Final[Mapping[str, str]] = {**LABELS[MfaEvent], "user_exported": "Data 
 @page_session
 @shows("GET /api/user/mfa/events")
 async def show_own_second_factor_log(query_args: PageQuery) -> Response:
-    """List the codes that you entered, and the changes of your second factor."""
+    """List the codes that you entered, and the changes to your second factor."""
     result = await personal_data.list_mfa_log(ports(), signed_in().user_id, query_args.page_request())
     entries = [to_own_mfa_event(entry) for entry in result.items]
     return await console_page("accounts/second_factor_log.html", entries=entries, labels=ENTRIES, **neighbors(query_args, result.total))
@@ -37,7 +37,7 @@ async def show_own_second_factor_log(query_args: PageQuery) -> Response:
 @page_session
 @shows("GET /api/user/privacy-log")
 async def show_own_exports(query_args: PageQuery) -> Response:
-    """List the exports of your data."""
+    """List your data's exports."""
     user = signed_in()
     result = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
     entries = [to_own_privacy_event(entry, user.user_id) for entry in result.items]
@@ -48,7 +48,7 @@ async def show_own_exports(query_args: PageQuery) -> Response:
 @platform_page
 @shows(f"GET {API}/mfa/events", f"GET {API}/privacy-log")
 async def show_logs_of_person(user_id: UUID, query_args: PageQuery) -> Response:
-    """List the codes that a person entered, the changes of their second factor, and the exports of their data."""
+    """List the codes that a person entered, the changes to their second factor, and their data exports."""
     account, page = await platform_users.find(ports(), user_id), query_args.page_request()
     codes = await personal_data.list_mfa_log(ports(), account.id, page)
     exports = await personal_data.list_privacy_log(ports(), account.id, page)

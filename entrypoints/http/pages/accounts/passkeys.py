@@ -1,4 +1,4 @@
-"""The passkeys and security keys of the user's account. `security` lists them."""
+"""The passkeys and security keys on the user's account. `security` lists them."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -51,7 +51,7 @@ CODES_ADVICE: Final = "The backup codes were shown once. If you didn't save them
 
 
 def passkey_values(passkey: Passkey, own: OwnPasskeys) -> dict[str, Any]:
-    """Return the values of a row of the security page, or of the page of a passkey."""
+    """Return the values for a passkey's row on the security page, and for its own page."""
     return {
         "id": passkey.id,
         "name": passkey.name,
@@ -66,9 +66,9 @@ def passkey_values(passkey: Passkey, own: OwnPasskeys) -> dict[str, Any]:
 
 
 def signals_of(own: OwnPasskeys, *, has_deleted: bool) -> dict[str, Any] | None:
-    """Return the signals of the browser to password managers, by the method of PublicKeyCredential, or None without any.
+    """Return the browser's signals to password managers, by PublicKeyCredential's method, or None without any.
 
-    They keep passkeys that an undo can restore, but for the one that the user `has_deleted` in this browser just now.
+    They keep passkeys that an undo can restore, except a passkey that the user `has_deleted` in this browser just now.
     """
     if own.rp_id is None or own.handle is None:
         return None
@@ -81,24 +81,24 @@ def signals_of(own: OwnPasskeys, *, has_deleted: bool) -> dict[str, Any] | None:
     }
 
 
-# Add one
+# Add a passkey
 
 
 class NewPasskeyQuery(Query):
-    """The kind of the new one."""
+    """The kind of passkey to add."""
 
     kind: Kind = Field(default="passkey", description=KIND)
 
 
 class NewPasskeyForm(RequestModel):
-    """The fields of the form that the user fills in."""
+    """The form fields that the user fills in."""
 
     name: Name | None = None
     kind: Kind = "passkey"
 
 
 async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str, Any]:
-    """Return the values of the page, without options if no ceremony can start."""
+    """Return the page's values, without options if no ceremony can start."""
     user, is_key = signed_in(), typed.get("kind") == PasskeyKind.SECURITY_KEY
     kind = kind or (PasskeyKind.SECURITY_KEY if is_key else PasskeyKind.PASSKEY)
     status = await mfa.get_status(ports(), user)
@@ -116,7 +116,7 @@ async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str,
 async def show_form(query_args: NewPasskeyQuery) -> Response:
     """Show the page that adds a passkey or a security key.
 
-    Its script runs the ceremony of the browser. The page works for 10 minutes.
+    Its script runs the browser's ceremony. The page works for 10 minutes.
     """
     values = await _new_values({}, PasskeyKind(query_args.kind))
     if values["blocker"] is not None:
@@ -147,7 +147,7 @@ async def add(form: Form) -> Response:
     return redirect_with_notice(f"{fields.kind.replace('_', '-')}-added", SECURITY_PATH)
 
 
-# One of them
+# A single passkey
 
 
 async def _own_values(typed: Form, passkey_id: UUID) -> dict[str, Any]:
@@ -161,7 +161,7 @@ async def _own_values(typed: Form, passkey_id: UUID) -> dict[str, Any]:
 @refuses(404)
 @shows(f"GET {API}", f"PATCH {API}/<passkey_id>", f"DELETE {API}/<passkey_id>")
 async def show_passkey(passkey_id: UUID) -> Response:
-    """Show one of your passkeys or security keys.
+    """Show your passkey or security key.
 
     On this page, you can rename or delete it.
     """
@@ -174,7 +174,7 @@ async def show_passkey(passkey_id: UUID) -> Response:
 @accepts(f"PATCH {API}/<passkey_id>", form=["form_token", "name"])
 @on_refusal("accounts/passkey.html", _own_values)
 async def rename(passkey_id: UUID, form: Form) -> Response:
-    """Rename one of your passkeys or security keys."""
+    """Rename your passkey or security key."""
     await passkeys.rename(ports(), signed_in(), passkey_id, to_model(PasskeyUpdateRequest, form).name)
     return redirect_with_notice("passkey-renamed", SECURITY_PATH)
 
@@ -211,7 +211,7 @@ def _without_second(own: OwnPasskeys) -> str:
 @refuses(404)
 @accepts_answer(f"DELETE {API}/<passkey_id>", _deletion)
 async def delete(passkey_id: UUID, form: Form) -> Response:
-    """Delete one of your passkeys or security keys.
+    """Delete your passkey or security key.
 
     The only way to sign in stays.
     """
@@ -219,7 +219,7 @@ async def delete(passkey_id: UUID, form: Form) -> Response:
     return redirect_with_notice(DELETED[has_ended], SECURITY_PATH)
 
 
-# After a loss of all passkeys
+# After all passkeys are lost
 
 
 async def _loss() -> Question:

@@ -1,4 +1,4 @@
-"""The pages of personal access tokens: those of the user, and those that act in an organization."""
+"""The pages for personal access tokens: the user's tokens, and the tokens that act in an organization."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -38,7 +38,7 @@ LIST: Final = "/app/account/personal-tokens"
 IN_ORGANIZATION: Final = "/app/organizations/<org_slug>/personal-tokens"
 API_IN_ORGANIZATION: Final = "/api/organizations/<org_slug>/personal-tokens"
 LIFETIMES: Final = [("7", "After a week"), ("30", "After 30 days"), ("90", "After 90 days"), ("366", "After a year")]
-SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
+SCOPE: Final = "scope:"  # the checkbox name for a scope begins with this
 FIELDS: Final[Fields] = {
     model.PersonalTokenWithoutScope: "scopes",
     model.PersonalTokenScopeRefused: "scopes",
@@ -55,7 +55,7 @@ async def show_tokens() -> Response:
 
 
 class NewTokenQuery(PresetQuery):
-    """The organization that the new token acts in, or none for the user's own account, and a preset of scopes."""
+    """The organization that the new token acts in, or none for the user's own account, and a preset for its scopes."""
 
     org_slug: str | None = Field(None, description="The organization that the form has selected.")
 
@@ -105,12 +105,12 @@ async def create(form: Form) -> Response:
 @page_session(ACTS_ON_ME)
 @accepts("DELETE /api/user/personal-tokens/<personal_token_id>", answers=ANSWERS_TO_BUTTON)
 async def revoke(personal_token_id: UUID) -> Response:
-    """Revoke one of your personal access tokens."""
+    """Revoke your personal access token."""
     await personal_tokens.revoke_own(ports(), signed_in(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", LIST)
 
 
-# Of the members of an organization
+# The tokens that an organization's members have
 
 
 @routes.get(IN_ORGANIZATION)
@@ -127,6 +127,6 @@ async def show_tokens_of_members(org_slug: str, query_args: PageQuery) -> Respon
 @member_page(Capability.MEMBERS_MANAGE, PROMOTES)
 @accepts(f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
 async def revoke_of_member(org_slug: str, personal_token_id: UUID) -> Response:
-    """Revoke a personal access token of a member."""
+    """Revoke a member's personal access token."""
     await personal_tokens.revoke_in_organization(ports(), acting_member(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", organization_path("/personal-tokens"))

@@ -1,4 +1,4 @@
-"""The pages of the user's profile, and of the deletion of the account (security Y-3)."""
+"""The pages for the user's profile, and for deleting the account (security Y-3)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -48,7 +48,7 @@ async def _values(form: Form) -> dict[str, Any]:
 
 
 async def _stored_values(_: Form) -> dict[str, Any]:
-    return await _values({})  # the form with a picture has none of the fields
+    return await _values({})  # the form with a picture has no such fields
 
 
 def _first_invalid(_: Refusal, form: Form) -> str | None:
@@ -61,7 +61,7 @@ def _first_invalid(_: Refusal, form: Form) -> str | None:
 
 
 def _profile_values(stored: Profile, typed: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the values of the page. The address of an uploaded picture does not stand in its field."""
+    """Return the page's values. The field for the picture does not show an uploaded picture's address."""
     uploaded = image_path(stored.picture, LARGE)
     if uploaded and typed["picture"] == stored.picture:
         typed = {**typed, "picture": None}
@@ -85,7 +85,7 @@ def _profile_values(stored: Profile, typed: Mapping[str, str | None]) -> dict[st
 async def change_profile(form: Form) -> Response:
     """Change your profile.
 
-    An empty field removes a value, and a missing one keeps it. An uploaded picture stays unless the form has the address of another one.
+    An empty field removes a value, and a missing field keeps it. An uploaded picture stays unless the form has another picture's address.
     """
     typed = _typed(form)
     if typed.get("picture") is None and image_path((await accounts.get_own(ports(), signed_in())).profile.picture):
@@ -115,7 +115,7 @@ async def remove_picture() -> Response:
     return redirect_with_notice("picture-removed", PROFILE)
 
 
-# The deletion of the account
+# Deleting the account
 
 
 class ConfirmationWrong(Invalid):
@@ -123,7 +123,7 @@ class ConfirmationWrong(Invalid):
 
 
 async def _deletion_values(_: Form) -> dict[str, Any]:
-    """Return the values of the page: what the user must do before the deletion, if anything."""
+    """Return the page's values: what the user must do before the deletion, if anything."""
     user = signed_in()
     programs = name_all(PROGRAMS, await program_ends.list_going_on(ports(), user.user_id))
     values: dict[str, Any] = {"email": user.email, "programs": programs, "obstacle": None, "owns_organizations": False}
@@ -147,7 +147,7 @@ async def _deletion_values(_: Form) -> dict[str, Any]:
 async def delete_account(form: Form) -> Response:
     """Delete your account permanently.
 
-    Enter the email address of your account to confirm.
+    Enter your account's email address to confirm.
     """
     if Email.parse_part(form.get("email", "")) != signed_in().email:
         raise ConfirmationWrong

@@ -1,6 +1,6 @@
-"""The security page of the user's account: each way to sign in, the devices, the sessions and the latest sign-ins.
+"""The account's security page: the ways to sign in, the devices, the sessions and the latest sign-ins.
 
-It leads to the forms of `account` and `access`.
+It leads to the forms in `account` and `access`.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ routes = Blueprint("account_security", __name__)
 
 TEMPLATE: Final = "accounts/security.html"
 SHOWN: Final = 5  # devices and sessions, until the user asks for all
-SHOWN_ALL: Final = 25  # on a page of all, which stays below 100 KB with the longest names
+SHOWN_ALL: Final = 25  # on a page with all items, which stays below 100 KB with the longest names
 SHOWN_SIGN_INS: Final = 10
 SHOWN_POLICIES: Final = 10
 T = TypeVar("T")
@@ -44,13 +44,13 @@ class SecurityQuery(PageQuery):
     limit: Limit = SHOWN_ALL
 
     def part(self, name: str, items: Sequence[T]) -> Sequence[T]:
-        """Return the items of the list with this name that the page shows."""
+        """Return the items on the page from the list with this name."""
         start = self.page_request().offset
         return items[start : start + self.limit] if self.full == name else items[:SHOWN]
 
 
 async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[str, Any]:
-    """Return the values of the security page. The current device and session come first in their lists."""
+    """Return the values for the security page. The current device and session come first in their lists."""
     user, query = signed_in(), query or SecurityQuery()
     own, second_factor = await passkeys.load_own(ports(), user), await mfa.get_status(ports(), user)
     own_devices = sorted(await devices.list_own(ports(), user).next_batch(), key=lambda device: not device.is_current)
@@ -71,7 +71,7 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
         "has_host": own.rp_id is not None,
         "is_full": len(own.passkeys) >= MAX_PASSKEYS,
         "second_since": second_factor.passkey_at,
-        # The browser of an impersonator is not that of the user. A page of all devices or sessions is long enough.
+        # An impersonator's browser is not the user's browser. A page with all devices or sessions is long enough.
         "signals": None
         if user.impersonator_id is not None or query.full is not None
         else signals_of(own, has_deleted=cookies.NOTICE.read() in DELETED),
@@ -119,7 +119,7 @@ def _sign_in_values(sign_in: SignIn) -> dict[str, Any]:
 async def show_security(query_args: SecurityQuery) -> Response:
     """Show how you sign in, your devices, your sessions and your latest sign-ins.
 
-    Each part has its state and the action that changes it.
+    Every part has its state and the action that changes it.
     """
     return await console_page(TEMPLATE, **await security_values({}, query_args))
 
@@ -128,7 +128,7 @@ async def show_security(query_args: SecurityQuery) -> Response:
 @page_session
 @shows("GET /api/user/sign-ins")
 async def show_own_sign_ins(query_args: PageQuery) -> Response:
-    """List the sign-ins to your account, and the failed attempts, of the last 90 days."""
+    """List the sign-ins to your account, and the failed attempts, in the last 90 days."""
     page = await sign_in_log.list_own(ports(), signed_in(), query_args.page_request())
     return await console_page(
         "accounts/sign_ins.html",

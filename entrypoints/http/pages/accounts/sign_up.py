@@ -60,7 +60,7 @@ async def sign_up_page(flow: Flow) -> Response:
 )
 @in_flow
 async def sign_up(flow: Flow) -> Response:
-    """Create an account with the form of the sign-up page.
+    """Create an account with the form on the sign-up page.
 
     `name` is optional. The user gets an email with a verification link. In this browser, the link also signs the user in,
     and continues with this sign-in. In another browser, the user signs in with the password.
@@ -95,7 +95,7 @@ def _wrong_field(refusal: Refusal) -> str | None:
 
 
 def _continuation(options: SignInOptions, flow: Flow) -> LinkContinuation:
-    browser = cookies.DEVICE.read() or refuse(FormTokenInvalid)  # `read_own_form` has checked that there is one
+    browser = cookies.DEVICE.read() or refuse(FormTokenInvalid)  # `read_own_form` has checked that the browser has the cookie
     service = options.destination.service
     return LinkContinuation(address_to_store(flow), digest(browser), service.id if service else None)
 

@@ -1,4 +1,4 @@
-"""The sentence about the ways to sign in that remain, for the questions before one of them ends."""
+"""The sentence about the ways to sign in that remain, for the question before a way to sign in ends."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,7 +17,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 async def remaining_ways(without: Method | ConnectionSlug | UUID) -> str:
-    """Return the sentence for the end of PASSWORD, an identity provider, or the passkey with this id."""
+    """Return the sentence for removing PASSWORD, an identity provider, or the passkey with this id."""
     words: dict[str, str] = {**WORDS, **{str(slug): name for slug, name in ports().policy.provider_names.items()}}
     if without is Method.PASSWORD:
         words[Method.PASSKEY.value] = "a passkey"

@@ -1,4 +1,4 @@
-"""The pages of the user's subscriptions."""
+"""The pages for the user's subscriptions."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -39,7 +39,7 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
 async def show_subscriptions() -> Response:
     """List your subscriptions.
 
-    These are the current ones, or else the last ones, to plans of applications.
+    These are the current subscriptions to applications' plans, or else the last subscriptions.
     """
     result = [_values(own) for own in await own_subscriptions.list_own(ports(), signed_in())]
     return await console_page("billing/own_subscriptions.html", subscriptions=result)
@@ -49,7 +49,7 @@ async def show_subscriptions() -> Response:
 @page_session
 @describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."}, api=["GET /api/subscription"])
 async def show_subscription(subscription_id: UUID) -> Response:
-    """Ask before one of your subscriptions is canceled.
+    """Ask before your subscription is canceled.
 
     The page has the form that cancels it.
     """
@@ -61,7 +61,7 @@ async def show_subscription(subscription_id: UUID) -> Response:
 @page_session(CHANGES)
 @accepts(answers={303: REDIRECTED, 404: "You have no such subscription, or it has ended."})
 async def cancel_subscription(subscription_id: UUID) -> Response:
-    """Cancel one of your subscriptions.
+    """Cancel your subscription.
 
     It ends at once. If a payment provider manages it, it is canceled there, too.
     """

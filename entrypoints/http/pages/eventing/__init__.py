@@ -1,1 +1,1 @@
-"""The pages of logs and of outgoing events."""
+"""The pages for logs and outgoing events."""

@@ -1,4 +1,4 @@
-"""The pages of a webhook's deliveries: the list, a delivery, a test, and a replay."""
+"""The pages for a webhook's deliveries: the list, a delivery, a test, and a replay."""
 
 import json
 from datetime import timedelta
@@ -30,7 +30,7 @@ API: Final = f"{API_OF_ONE}/deliveries"
 TYPES: Final = [("", "All events"), *sorted((kind.name, kind.label) for kind in SUBSCRIBABLE.values()), (PING, "Test")]
 LABELS: Final = {kind.name: kind.label for kind in SUBSCRIBABLE.values()} | {PING: "Test"}
 RESULTS: Final = [("", "All states"), ("true", "Delivered"), ("false", "Not delivered")]
-# What a receiver's operator looks at first, by the status of the last response.
+# What a receiver's operator looks at first, by the last response's status.
 CAUSES: Final = {
     400: "The receiver does not accept the body.",
     401: "Check that the receiver verifies the signature with the present secret.",
@@ -49,7 +49,7 @@ PERIODS: Final[dict[str, tuple[str, timedelta | None]]] = {
     "day": ("of the last 24 hours", timedelta(days=1)),
     "hour": ("of the last hour", timedelta(hours=1)),
 }
-# How long the page of a test waits for its outcome, and how old the test may be.
+# How long a test's page waits for its outcome, and how old the test may be.
 LONGEST_WAIT: Final = 4.0
 POLL_PAUSE: Final = 0.2
 NEW: Final = timedelta(seconds=30)
@@ -113,7 +113,7 @@ async def _delivery_values(_: Form, webhook_id: UUID, delivery_id: UUID) -> dict
 async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID, query_args: DeliveryQuery) -> Response:
     """Show a delivery, with its body and the last response.
 
-    The page of a new test waits some seconds for its outcome.
+    A new test's page waits some seconds for its outcome.
     """
     if query_args.tested:
         await _wait_for_attempt(webhook_id, delivery_id)
@@ -121,7 +121,7 @@ async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID, quer
 
 
 async def _wait_for_attempt(webhook_id: UUID, delivery_id: UUID) -> None:
-    """Wait until the first attempt of a new delivery has ended, at most LONGEST_WAIT seconds."""
+    """Wait until a new delivery's first attempt has ended, at most LONGEST_WAIT seconds."""
     deadline = trio.current_time() + LONGEST_WAIT
     while trio.current_time() < deadline:
         delivery = await webhooks.find_delivery(ports(), acting_member(), webhook_id, delivery_id)
@@ -136,7 +136,7 @@ async def _wait_for_attempt(webhook_id: UUID, delivery_id: UUID) -> None:
 @once(LIST, "Open deliveries", "The delivery is in the list. To send it again, open it there.")
 @on_refusal("eventing/delivery.html", _delivery_values, refusals=(WebhookInactive,))
 async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID, form: Form) -> Response:
-    """Send the body of a delivery again."""
+    """Send a delivery's body again."""
     await webhooks.replay(ports_once(), acting_member(), webhook_id, delivery_id)
     return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{webhook_id}/deliveries")
 
@@ -158,9 +158,9 @@ async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:
 @once(LIST, "Open deliveries", "The deliveries are in the list. To send other failed ones again, use the button there.")
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
 async def resend_failed(org_slug: str, webhook_id: UUID, form: Form) -> Response:
-    """Send all failed deliveries of a webhook again.
+    """Send all failed deliveries to a webhook again.
 
-    The form has the address of its page. A path below it would be the address of a delivery.
+    The form is sent to its page's own address. A path below it would be a delivery's address.
     """
     _, age = PERIODS.get(form.get("period", ""), PERIODS["all"])
     since = None if age is None else ports().clock.now() - age

@@ -1,4 +1,4 @@
-"""The pages of the audit log of an organization, and of the platform's log: list, entry, and export."""
+"""The pages for an organization's audit log, and for the platform's log: list, entry, and export."""
 
 import json
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ NO_ENTRIES: Final[PageResult[DescribedEntry]] = PageResult([], 0)
 
 
 def _actions(kinds: Iterable[EventKind]) -> list[tuple[str, Any]]:
-    """Return the options of the filter by action, in groups of their category."""
+    """Return the options for the action filter, grouped by category."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for kind in kinds:
         groups.setdefault(kind.category, []).append((kind.name, kind.label))
@@ -93,7 +93,7 @@ async def _list_page(
 
 
 def _narrowed(chosen: Mapping[str, str], entries: Sequence[DescribedEntry]) -> list[tuple[str, str]]:
-    """Return the filters by id, which have no field of their own, each with the query that removes it."""
+    """Return the id filters, which have no form field. Every filter has the query that removes it."""
     first = entries[0] if entries else None
     actor = None if first is None else first.entry.actor.email if first.actor is None else first.actor.text
     target = None if first is None or first.target is None else first.target.text
@@ -113,7 +113,7 @@ def _narrowed(chosen: Mapping[str, str], entries: Sequence[DescribedEntry]) -> l
 @member_page(Capability.AUDIT_VIEW)
 @shows(f"GET {API}", f"GET {API}/export")
 async def show_audit_log(org_slug: str, query_args: AuditQuery) -> Response:
-    """List the audit log of an organization."""
+    """List an organization's audit log."""
     entries = audit.list_entries(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
     return await _list_page(entries, query_args, AUDIT_ACTIONS, actions=ACTIONS, path=organization_path("/audit-log"), is_platform=False)
 
@@ -122,7 +122,7 @@ async def show_audit_log(org_slug: str, query_args: AuditQuery) -> Response:
 @member_page(Capability.AUDIT_VIEW)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_audit_log(org_slug: str, query_args: AuditExportQuery) -> Response:
-    """Export the entries of an organization's audit log that match the filters."""
+    """Export the entries in an organization's audit log that match the filters."""
     batches = await audit.export(ports(), acting_member(), query_args.to_filter())
     return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", to_response)
 
@@ -131,7 +131,7 @@ async def export_audit_log(org_slug: str, query_args: AuditExportQuery) -> Respo
 @member_page(Capability.AUDIT_VIEW)
 @shows(f"GET {API}/<entry_id>")
 async def show_entry(org_slug: str, entry_id: UUID) -> Response:
-    """Show an entry of the audit log."""
+    """Show an audit log entry."""
     described = await audit.get_entry(ports(), acting_member(), entry_id)
     return await _entry_page(described, AUDIT_ACTIONS, organization_path("/audit-log"), to_response(described))
 
@@ -163,7 +163,7 @@ async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
 @platform_page
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
-    """Export the entries of the platform's log that match the filters."""
+    """Export the entries in the platform's log that match the filters."""
     batches = await platform_log.export(ports(), query_args.to_platform_filter())
     return await stream_entries(batches, query_args.format, "platform-log", to_platform_response)
 
@@ -172,6 +172,6 @@ async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
 @platform_page
 @shows(f"GET {PLATFORM_API}/<entry_id>")
 async def show_platform_entry(entry_id: UUID) -> Response:
-    """Show an entry of the platform's log."""
+    """Show an entry in the platform's log."""
     described = await platform_log.get_entry(ports(), entry_id)
     return await _entry_page(described, PLATFORM_ACTIONS, PLATFORM_LOG, to_platform_response(described))

@@ -1,4 +1,4 @@
-"""The page of the forwarding to a SIEM: configuration, state, test, and removal."""
+"""The page about forwarding to a SIEM: configuration, state, test, and removal."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The pages of webhooks: the list, a webhook with its settings, and its secret."""
+"""The pages for webhooks: the list, a webhook with its settings, and its secret."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -42,8 +42,8 @@ FIELDS: Final[Fields] = {
     webhooks_model.NoEvents: "events",
     webhooks_model.EventTypeUnknown: "events",
 }
-EVENT: Final = "event:"  # the name of the checkbox of an event type begins with this
-AREA: Final = "all-of:"  # and that of a whole area with this
+EVENT: Final = "event:"  # the checkbox name for an event type begins with this
+AREA: Final = "all-of:"  # the checkbox name for a whole area begins with this
 
 
 def _groups() -> dict[str, list[EventKind]]:
@@ -58,14 +58,14 @@ GROUPS: Final = _groups()
 
 
 def _chosen(form: Form) -> list[str]:
-    """Return the event types with a checked box, and those of whole areas, without those that need a choice of their own."""
+    """Return the event types with a checked box or in a checked area. An area leaves out event types that must be chosen alone."""
     areas = checked(form, AREA)
     whole = [kind.name for area in areas for kind in GROUPS.get(area, ()) if not kind.by_choice]
     return list(dict.fromkeys([*checked(form, EVENT), *whole]))
 
 
 def webhooks_path() -> str:
-    """Return the path of the list in the caller's organization."""
+    """Return the list's path in the caller's organization."""
     return organization_path("/webhooks")
 
 
@@ -77,7 +77,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"GET {API}")
 async def show_webhooks(org_slug: str) -> Response:
-    """List the webhooks of an organization."""
+    """List an organization's webhooks."""
     rows = await webhooks.list_webhooks(ports(), acting_member())
     return await console_page(
         "eventing/webhooks.html",
@@ -136,7 +136,7 @@ async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
 @accepts(f"POST {API_OF_ONE}/rotate-secret", answers=answers_with("The secret."))
 @once(ONE, "Open the webhook", "The new secret was shown once. If you didn't copy it, replace it again.")
 async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
-    """Replace the secret of a webhook.
+    """Replace a webhook's secret.
 
     The new secret is shown only once.
     """

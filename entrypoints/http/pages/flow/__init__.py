@@ -1,1 +1,1 @@
-"""The pages of sign-ins in progress."""
+"""The pages for sign-ins in progress."""

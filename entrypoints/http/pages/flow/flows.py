@@ -1,7 +1,7 @@
-"""The flow of a page: a stored one in the address, or one of a single page that nothing must be remembered for.
+"""The flow that a page belongs to: a stored flow in the address, or a single page's flow that needs no storage.
 
-A page of a sign-in has two addresses: below `/app` for a sign-in to one of our pages, whose path is in `next`, and below the
-path of its flow. This module and `to_sign_in` alone know `next`.
+A sign-in page has two addresses: below `/app` for a sign-in to our own pages, with the path in `next`, and below its flow's path. This
+module and `to_sign_in` alone know `next`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -37,12 +37,15 @@ from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<flow_id>"
 Button = tuple[str, Callable[[SignInOptions], bool]]  # its label, and whether it is there
-OTHER_WAYS: Final[dict[str, Button]] = {}  # the buttons of the sign-in page that send the address elsewhere, by the path of the step
+OTHER_WAYS: Final[dict[str, Button]] = {}  # the sign-in page's buttons that send the email address elsewhere, by the step's path
 View = Callable[..., Awaitable[Response]]
 
 
 def flow_route(routes: Blueprint, path: str, method: str, button: Button | None = None) -> Callable[[View], View]:
-    """Register a page of a sign-in at both of its addresses. With `button`, the sign-in page has one that posts its form there."""
+    """Register a sign-in page at its address below `/app` and below its flow.
+
+    With `button`, the sign-in page has a button that posts its form there.
+    """
     if button is not None:
         OTHER_WAYS[path] = button
 
@@ -55,7 +58,7 @@ def flow_route(routes: Blueprint, path: str, method: str, button: Button | None 
 
 
 def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
-    """Pass the flow of the address to the view. It is open, and of this browser; else the response is the page that goes on."""
+    """Pass the flow in the address to the view. It is open, and belongs to this browser; else the response is the page that goes on."""
 
     @wraps(view)
     async def with_flow(flow_id: str | None = None) -> Response:
@@ -73,7 +76,7 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
 
 
 async def open_flow(flow_id: str) -> Flow:
-    """Return the open flow of this browser with this id. Raises: FlowEnded."""
+    """Return this browser's open flow with this id. Raises: FlowEnded."""
     return await flows.load_open(ports(), parse_id(flow_id) or refuse(FlowEnded), cookies.DEVICE.read())
 
 
@@ -88,7 +91,7 @@ def page_flow(path: str) -> Flow:
 
 
 async def ended_page(flow_id: str | None) -> Response:
-    """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
+    """Return the page for a flow that has ended. It reveals nothing about another browser's flow."""
     known_id = parse_id(flow_id or "")
     service = None if known_id is None else await targets.find_application(ports(), known_id, cookies.DEVICE.read())
     start = None if service is None else _start_of(service)
@@ -103,41 +106,41 @@ async def ended_page(flow_id: str | None) -> Response:
 
 
 def _start_of(service: Service) -> str | None:
-    """Return where users of an application start a sign-in, if it has said so."""
+    """Return where an application's users start a sign-in, if it has said so."""
     if service.initiate_login_uri is None:
         return service.access.launch_url
     return uris.add_parameters(service.initiate_login_uri, {"iss": app_context().base_url})
 
 
 def path_of(flow: Flow, step: str = "") -> str:
-    """Return the path of a step of a flow, or of the flow itself, which leads to its present step."""
+    """Return the path to a flow's step, or to the flow itself, which leads to its present step."""
     if flow.is_stored:
         return _prefix_of(flow) + step
     return with_next(HOME_PATH + step, flow.request) if step else flow.request
 
 
 def step_path(step: Step) -> str:
-    """Return what `path_of` adds for a step. The flow itself leads to the page of ENROLL."""
+    """Return what `path_of` adds for a step. The flow itself leads to ENROLL's page."""
     return "" if step is Step.ENROLL else f"/{step.value}"
 
 
 def _prefix_of(flow: Flow) -> str:
-    """Return the path of a stored flow, which the path of a step follows."""
+    """Return a stored flow's path. A step's path begins with it."""
     return f"{HOME_PATH}/flow/{flow.id}"
 
 
 def remember_way_back(flow: Flow, step: str) -> None:
-    """Let the page of an error, if one follows, lead to this step of the flow."""
+    """Let the page of an error, if an error follows, lead to this step in the flow."""
     request_record().way_back = ("Back to the sign-in", path_of(flow, step))
 
 
 def provider_path(flow: Flow, provider: ConnectionSlug) -> str:
-    """Return the path that starts the sign-in of a flow at this identity provider of the platform."""
+    """Return the path that starts a flow's sign-in at this platform identity provider."""
     return f"/auth/{provider}?{urlencode(_start_fields(flow))}"
 
 
 def connection_path(flow: Flow, connection_id: UUID, **hints: str | None) -> str:
-    """Return the path that starts the sign-in of a flow at this connection. The hints go on to its identity provider."""
+    """Return the path that starts a flow's sign-in at this connection. The hints go on to its identity provider."""
     return connection_start_path(connection_id, **_start_fields(flow), **hints)
 
 
@@ -146,7 +149,7 @@ def _start_fields(flow: Flow) -> dict[str, str]:
 
 
 class SignInUnseen(Forbidden):
-    """Open this page in a tab of the browser. A sign-in does not start in a frame, or in a page that is loaded ahead."""
+    """Open this page in a browser tab. A sign-in does not start in a frame, or in a page that is loaded ahead."""
 
 
 def require_tab(*, or_frame: bool = False) -> None:
@@ -160,15 +163,15 @@ def require_tab(*, or_frame: bool = False) -> None:
 
 
 def leads_to_request(flow: Flow) -> bool:
-    """Return whether the path of a page is that of a request, which begins a flow of its own, or of another flow."""
+    """Return whether a page's path belongs to a request, which begins its own flow, or to another flow."""
     path = flow.request.partition("?")[0]
     return path in (AUTHORIZE_PATH, SIGN_IN_PATH) or path.startswith(f"{HOME_PATH}/flow/") or path.endswith("/saml/login")
 
 
 def address_to_store(flow: Flow) -> str | None:
-    """Return the address for the link of an email, or None if it is the start page.
+    """Return the address for an email's link, or None if it is the start page.
 
-    Any browser can open it. It names the flow of a request, so that the browser of the flow continues there.
+    Any browser can open it. It names the request's flow, so that the flow's browser continues there.
     """
     if flow.target is FlowTarget.PAGE:
         return None if flow.request == HOME_PATH else flow.request
@@ -177,7 +180,8 @@ def address_to_store(flow: Flow) -> str | None:
 
 
 async def flow_of_link(address: str, *, is_own: bool) -> Flow:
-    """Return the flow of this browser that the address of an email's link names, or one that continues at this address.
+    """Return this browser's flow that the address in an email's link names, or a new flow that continues at this
+    address.
 
     If the flow has ended, it continues at the page that says so, because the application must not get a second answer.
     The flow is known for an hour after its end. `is_own` says that this is its browser, even if the flow is unknown.
@@ -193,7 +197,7 @@ async def flow_of_link(address: str, *, is_own: bool) -> Flow:
 
 
 def links(flow: Flow) -> dict[str, Any]:
-    """Return the values of a page of a flow: the prefix of its forms, where it continues, and links to the pages around the sign-in."""
+    """Return the values for a flow's page: the prefix for its forms, where it continues, and links to the pages around the sign-in."""
     return {
         "flow": _prefix_of(flow) if flow.is_stored else HOME_PATH,
         "next": path_of(flow),
@@ -204,19 +208,19 @@ def links(flow: Flow) -> dict[str, Any]:
 
 
 async def load_options(flow: Flow, destination: Destination | None = None) -> SignInOptions:
-    """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
+    """Return what a flow's sign-in page offers for this destination, which is loaded if it is missing. Raises: FlowEnded."""
     options = await sign_in_flow.load_options(ports(), flow, app_context().base_url, destination)
     await load_images(PLATFORM_CONNECTIONS[provider][0] for provider in [*options.providers, *options.folded_providers])
     return options
 
 
 async def page_values(flow: Flow) -> dict[str, Any]:
-    """Return the values of the sign-in and sign-up pages of a flow. Raises: FlowEnded."""
+    """Return the values for a flow's sign-in and sign-up pages. Raises: FlowEnded."""
     return values_of(await load_options(flow), flow)
 
 
 def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
-    """Return the values of the sign-in and sign-up pages for these options."""
+    """Return the values that sign-in and sign-up pages have for these options."""
     service = options.destination.service
     return {
         **links(flow),
@@ -242,7 +246,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
 
 
 def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, str]]:
-    """Return the name of each connection that the request asks for, and the path that starts the sign-in there, by slug."""
+    """Return the name of every connection that the request asks for, and the path that starts the sign-in there, by slug."""
     if flow.connection_link is not None:  # the user signs in to the account that a connection waits for
         return {}
     hints = {"login_hint": destination.login_hint, "domain_hint": destination.domain_hint}
@@ -250,5 +254,5 @@ def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, s
 
 
 def _providers(slugs: Iterable[ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:
-    """Return the name of each identity provider, and the path that starts the sign-in there."""
+    """Return every identity provider's name, and the path that starts the sign-in there."""
     return {slug: (ports().policy.provider_names[slug], provider_path(flow, slug)) for slug in slugs}

@@ -42,7 +42,7 @@ from entrypoints.http.pages.form_pages import form_page, refused_form_page, refu
 from entrypoints.http.pages.passkey_forms import CredentialMissing
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
-SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values of the notice cookie
+SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values for the notice cookie
 NOTICES: Final = {
     FORM_NOT_SENT: notices.NOTICES[FORM_NOT_SENT],
     SIGNED_OUT: "You're signed out.",
@@ -59,13 +59,13 @@ async def sign_in_form(
 ) -> Response:
     """Return the sign-in page, with the sentence that says why it is asked, or a notice about the step before, if any.
 
-    `email` is filled in instead of the address of the request. `step_up` is for a user with a session.
+    `email` is filled in instead of the request's address. `step_up` is for a user with a session.
     """
     asked = step_up.sentence if step_up is not None else asked
     notice = asked or NOTICES.get(cookies.NOTICE.read() or "")
     options = await load_options(flow, destination)
     email = email or options.destination.login_hint or ""
-    # A user who must meet a rule of the sign-in policy, or who links an account, is known already.
+    # A user who must meet a sign-in policy rule, or who links an account, is known already.
     address_first = asked is None and await asks_address_first()
     response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, step_up=step_up)
     if notice is not None:
@@ -93,9 +93,9 @@ async def _sign_in_form(
 
 
 async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
-    """Return the step-up of the user of this browser, if any, after a refused attempt at the page with these options.
+    """Return the step-up for this browser's user, if any, after a refused attempt at the page with these options.
 
-    A user who links an account signs in to that one, with any of its ways.
+    A user who links an account signs in to the linked account, in any way that it has.
     """
     user, needs = await visitor_with_mfa(), options.destination.needs
     if user is None or people.address_to_link(ports(), flow) is not None:
@@ -115,7 +115,7 @@ def link_sentence(flow: Flow) -> str | None:
 
 
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
-    """Return the options of a sign-in with a passkey, and the signal to password managers about this unknown credential."""
+    """Return the options for a passkey sign-in, and the signal to password managers about this unknown credential."""
     client = PresentedDevice(device_id=cookies.browser_id(), token=None)
     try:
         options = await passkey.start(ports(), client, app_context().stored_rp_id)
@@ -133,7 +133,8 @@ async def sign_in_again(
         raise refusal
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
-    # A wrong pair marks both fields, because the page must not say which of them is wrong.
+    # A wrong email address or password marks the two fields, because the page must not say which
+    # field is wrong.
     is_wrong = isinstance(refusal, Invalid | CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
     options = await load_options(flow)
     if (step_up := await _find_step_up(flow, options)) is not None:
@@ -159,7 +160,7 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
 
 
 async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
-    """Return the values of the page for the second factor, with the options for a passkey."""
+    """Return the values for the second factor's page, with the options for a passkey."""
     options = await load_options(flow, destination)
     client = PresentedDevice(device_id=cookies.DEVICE.read(), token=cookies.TRUST.read())
     seconds = await second_factor.load_options(ports(), caller(), flow, client, options.destination.needs)
@@ -201,7 +202,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
 
 
 def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
-    """Return the further values of the consent page of an external client, with the changes since the user agreed to it.
+    """Return the further values for an external client's consent page, with the changes since the user agreed to it.
 
     `host` is None for a client that registered itself.
     """
@@ -225,7 +226,7 @@ def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
     }
 
 
-# The scopes of OpenID Connect that an external client can have
+# The OpenID Connect scopes that an external client can have
 NEW_SCOPES: Final[Mapping[Scope, str]] = {
     Scope.OPENID: "It recognizes you when you sign in again.",
     Scope.PROFILE: "It sees your profile.",
@@ -235,7 +236,7 @@ NEW_SCOPES: Final[Mapping[Scope, str]] = {
 
 
 def _describe_authentication(new: str, old: str | None) -> str:
-    """Return how the proofs of an external client have changed. Both are as in `ClientDocument.authentication`."""
+    """Return how an external client's proofs have changed. The arguments have the format of `ClientDocument.authentication`."""
     method, _, host = new.partition(" ")
     if method == ClientMethod.NONE:
         return "It no longer proves with a key that it is this application."

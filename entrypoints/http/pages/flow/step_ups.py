@@ -1,4 +1,4 @@
-"""The sign-in page of a user with a session that is not enough: the reason, and what helps an account with these factors."""
+"""The sign-in page for a user whose session is not enough: the reason, and what helps an account with these factors."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from core.kernel.sign_in_policy.step_ups import needs_passkey, step_up_to
 from entrypoints.http.base.context import ports
 
 AT_CONNECTION: Final = "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email."
-# The next step if the account has no factor of this strength.
+# The next step if the account has no factor with this strength.
 SET_UP: Final[Mapping[Strength, str]] = {
     Strength.TWO: "Set one up in your account, and then sign in here with it.",
     Strength.PHISHING_RESISTANT: "Create one in your account, and then sign in here with it.",
@@ -27,7 +27,7 @@ SET_UP: Final[Mapping[Strength, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StepUp:
-    """The reason why the session of a signed-in user is not enough, and the factors of their account."""
+    """Why a signed-in user's session is not enough, and their account's factors."""
 
     user: Visitor
     decision: Decision
@@ -79,7 +79,7 @@ async def find(user: Visitor | None, destination: Destination | None, admission:
 
 
 async def load(user: Visitor, decision: Decision) -> StepUp:
-    """Return the step-up of the user for this decision."""
+    """Return the user's step-up for this decision."""
     step_up = StepUp(user, decision, await flows.load_factors(ports(), user))
     if not step_up.needs_passkey or step_up.lacks_factor:
         return step_up
@@ -98,7 +98,7 @@ def _find_decision(user: Visitor, destination: Destination | None, admission: Ad
 
 
 def _find_strength(user: Visitor, destination: Destination) -> Decision | None:
-    """Return the decision if the application, or its request, requires a stronger sign-in, or one of the account's own."""
+    """Return the decision if the application, its request or the account itself requires a stronger sign-in."""
     service, name = destination.service, destination.needs.name or PRODUCT
     proofs = user.browser.proofs
     seen = in_session(proofs) if service is None else seen_in(proofs, service.org_id, ports().clock.now())

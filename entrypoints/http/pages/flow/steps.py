@@ -1,4 +1,4 @@
-"""The steps of a flow in a browser. Each page leads here, and the next step is decided here alone."""
+"""A flow's steps in a browser. All pages lead here, and the next step is decided here alone."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -39,7 +39,7 @@ ANSWERS: Final = {
     303: "Continue at the next step, at our page, or at the application.",
     403: "The signed-in user has no access to the application.",
 }
-# Steps of a browser without a sufficient session. Its user can go from one to another.
+# Steps in a browser without a sufficient session. Its user can switch between these steps.
 _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
 _OTHER_SESSION: Final = "You've signed in again since this page was opened. Read it again before you continue."
 
@@ -56,7 +56,7 @@ async def _resume_page(flow: Flow, user: Visitor | None, _reply: PageAnswer | No
     return redirect(flow.request)
 
 
-# How the pages of each target of `core.federation.targets` continue.
+# How the pages for every target in `core.federation.targets` continue.
 _RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, PageAnswer | None], Awaitable[Asked | Response]]]] = {
     FlowTarget.PAGE: _resume_page,
     FlowTarget.OAUTH: oauth.resume,
@@ -65,9 +65,9 @@ _RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, PageAnswer | 
 
 
 async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer | None = None, problem: Refusal | None = None) -> Response:
-    """Return the page of the requested step, if it is a present one, and otherwise a redirect to the next step.
+    """Return the requested step's page, if the step is possible now, and otherwise a redirect to the next step.
 
-    `reply` is that of the user to a question, and `problem` why it did not count.
+    `reply` is the user's answer to a question, and `problem` says why it did not count.
     """
     if (email := people.address_to_link(ports(), flow)) is not None:  # it waits for a sign-in, also in a browser with a session
         return await _link_page(flow, requested, email)
@@ -78,7 +78,7 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     if not isinstance(outcome, Asked):
         return outcome
     if outcome.step is Step.ENROLL:
-        is_reminder = outcome.admission.is_allowed  # of a rule that starts later
+        is_reminder = outcome.admission.is_allowed  # the rule starts later
         if is_reminder and user is not None and not await policy_checks.claim_reminder(ports(), user):
             return await step_page(flow, requested, reply, problem)  # another request reminds the user
         return redirect(policy_checks.enrollment_path(outcome.admission.place, next=path_of(flow)))
@@ -103,7 +103,7 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
 async def _confirms_there(asked: Asked, user: Visitor) -> bool:
     """Return whether the page that confirms for a sign-in policy is next.
 
-    It has the ways of a session that began at a connection: to sign in there again, or the second factor alone (security A-12).
+    It has the ways for a session that began at a connection: to sign in there again, or the second factor alone (security A-12).
     """
     if user.bounded_to is None or asked.admission.is_allowed:
         return False
@@ -146,7 +146,7 @@ async def continue_flow(flow: Flow) -> Response:
 
 
 def _question(step: Step) -> None:
-    """Add the routes of a page that asks a signed-in user."""
+    """Add the routes for a page that asks a signed-in user."""
 
     @anyone(PROTOCOL)
     @describes_page(ANSWERS, changes_state=True)
@@ -166,7 +166,7 @@ def _question(step: Step) -> None:
             return redirect(path_of(flow))
         try:
             check_session_form(form)
-        except FormTokenInvalid:  # the form can be of an earlier session: ask the present user
+        except FormTokenInvalid:  # the form can belong to an earlier session: ask the present user
             return await step_page(flow, step, problem=FormTokenInvalid(_OTHER_SESSION))
         return await step_page(flow, step, PageAnswer(form.get("answer", ""), form.get("question", "")))
 

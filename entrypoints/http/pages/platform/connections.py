@@ -1,4 +1,4 @@
-"""The pages of the identity providers of the platform."""
+"""The pages for the platform's identity providers."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ LOGO: Final = f"{API}/<provider>/logo"
 @platform_page
 @shows(f"GET {API}")
 async def show_connections() -> Response:
-    """List the identity providers of the platform."""
+    """List the platform's identity providers."""
     return await console_page("platform/connections.html", connections=await connections.list_all(ports()), path=LIST)
 
 
@@ -37,7 +37,7 @@ async def _values(_: Form, provider: str) -> dict[str, Any]:
 @platform_page
 @shows(f"GET {API}", f"PUT {LOGO}", f"DELETE {LOGO}")
 async def show_connection(provider: str) -> Response:
-    """Show an identity provider of the platform, with its logo."""
+    """Show a platform identity provider, with its logo."""
     return await console_page("platform/connection.html", **await _values({}, provider))
 
 
@@ -45,7 +45,7 @@ async def show_connection(provider: str) -> Response:
 @platform_page(CHANGES, limit=IMAGE_UPLOAD)
 @accepts_image(f"PUT {LOGO}", "platform/connection.html", _values)
 async def upload_logo(provider: str, form: Form) -> Response:
-    """Upload the logo of an identity provider. The buttons of the provider show it."""
+    """Upload an identity provider's logo. The provider's buttons show it."""
     await connections.set_logo(ports(), signed_in(), provider, uploaded_file())
     return redirect_with_notice("logo-saved", f"{LIST}/{provider}")
 
@@ -54,6 +54,6 @@ async def upload_logo(provider: str, form: Form) -> Response:
 @platform_page(CHANGES)
 @accepts(f"DELETE {LOGO}")
 async def remove_logo(provider: str) -> Response:
-    """Remove the logo of an identity provider."""
+    """Remove an identity provider's logo."""
     await connections.remove_logo(ports(), signed_in(), provider)
     return redirect_with_notice("logo-removed", f"{LIST}/{provider}")

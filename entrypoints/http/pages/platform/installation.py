@@ -1,4 +1,4 @@
-"""The pages of the installation: health, the findings of the doctor, and the settings in force."""
+"""The installation's pages: health, the doctor's findings, and the settings in force."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ HEALTH: Final = "/app/platform/health"
 @platform_page
 @shows("GET /api/platform/health", "GET /api/platform/health/checks")
 async def show_health() -> Response:
-    """Show the state of the installation."""
+    """Show the installation's state."""
     return await console_page("platform/health.html", state=await health.measure(ports()))
 
 
@@ -26,7 +26,7 @@ async def show_health() -> Response:
 @platform_page
 @shows("GET /api/platform/health/checks")
 async def run_checks() -> Response:
-    """Run the checks of `gatehouse doctor`, and show their findings."""
+    """Run the `gatehouse doctor` checks, and show their findings."""
     return await console_page("platform/checks.html", findings=await health.run_checks(ports()))
 
 

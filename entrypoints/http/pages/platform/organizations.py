@@ -1,4 +1,4 @@
-"""The pages of all organizations: the list, and an organization with its lifecycle, tier and limits."""
+"""The pages for all organizations: the list, and an organization with its lifecycle, tier and limits."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -39,7 +39,7 @@ MOST_WAITING: Final = 20  # shown above the list
 @platform_page
 @shows(f"GET {API}")
 async def show_organizations(query_args: OrganizationsQuery) -> Response:
-    """List all organizations. Those that wait for approval come first."""
+    """List all organizations. Organizations that wait for approval come first."""
     query, tier_id = query_args, None if query_args.tier_id is None else path_id(query_args.tier_id)
     result = await governance.list_organizations(
         ports(), query.status, tier_id, limit=query.limit, offset=query.offset, search=query.search
@@ -101,7 +101,7 @@ async def show_organization(org_id: UUID) -> Response:
 async def approve(org_id: UUID, form: Form) -> Response:
     """Approve a pending organization.
 
-    The owner of the organization goes on to its overview.
+    The organization's owner goes on to its overview.
     """
     data = to_model(ApprovalRequest, form, {"tier_id": to_optional})
     await governance.approve(ports(), signed_in(), org_id, data.tier_id)
@@ -148,7 +148,7 @@ async def activate(org_id: UUID, form: Form) -> Response:
 @accepts(f"PATCH {API_OF_ONE}/tier")
 @on_refusal("platform/organization.html", _values)
 async def change_tier(org_id: UUID, form: Form) -> Response:
-    """Change the tier and the limits of an organization. An empty limit is that of the tier."""
+    """Change an organization's tier and limits. An empty limit means the tier's limit."""
     data = to_model(OrganizationTierRequest, form, {"max_services": to_number, "max_users": to_number})
     await governance.change_tier(ports(), signed_in(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users)
     return redirect_with_notice("tier-changed", f"{LIST}/{org_id}")
@@ -175,7 +175,7 @@ async def _networks_removal(org_id: UUID) -> Question:
 @platform_page(OWNS)
 @accepts_answer(f"DELETE {API_OF_ONE}/admin-networks", _networks_removal)
 async def remove_admin_networks(org_id: UUID, form: Form) -> Response:
-    """Remove the networks from which the admins of an organization may act."""
+    """Remove the networks from which an organization's admins may act."""
     await governance.remove_admin_networks(ports(), signed_in(), org_id, to_model(RemoveNetworksRequest, form).reason)
     return redirect_with_notice("admin-networks-removed", f"{LIST}/{org_id}")
 

@@ -1,4 +1,4 @@
-"""The pages of all people: search, a person with everything that gives access, and the platform owners."""
+"""The pages for all people: search, a person with everything that gives access, and the platform owners."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -40,7 +40,7 @@ Action = Callable[[Ports, Person, UUID, str], Awaitable[object]]
 @platform_page
 @shows(f"GET {SEARCH}")
 async def show_people(query_args: UserSearchQuery) -> Response:
-    """Search all people of the platform."""
+    """Search all people on the platform."""
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     after = None if query_args.after is None else path_id(query_args.after)
     users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
@@ -58,7 +58,7 @@ async def show_people(query_args: UserSearchQuery) -> Response:
 @platform_page
 @shows(f"GET {API}", "GET /api/platform/sign-ins", "GET /api/platform/audit-log")
 async def show_person(user_id: UUID) -> Response:
-    """Show a person with memberships, sessions, devices, linked accounts and second factor. Each action has a page."""
+    """Show a person with memberships, sessions, devices, linked accounts and second factor. Every action has a page."""
     details = await user_access.find(ports(), signed_in(), user_id)
     return await console_page(
         "platform/person.html",
@@ -164,7 +164,7 @@ async def _demotion(user_id: UUID) -> Question:
 @platform_page(OWNS)
 @accepts_answer(f"DELETE {OWNERS_API}/<user_id>", _demotion)
 async def demote(user_id: UUID, form: Form) -> Response:
-    """Take the role of a platform owner from a person."""
+    """Take the platform owner role from a person."""
     return await _change_owners(user_id, form, platform_owners.demote, "owner-removed")
 
 

@@ -1,4 +1,4 @@
-"""The actions of platform owners on a person. Each has a page that says what happens, and asks for a reason."""
+"""The actions that platform owners take on a person. Every action has a page that says what happens, and asks for a reason."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -41,7 +41,7 @@ def _question(account: Account, verb: str, consequence: str, button: str, **more
 
 
 def _reasoned(verb: str, consequence: str, button: str, *, dangerous: bool = False) -> Callable[[UUID], Awaitable[Question]]:
-    """Return the function that loads the question of an action that needs only a reason."""
+    """Return the function that loads the question for an action that needs only a reason."""
 
     async def load(user_id: UUID) -> Question:
         account = await platform_users.find(ports(), user_id)
@@ -79,7 +79,7 @@ async def _act(user_id: UUID, form: Form, run: Callable[[Ports, Person, UUID, st
 @platform_page(GIVES)
 @accepts_answer(f"POST {API}/end-sessions", _sessions_question)
 async def end_sessions(user_id: UUID, form: Form) -> Response:
-    """End all sessions of a person."""
+    """End all sessions that a person has."""
     return await _act(user_id, form, user_access.end_sessions, "all-sessions-ended")
 
 
@@ -95,7 +95,7 @@ async def send_password_reset(user_id: UUID, form: Form) -> Response:
 @platform_page(REMOVES_FACTORS)
 @accepts_answer(f"DELETE {API}/mfa", _second_factor_question)
 async def remove_second_factor(user_id: UUID, form: Form) -> Response:
-    """Remove the second factor of a person."""
+    """Remove a person's second factor."""
     return await _act(user_id, form, platform_users.remove_mfa, "second-factor-removed")
 
 
@@ -103,7 +103,7 @@ async def remove_second_factor(user_id: UUID, form: Form) -> Response:
 @platform_page(GIVES)
 @accepts_answer(f"POST {API}/deactivate", _deactivation)
 async def deactivate(user_id: UUID, form: Form) -> Response:
-    """Deactivate the account of a person."""
+    """Deactivate a person's account."""
     return await _act(user_id, form, user_access.deactivate, "account-deactivated")
 
 
@@ -111,7 +111,7 @@ async def deactivate(user_id: UUID, form: Form) -> Response:
 @platform_page(GIVES)
 @accepts_answer(f"POST {API}/reactivate", _reactivation)
 async def reactivate(user_id: UUID, form: Form) -> Response:
-    """Undo the deactivation of an account."""
+    """Undo an account's deactivation."""
     return await _act(user_id, form, platform_users.reactivate, "account-reactivated")
 
 
@@ -137,9 +137,9 @@ async def _impersonation(user_id: UUID) -> Question:
 @platform_page(OWNS, limit=IMPERSONATE)
 @accepts_answer(IMPERSONATION, _impersonation)
 async def start_impersonation(user_id: UUID, form: Form) -> Response:
-    """Act as a person in the console of this browser.
+    """Act as a person in this browser's console.
 
-    The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
+    The impersonation lasts at most an hour, and ends when you end it or sign out. The platform's log has an entry for every request.
     """
     account = await platform_users.find(ports(), user_id)
     data = to_model(ImpersonationRequest, form)
@@ -167,7 +167,7 @@ async def end_impersonation() -> Response:
 @platform_page
 @shows(EXPORT)
 async def show_export(user_id: UUID) -> Response:
-    """Ask before the data of a person is downloaded."""
+    """Ask before a person's data is downloaded."""
     account = await platform_users.find(ports(), user_id)
     text = "All data of this account, as JSON. The platform log has an entry for the export."
     return await ask(_question(account, "Export the data of", text, "Export data", dangerous=False))
@@ -177,7 +177,7 @@ async def show_export(user_id: UUID) -> Response:
 @platform_page(OWNS)
 @accepts(EXPORT, answers={200: "The data, as a JSON file."})
 async def export(user_id: UUID) -> Response:
-    """Download the data of a person."""
+    """Download a person's data."""
     return await export_file(await personal_data.export(ports(), signed_in(), user_id))
 
 
