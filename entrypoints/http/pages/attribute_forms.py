@@ -1,4 +1,4 @@
-"""The fields of a form for the values of attributes: of a member, of an end user, and of the signed-in user."""
+"""The form fields for attribute values: a member's, an end user's, and the signed-in user's."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,13 +10,13 @@ from entrypoints.http.pages.console import may, organization_path
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import to_lines
 
-VALUE: Final = "attribute:"  # begins the name of the field of an attribute
+VALUE: Final = "attribute:"  # begins the field name for an attribute
 OF_GROUPS: Final = " (from groups)"
 YES_OR_NO: Final = [("", "Not set"), ("true", "Yes"), ("false", "No")]
 
 
 def attribute_values(values: AttributeValues, writer: AttributeWriter, form: Form) -> dict[str, Any]:
-    """Return the values of `tenancy/_attribute_fields.html`: the fields that the writer may change, and the other attributes."""
+    """Return the values for `tenancy/_attribute_fields.html`: the fields that the writer may change, and the remaining attributes."""
     stored = {VALUE + each.name: to_text(each, values.values.get(each.name)) for each in values.attributes}
     writable = [each for each in values.attributes if writer in each.writers]
     others = [(each, to_line(each, values.effective.get(each.name))) for each in values.attributes if each not in writable]
@@ -30,7 +30,7 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
 
 
 def admin_values(values: AttributeValues, form: Form, manage: Capability) -> dict[str, Any]:
-    """Return the values of `tenancy/_attribute_values.html` without the path. Members with the capability `manage` can save."""
+    """Return the values for `tenancy/_attribute_values.html` without the path. Members with the capability `manage` can save."""
     return {
         "attributes_path": organization_path("/attributes"),
         "can_save": may(manage),
@@ -39,7 +39,7 @@ def admin_values(values: AttributeValues, form: Form, manage: Capability) -> dic
 
 
 def user_values(values: AttributeValues, form: Form, manage: Capability, name: str, path: str) -> dict[str, Any]:
-    """Return the values of `tenancy/user_attributes.html`, for the user with this name and this page."""
+    """Return the values for `tenancy/user_attributes.html`, for the user with this name and this page."""
     return {"path": f"{path}/attributes", "user_name": name, "back": (name, path), **admin_values(values, form, manage)}
 
 
@@ -51,7 +51,8 @@ def to_changes(form: Mapping[str, str], values: AttributeValues, writer: Attribu
         if writer in attribute.writers and name in form:
             stored = values.values.get(attribute.name)
             value = _to_value(attribute, form[name])
-            # The text alone tells no own list that is empty from a missing one, and has no spaces around a value.
+            # Compare texts: an empty list and a missing list have the same text, and the form's text has no spaces
+            # around a value.
             if value != stored and form[name].splitlines() != to_text(attribute, stored).splitlines():
                 changes[attribute.name] = value
     return changes
@@ -63,7 +64,7 @@ def wrong_value(refusal: Refusal, _: Form) -> str | None:
 
 
 def to_text(attribute: Attribute, value: Any) -> str:
-    """Return a value as the text of a field."""
+    """Return a value as a field's text."""
     if value is None:
         return ""
     match attribute.kind:
@@ -75,7 +76,7 @@ def to_text(attribute: Attribute, value: Any) -> str:
 
 
 def to_line(attribute: Attribute, value: Any) -> str:
-    """Return a value as a text in one line."""
+    """Return a value as a single line."""
     match value:
         case True | False:
             return "Yes" if value else "No"
@@ -87,7 +88,7 @@ def _is_of_groups(attribute: Attribute, values: AttributeValues) -> bool:
 
 
 def _hint(attribute: Attribute, values: AttributeValues) -> str | None:
-    """Return a text beside the field of an attribute, or None."""
+    """Return a text beside an attribute's field, or None."""
     hints = ["One per line."] if attribute.kind is AttributeKind.LIST else []
     if values.values.get(attribute.name) == []:
         hints.append("The own list is empty, so groups add nothing.")
@@ -97,7 +98,7 @@ def _hint(attribute: Attribute, values: AttributeValues) -> str | None:
 
 
 def _to_value(attribute: Attribute, text: str) -> Any:
-    """Return the value in a field, or None for an empty one. Any other text stays one, which the attribute refuses."""
+    """Return the value in a field, or None if it is empty. A text that does not fit stays a text, which the attribute refuses."""
     stripped = text.strip()
     match attribute.kind:
         case AttributeKind.LIST:

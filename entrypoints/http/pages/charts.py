@@ -1,8 +1,8 @@
 """Bar charts that the server draws as SVG.
 
-A chart has the color of the text around it, so it works in both color schemes. It has no styles,
-which the content security policy would refuse. Its horizontal positions are percentages, so that
-its text keeps its size on phones. The table beneath a chart has the same numbers.
+A chart has the same color as the text around it, so it works in light and dark mode. It has no styles, which the
+content security policy would refuse. Its horizontal positions are percentages, so that its text keeps its size on
+phones. The table beneath a chart has the same numbers.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from markupsafe import Markup
 from core.applications.model.analytics import DailyLogins
 
 WIDTH: Final = 100.0  # percent
-LEFT: Final = 11.0  # percent, for the labels of the grid lines
-HEIGHT: Final = 160  # of the bars, in pixels
-LEAST_BAR: Final = 2  # so that one sign-in beside thousands can be seen
+LEFT: Final = 11.0  # percent, for the grid lines' labels
+HEIGHT: Final = 160  # height for the bars, in pixels
+LEAST_BAR: Final = 2  # so that a single sign-in beside thousands can be seen
 STEPS: Final = (1, 2, 5)  # times a power of ten
-BAR_SHARE: Final = 0.8  # of the width of a day; the rest is the gap to the next bar
+BAR_SHARE: Final = 0.8  # share of a day's width; the rest is the gap to the next bar
 
 _SVG: Final = Markup(
     '<svg class="chart" width="100%" height="192" role="img" aria-labelledby="{id}-title {id}-desc">'
@@ -36,7 +36,7 @@ _BAR: Final = Markup('<rect x="{x}%" y="{y}" width="{width}%" height="{height}">
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a chart. `x` and `width` are percentages, `y` (its top) and `height` are pixels."""
+    """A bar in a chart. `x` and `width` are percentages, `y` (its top) and `height` are pixels."""
 
     x: float
     y: float
@@ -47,7 +47,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class GridLine:
-    """A horizontal line of a chart with its value."""
+    """A horizontal line in a chart with its value."""
 
     y: float
     label: str
@@ -76,20 +76,20 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The horizontal lines of a chart as SVG, and the value of the highest one."""
+    """A chart's horizontal lines as SVG, and the highest line's value."""
 
     top: int
     lines: Markup
 
 
 def draw_grid(highest: int) -> Grid:
-    """Return the grid of a chart with this highest value."""
+    """Return the grid for a chart with this highest value."""
     top, lines = _grid(highest)
     return Grid(top, Markup().join(_LINE.format(y=line.y, label=line.label) for line in lines))
 
 
 def draw_days(title: str, days: Sequence[DailyLogins]) -> Chart:
-    """Return the chart of at least one day, earliest first, with one bar for each day."""
+    """Return the chart for at least one day, earliest first, with a bar for every day."""
     highest = max(each.count for each in days)
     top, lines = _grid(highest)
     slot = (WIDTH - LEFT) / len(days)
@@ -102,7 +102,7 @@ def draw_days(title: str, days: Sequence[DailyLogins]) -> Chart:
 
 
 def _grid(highest: int) -> tuple[int, list[GridLine]]:
-    """Return the value of the highest line, and the lines."""
+    """Return the highest line's value, and the lines."""
     step = _grid_step(highest)
     top = max(step, -(-highest // step) * step)
     return top, [GridLine(round(HEIGHT - HEIGHT * value / top, 1), _grid_label(value, top)) for value in range(0, top + 1, step)]
@@ -118,7 +118,7 @@ def _describe(days: Sequence[DailyLogins], highest: int) -> str:
 
 
 def _grid_step(highest: int) -> int:
-    """Return the distance of the grid lines: a round number, so that there are at most five lines."""
+    """Return the distance between the grid lines: a round number, so that there are at most five lines."""
     power = 1
     while True:
         for step in STEPS:
@@ -128,7 +128,7 @@ def _grid_step(highest: int) -> int:
 
 
 def _grid_label(value: int, top: int) -> str:
-    """Return the text of a grid line, which is short enough for phones."""
+    """Return a grid line's text, which is short enough for phones."""
     if value == 0:
         return "0"
     if top >= 10_000_000:

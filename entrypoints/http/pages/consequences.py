@@ -1,4 +1,4 @@
-"""The page of an action: it names the consequences, and asks."""
+"""The page before an action: it names the consequences, and asks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,25 +23,25 @@ V = TypeVar("V", bound=Callable[..., Any])
 class Question:
     """What a page says and asks. GET shows it at the path that takes its form."""
 
-    verb: str  # heads the page, before the name of the object
-    target: str  # the name of the object
+    verb: str  # heads the page, before the object's name
+    target: str  # the object's name
     consequences: Sequence[str]
     button: str  # empty: the page only says why the user cannot do this
-    back: tuple[str, str]  # label and path of the page before
+    back: tuple[str, str]  # label and path of the previous page
     keep: str = "Cancel"  # the button that leaves
     typed_name: str | None = None  # the text that the user types to confirm
-    name_label: str = "Name"  # of this text
-    reason: str | None = None  # the label of a field for the reason
-    choice: tuple[str, str, Sequence[tuple[str, str]]] | None = None  # the name and the label of a field, with pairs of value and text
+    name_label: str = "Name"  # the input label for this text
+    reason: str | None = None  # the label for a reason field
+    choice: tuple[str, str, Sequence[tuple[str, str]]] | None = None  # a field's name and label, with pairs of value and text
     dangerous: bool = True  # cannot be undone, or takes something away
-    action: str | None = None  # the path that takes the form; None: that of the page
+    action: str | None = None  # the path that takes the form; None: the page's own path
     people: Sequence[str] = ()  # addresses: the action changes several people
-    answered: Mapping[str, str] = field(default_factory=dict)  # the fields of a form that are sent again with the answer
-    chosen: Mapping[str, str] = field(default_factory=dict)  # the first values of the fields
+    answered: Mapping[str, str] = field(default_factory=dict)  # form fields that are sent again with the answer
+    chosen: Mapping[str, str] = field(default_factory=dict)  # the fields' first values
 
 
 def sentence(text: str, *names: object) -> Markup:
-    """Return a sentence with names that people chose in the places of `{}`."""
+    """Return a sentence with names that people chose in place of every `{}`."""
     return Markup(text.replace("{}", "<bdi>{}</bdi>")).format(*names)  # noqa: S704  (`text` is ours; format escapes the names)
 
 
@@ -52,7 +52,7 @@ def name_all(text: str, names: Sequence[str]) -> list[Markup]:
 
 
 def describe_losses(losses: Sequence[LostAccess]) -> list[Markup]:
-    """Return a sentence about each organization and application that then asks for another factor, or asks first, at most ten."""
+    """Return a sentence about every organization and application that then asks for another factor, or asks first, at most ten."""
     refusals = {
         True: "Add another factor first: you are listed for break glass, for which {} requires this one.",
         False: "Add another factor first: {} requires this one.",
@@ -80,7 +80,7 @@ async def ask(question: Question) -> Response:
 def ask_on_refusal(
     question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS, *, shown_to: Capability | None = None
 ) -> Callable[[V], V]:
-    """Decorate the form of a question, as `on_refusal` does. `question` gets the parameters of the route."""
+    """Decorate a question's form, as `on_refusal` does. `question` gets the route's parameters."""
 
     async def values(form: Form, **parameters: Any) -> dict[str, Any]:
         return question_values(await question(**parameters), form)
@@ -91,12 +91,12 @@ def ask_on_refusal(
 def accepts_answer(
     api: str, question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS, *, shown_to: Capability | None = None
 ) -> Callable[[V], V]:
-    """Decorate the form of a question, as `accepts` and `ask_on_refusal` do."""
+    """Decorate a question's form, as `accepts` and `ask_on_refusal` do."""
     return lambda view: accepts(api)(ask_on_refusal(question, fields, shown_to=shown_to)(view))
 
 
 def asks(routes: Blueprint, path: str) -> Callable[[V], V]:
-    """Register the form of a question, and at the same path the page that asks it."""
+    """Register a question's form, and the page that asks it at the same path."""
     return serves_form(routes, path)
 
 

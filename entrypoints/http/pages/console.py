@@ -1,8 +1,8 @@
-"""What all pages of the console share: the frame around a page, its lists, and the message about the last change.
+"""What all console pages share: the frame around a page, its lists, and the message about the last change.
 
-The pages call the use cases of the API, for callers with the same capability. After a change the
-browser is redirected, so that reloading the page repeats nothing. Only a secret that is shown once
-is in the direct response to its form. docs/contributing/adding-a-page.md shows how to add a page.
+The pages call the same use cases as the API, for callers with the same capability. After a change the browser is
+redirected, so that reloading the page repeats nothing. Only a secret that is shown once is in the direct response to
+its form. docs/contributing/adding-a-page.md shows how to add a page.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,12 +39,12 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 
 def shows(*api: str) -> Callable[[V], V]:
-    """Document a page of the console. `api` names the operations of the API that do the same, the main one first."""
+    """Document a console page. `api` names the API operations that do the same, the main operation first."""
     return describes_page({200: "The page."}, api=api)
 
 
 async def console_page(name: str, images_of: Iterable[UUID] = (), **values: Any) -> Response:
-    """Return a page of the console, with the message about the last change. `images_of` are the people and organizations with an avatar."""
+    """Return a console page, with the message about the last change. `images_of` are the people and organizations with an avatar."""
     notice = cookies.NOTICE.read()
     values = {"problem": None, "wrong": None, **await frame_values(images_of), **values}
     response = page_response(render(name, scripted=True, done=_message(notice), **values))
@@ -54,12 +54,15 @@ async def console_page(name: str, images_of: Iterable[UUID] = (), **values: Any)
 
 
 async def secret_page(heading: str, secrets: Mapping[str, str], *, advice: str, done: tuple[str, str]) -> Response:
-    """Return the page that shows secrets once: label and value. `done` is the label and the path of the button that leaves it."""
+    """Return the page that shows secrets once: label and value. `done` is the label and the path for the button that leaves it."""
     return await console_page("secret.html", page_heading=heading, secrets=secrets, advice=advice, leave=done)
 
 
 async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
-    """Return the values of the frame around the page. It loads the images of the frame, and of these people and organizations."""
+    """Return the values for the frame around the page.
+
+    Also load the frame's logos, and the pictures of the people and organizations in `images_of`.
+    """
     user = signed_in()
     g.form_owner = ended_forms.seal_owner(ports(), user)
     g.time_zone = user.time_zone
@@ -92,7 +95,7 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
 def confirmation_path(page: str) -> str | None:
     """Return the path on which the user confirms before they choose a file, or None if no confirmation is needed.
 
-    A confirmation does not keep a chosen file. Members with a sign-in policy confirm later, because a connection of the policy can count.
+    A confirmation does not keep a chosen file. Members with a sign-in policy confirm later, because a connection in the policy can count.
     """
     user = signed_in()
     asks_later = user.impersonator_id is not None or (isinstance(user, Member) and user.has_sign_in_policy)
@@ -106,7 +109,7 @@ def show_document(document: ResponseModel) -> None:
 
 
 def _curl() -> list[str]:
-    """Return the calls of the API that do the same as the page."""
+    """Return the API calls that do the same as the page."""
     view, values = current_app.view_functions.get(request.endpoint or ""), request.view_args or {}
     return commands(current_app, docs_of(view).api, app_context().base_url, values, as_api_reads(request.args), g.get("document"))
 
@@ -118,24 +121,24 @@ def impersonation_session() -> UUID | None:
 
 
 def may(capability: str) -> bool:
-    """Return whether the user has the capability in the organization of the page. Pages leave out what the user may not do."""
+    """Return whether the user has the capability in the page's organization. Pages leave out what the user may not do."""
     user = signed_in()
     return isinstance(user, Member) and Capability(capability) in user.acts_in.rights
 
 
 def organization_path(below: str = "") -> str:
-    """Return the path of the overview of the organization, or of a page below it, such as `/members`."""
+    """Return the path to the organization's overview, or to a page below it, such as `/members`."""
     return ORGANIZATION_PATH.format(slug=acting_member().acts_in.slug) + below
 
 
 def with_query(**changes: Any) -> str:
-    """Return the query of the current page with changes. None and an empty text remove a parameter."""
+    """Return the current page's query with changes. None and an empty text remove a parameter."""
     values = {**request.args, **changes}
     return "?" + urlencode({name: value for name, value in values.items() if value not in (None, "")})
 
 
 def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
-    """Return the values of `ui.pager` for a part of a list with `total` rows. A part after the last one leads to the last one."""
+    """Return the values for `ui.pager` for a part of a list with `total` rows. From a part after the end, it leads to the last part."""
     limit = query.limit
     offset = query.offset if isinstance(query, PartQuery) else query.page_request().offset
     here, last = offset // limit + 1, max(-(-total // limit), 1)
@@ -155,12 +158,12 @@ def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
 
 
 def session_secret() -> str:
-    """Return the cookie of the browser's session. Raises: FormTokenInvalid."""
+    """Return the cookie for the browser's session. Raises: FormTokenInvalid."""
     return cookies.SESSION.read() or refuse(FormTokenInvalid)
 
 
 def redirect_with_notice(notice: str, target: str, *, count: int | None = None) -> Response:
-    """Redirect to a page that shows a notice, which is a key of NOTICES."""
+    """Redirect to a page that shows a notice, which is a key in NOTICES."""
     return redirect(target, notice=notice if count is None else f"{notice}.{count}")
 
 

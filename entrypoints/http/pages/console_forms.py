@@ -1,4 +1,4 @@
-"""The forms of the console: their documentation, their copies, their refusals."""
+"""The console's forms: their documentation, their copies, their refusals."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
@@ -38,27 +38,29 @@ NOT_ACCEPTED: Final = "A field is not valid, and the page gives the reason. Or t
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 ANSWERS_TO_BUTTON: Final = {303: REDIRECTED}
 MAX_KEY_LENGTH: Final = 64
-ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
+ONCE_ATTRIBUTE: Final = "_once"  # marks views with the decorator `once`
 RESTORED: Final = "Your session had ended, so nothing was sent. Check the form, and send it again."
-Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that each refusal is about
+Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that a refusal is about
 NO_FIELDS: Final[Fields] = MappingProxyType({})
 # The access decorator answers the first with the sign-in page, and the second with a confirmation that
 # comes back with the form. `once` answers the third.
 OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, StepUpNeeded, FormAlreadySent)
-Form: TypeAlias = Mapping[str, str]  # the fields of a form
+Form: TypeAlias = Mapping[str, str]  # a form's fields
 V = TypeVar("V", bound=Callable[..., Any])
-_SHOWN: Final = "_shown"  # an attribute of forms
+_SHOWN: Final = "_shown"  # an attribute on forms
 
 
 def accepts(
     *api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Sequence[str] = ("form_token",), page: str | None = None
 ) -> Callable[[V], V]:
-    """Decorate a form of the console: read it, and document it, as in `shows`. Every form can be refused as foreign.
+    """Decorate a console form: read it, and document it, as in `shows`.
 
-    `page` is the route of the page with the form, unless its path is the form's or the next one above.
+    Every form can be refused as foreign.
 
-    Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter.
-    A form of an ended session is only shown again, by `on_refusal` or a view with `restores`. Other views do not run.
+    `page` is the route for the page with the form, unless its path is the form's path or the next path above.
+
+    Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter. A form
+    from an ended session is only shown again, by `on_refusal` or a view with `restores`. Views without them do not run.
     """
 
     def decorate(view: V) -> V:
@@ -78,30 +80,33 @@ def accepts(
 
 
 def restores(view: V) -> V:
-    """Mark a view that shows a restored form with `restored_console_page` instead of doing what the form asks. `on_refusal` is one."""
+    """Mark a view that shows a restored form with `restored_console_page`, and does not do what the form asks.
+
+    Views with `on_refusal` show restored forms, too.
+    """
     setattr(view, RESTORES_ATTRIBUTE, True)
     return view
 
 
 def is_restored() -> bool:
-    """Return whether the form of this request comes back after its session ended, to be shown and not sent."""
+    """Return whether this request's form comes back after its session ended, to be shown and not sent."""
     return bool(g.get("is_restored"))
 
 
 def redirect_unsent() -> Response:
-    """Redirect to the page of a form that is not sent again."""
+    """Redirect to the page with a form that is not sent again."""
     return redirect(page_of_form(request.path), notice=FORM_NOT_SENT)
 
 
 async def restored_console_page(name: str, **values: Any) -> Response:
-    """Return the page of a restored form, as it was filled in."""
+    """Return the page with a restored form, as it was filled in."""
     return page_response(
         render(name, status=400, scripted=True, **{**await frame_values(), **values, "done": RESTORED, "problem": None, "wrong": None})
     )
 
 
 def answers_with(page: str) -> dict[int, str]:
-    """Return the answers of a form that is answered with a page, such as "The secret."."""
+    """Return the documented answers to a form that is answered with a page, such as "The secret."."""
     return {200: page, 400: NOT_ACCEPTED}
 
 
@@ -113,9 +118,11 @@ class NameNotTyped(FieldInvalid):
 
 
 async def refused_console_page(refusal: Refusal, name: str, fields: Fields = NO_FIELDS, **values: Any) -> Response:
-    """Return the page of a refused form, with the reason beside its field. Without `wrong`, `fields` tells the field.
+    """Return the page with a refused form, with the reason beside its field.
 
-    Raises: the refusal, if it is one of OF_DECORATORS.
+    Without `wrong`, `fields` tells the field.
+
+    Raises: the refusal, if it is in OF_DECORATORS.
     """
     if isinstance(refusal, OF_DECORATORS):
         raise refusal
@@ -127,10 +134,10 @@ async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
 
 
 async def _read_form() -> dict[str, str]:
-    """Return the fields of a form that was made for this session.
+    """Return the fields in a form that was made for this session.
 
-    If the field `kept_form` is set, return the fields of the form that was kept while the user confirmed their sign-in.
-    A form of an earlier session of the user is restored.
+    If the field `kept_form` is set, return the fields from the form that was kept while the user confirmed their
+    sign-in. A form from an earlier session by the same user is restored.
     """
     form = await read_form()
     if SEALED_FORM in form:
@@ -149,7 +156,7 @@ async def _read_form() -> dict[str, str]:
 
 
 def _restore(form: EndedForm | None) -> dict[str, str]:
-    """Return the fields of a form that was sent after the end of its session, and mark the request."""
+    """Return the fields from a form that was sent after its session ended, and mark the request."""
     fields = note_sent(dict(ended_forms.restore(form, signed_in(), request.path)))
     g.is_restored = True
     # A form that was sent has a token. An empty form stands for a page that is opened (`serves_form`).
@@ -157,7 +164,9 @@ def _restore(form: EndedForm | None) -> dict[str, str]:
 
 
 def ports_once() -> Ports:
-    """Return ports for the use case that the form stands for, which runs once for each copy of the form. The view needs `once`.
+    """Return ports for the form's use case, which runs only once, even if the same copy of the form is sent again.
+
+    The view needs `once`.
 
     Raises: FormTokenInvalid if the form has no key.
     """
@@ -167,10 +176,10 @@ def ports_once() -> Ports:
 
 
 def once(path: str, label: str, advice: str) -> Callable[[V], V]:
-    """Decorate a form that makes something, or shows a secret: each copy of it works once.
+    """Decorate a form that makes something, or shows a secret: the same copy of the form works only once.
 
-    The view calls its use case with `ports_once()`. `path` leads to what the form has made, with the
-    parameters of the route; `label` names that page. `advice` says how to get another one.
+    The view calls its use case with `ports_once()`. `path` leads to what the form has made, with the route's
+    parameters; `label` names that page. `advice` says how to make another object or secret.
     """
 
     def decorate(view: V) -> V:
@@ -195,12 +204,11 @@ def on_refusal(
     refusals: tuple[type[Refusal], ...] = (Refusal,),
     shown_to: Capability | None = None,
 ) -> Callable[[V], V]:
-    """Decorate a form of the console, below `accepts`: show its page again, with the reason, if the view is refused.
+    """Decorate a console form, below `accepts`: show its page again, with the reason, if the view is refused.
 
-    `values(form, ...)` returns the values of the page. It also gets the parameters of the route, except
-    `org_slug`, which `acting_member` stands for. `fields` maps refusals to fields, or is a function that
-    does. Refusals of other classes than `refusals` are answered with the error page, and all refusals of users who may not
-    open the page, because they lack the right `shown_to`.
+    `values(form, ...)` returns the page's values. It also gets the route's parameters, except `org_slug`, which `acting_member` stands for.
+    `fields` maps refusals to fields, or is a function that does. A refusal outside `refusals` is answered with the error page, and so are
+    all refusals for users who may not open the page, because they lack the right `shown_to`.
     """
 
     def decorate(view: V) -> V:
@@ -237,10 +245,12 @@ def _without_slug(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def serves_form(
     routes: Blueprint, path: str, *api: str, opens: Callable[[View], View] | None = None, query: type[Query] | None = None
 ) -> Callable[[V], V]:
-    """Register a form that has `on_refusal`, and its page at the same path. The page has the callers of the form, or of `opens`.
+    """Register a form that has `on_refusal`, and its page at the same path.
 
-    To show the page, `values` of `on_refusal` gets no fields, and with `query` also the parameter `query_args`. `api` names the
-    operations of the page, if the form has other operations.
+    The page has the same callers as the form, or as `opens`.
+
+    To show the page, `values` in `on_refusal` gets no fields, and with `query` also the parameter `query_args`. `api` names the page's
+    operations, if the form has different operations.
     """
 
     def decorate(form: V) -> V:
@@ -270,11 +280,11 @@ def accepts_image(api: str, template: str, values: Callable[..., Awaitable[dict[
 
 
 def wrong_field(refusal: Refusal, fields: Fields = NO_FIELDS) -> str | None:
-    """Return the field that a refusal is about, or None if it is about none of them. The page shows the reason beside it."""
+    """Return the field that a refusal is about, or None. The page shows the reason beside it."""
     return refusal.field if isinstance(refusal, FieldInvalid) else fields.get(type(refusal))
 
 
 def check_typed_name(form: Form, name: str) -> None:
-    """Check that the form of `ui.confirm_name` has this name."""
+    """Check that the `ui.confirm_name` form has this name."""
     if form.get("confirmation", "").strip() != name.strip():
         raise NameNotTyped

@@ -1,4 +1,4 @@
-"""The commands under "Show as curl": the operations of the API that do what a page does."""
+"""The commands under "Show as curl": the API operations that do what a page does."""
 
 import json
 import re
@@ -32,11 +32,10 @@ def commands(
     query: Mapping[str, str],
     document: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return a command for each operation, such as `GET /api/organizations/<org_slug>`.
+    """Return a command for every operation, such as `GET /api/organizations/<org_slug>`.
 
-    `values` are the path's parameters of the page. A parameter that the page lacks stays in capital
-    letters. `query` is that of the page. The first operation and exports get the parameters that they have. A PUT sends the
-    `document` that it replaces, if the page has it.
+    `values` are the page's path parameters. A parameter that the page lacks stays in capital letters. `query` is the page's query. The
+    first operation and exports get the parameters that they have. A PUT sends the `document` that it replaces, if the page has it.
     """
     lines = []
     for position, operation in enumerate(operations):
@@ -67,7 +66,7 @@ def _view(app: Quart, operation: str) -> Callable[..., Any] | None:
 
 
 def operations_of(app: Quart) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield each operation with its view."""
+    """Yield every operation with its view."""
     for rule in app.url_map.iter_rules():
         for method in rule.methods or ():
             yield f"{method} {rule.rule}", app.view_functions[rule.endpoint]
@@ -88,7 +87,7 @@ def _body(view: Callable[..., Any] | None, document: Mapping[str, Any] | None) -
 
 @cache
 def example_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return an example of a request, with the types of its JSON schema. Do not change it."""
+    """Return an example for a request, with the types in its JSON schema. Do not change it."""
     schema = model.model_json_schema()
     example: dict[str, Any] = _example(schema, schema.get("$defs", {}))
     return example
@@ -110,7 +109,7 @@ def _example_of_type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) 
             return _example(part, definitions)
         case {"type": "object", "properties": dict(fields)}:
             return {name: _example(fields[name], definitions) for name in schema.get("required") or [*fields][:1]}
-        case {"type": "array", "items": dict(item)}:  # an empty list would clear the present one
+        case {"type": "array", "items": dict(item)}:  # an empty list would clear the present list
             return [_example(item, definitions)]
         case {"type": "string"}:
             return _OF_FORMAT.get(schema.get("format", ""), "...")

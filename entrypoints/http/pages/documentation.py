@@ -1,4 +1,4 @@
-"""The documentation of this version, and the search in it. Everyone can read it."""
+"""This version's documentation, and the search in it. Everyone can read it."""
 
 from functools import cache, partial
 
@@ -19,18 +19,18 @@ routes = Blueprint("documentation", __name__)
 
 
 class SearchQuery(Query):
-    """The text of a search."""
+    """The text to search for."""
 
     search: Text = Field("", description="Words that a section must contain.")
 
 
-@routes.get("/docs")  # the edge drops the slash of `documentation.HOME`
+@routes.get("/docs")  # the edge drops the slash in `documentation.HOME`
 @operations
 @describes_page({200: "The page.", 304: "The browser has this page already."})
 async def show_start() -> Response:
-    """Show the start page of the documentation.
+    """Show the documentation's start page.
 
-    It is that of the running version.
+    It describes the running version.
     """
     return await _show(documentation.HOME)
 
@@ -41,7 +41,7 @@ async def show_start() -> Response:
 async def search(query_args: SearchQuery) -> Response:
     """Search the documentation.
 
-    Returns the sections with all of the words, the best first.
+    Returns the sections that have all the words, the best first.
     """
     results = await ports().threads.run(partial(documentation.search, query_args.search))
     return _response(documentation_page("documentation/search.html", address=None, text=query_args.search, results=results))
@@ -51,9 +51,9 @@ async def search(query_args: SearchQuery) -> Response:
 @operations
 @describes_page({200: "The page or the file.", 304: "The browser has it already."}, other_content_types=("image/png", "text/plain"))
 async def show_page(page: str) -> Response:
-    """Show a page of the documentation.
+    """Show a documentation page.
 
-    Pictures and other files that pages link to have addresses below it, too.
+    Pictures and files that pages link to have addresses below it, too.
     """
     return await _show(documentation.HOME + page)
 

@@ -22,7 +22,7 @@ _NO_COOKIES: Final = "Your browser sent no cookies. Allow cookies for this site,
 
 
 def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
-    """Return the page of a form again after a refusal, with its message and status."""
+    """Return a form's page again after a refusal, with its message and status."""
     status = page_status_of(refusal)
     response = page_response(render(name, status=status, problem=refusal.message, **values))
     match refusal:
@@ -53,17 +53,17 @@ def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
 
 
 def session_form_token() -> str:
-    """Return the token of a form for the session of this browser."""
+    """Return the token for a form in this browser's session."""
     return browser.form_token(cookies.SESSION.read() or "")
 
 
 def check_session_form(form: Mapping[str, str]) -> None:
-    """Check that the form was made for the session of this browser. Raises: FormTokenInvalid."""
+    """Check that the form was made for this browser's session. Raises: FormTokenInvalid."""
     browser.check_form_token(cookies.SESSION.read() or "", form.get("form_token", ""))
 
 
 async def read_own_form() -> dict[str, str]:
-    """Return the fields of a form that `form_page` made for this browser."""
+    """Return the fields in a form that `form_page` made for this browser."""
     form = await read_form()
     check_browser_form(form)
     return form
@@ -71,5 +71,5 @@ async def read_own_form() -> dict[str, str]:
 
 def check_browser_form(form: dict[str, str]) -> None:
     """Check that `form_page` made this form for this browser."""
-    device_id = cookies.DEVICE.read() or refuse(FormTokenInvalid(_NO_COOKIES))  # without one, anyone could compute the token
+    device_id = cookies.DEVICE.read() or refuse(FormTokenInvalid(_NO_COOKIES))  # without a secret, anyone could compute the token
     browser.check_form_token(device_id, form.get("form_token", ""))

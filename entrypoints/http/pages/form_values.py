@@ -1,4 +1,4 @@
-"""The fields of a form as the models of the API take them."""
+"""Form fields in the types that the API models take."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=RequestModel)
 
 
 class FieldInvalid(Invalid):
-    """A field of the form cannot be used."""
+    """A form field cannot be used."""
 
     def __init__(self, message: str, field: str) -> None:
         super().__init__(message)
@@ -24,11 +24,12 @@ class FieldInvalid(Invalid):
 
 
 def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]] | None = None) -> M:
-    """Return the request of the API that a form stands for. The model of the API checks it, as it checks a request.
+    """Return the API request that a form stands for.
 
-    A text is stripped, and an empty one counts as missing, also where a change can leave the field out.
-    `parsers` read the fields that are not texts: a field without an input in the form, such as a
-    checkbox that is not checked, is "".
+    The API model checks it, as it checks a request.
+
+    A text is stripped, and an empty text counts as missing, also where a change can leave the field out. `parsers` read
+    the fields that are not texts: a field without an input in the form, such as a checkbox that is not checked, is "".
 
     Raises: FieldInvalid with the first field that is not valid; what a parser raises.
     """
@@ -43,12 +44,12 @@ def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Call
         return model.model_validate(fields)
     except ValidationError as error:
         raise to_field_error(error) from None
-    except Invalid as refusal:  # of a value of the core, such as an email address
+    except Invalid as refusal:  # names a value in the core, such as an email address
         raise FieldInvalid(refusal.message, next((name for name in fields if _is_refused(model, name, fields[name])), "")) from None
 
 
 def to_field_error(error: ValidationError) -> FieldInvalid:
-    """Return the first error of a model as the refusal of a form."""
+    """Return a model's first error as the form's refusal."""
     detail = first_error(error)
     reason = reason_of(detail)
     message = REASONS.get(detail["type"], f"{reason[0].upper()}{reason[1:]}.")
@@ -58,7 +59,7 @@ def to_field_error(error: ValidationError) -> FieldInvalid:
 def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
     try:
         model.model_validate({name: value})
-    except ValidationError:  # the other fields are missing
+    except ValidationError:  # the remaining fields are missing
         return False
     except Invalid:
         return True
@@ -66,12 +67,12 @@ def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
 
 
 def to_lines(text: str) -> list[str]:
-    """Return the lines of a text, without empty ones. A parser for `to_model`."""
+    """Return a text's lines, without empty lines. A parser for `to_model`."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def quoted(text: str, read: Callable[[str], Any]) -> str:
-    """Return a text as a line of a form has it: in quotation marks, as in JSON, if `read` would not return the bare one."""
+    """Return a text as a form line has it: in quotation marks, as in JSON, if `read` would not return the bare text."""
     return text if text and text == text.strip() and read(text) == text else json.dumps(text, ensure_ascii=False)
 
 
@@ -90,32 +91,32 @@ def is_checked(text: str) -> bool:
 
 
 def to_optional(text: str) -> str | None:
-    """Return the text without spaces around it, or None for an empty one. A parser for `to_model`."""
+    """Return the text without spaces around it, or None if it is empty. A parser for `to_model`."""
     return text.strip() or None
 
 
 def to_choice(text: str) -> str | Keep:
-    """Return the chosen option, or KEEP for the empty one, which changes nothing. A parser for `to_model`."""
+    """Return the chosen option, or KEEP for the empty option, which changes nothing. A parser for `to_model`."""
     return text or KEEP
 
 
 def to_start_of_day(text: str) -> str | None:
-    """Return the first moment (UTC) of a day, or None for an empty text. A parser for `to_model`, which refuses other texts."""
+    """Return a day's first moment (UTC), or None for an empty text. A parser for `to_model`, which refuses a text that is not a day."""
     return f"{text.strip()}T00:00:00Z" if text.strip() else None
 
 
 def to_number(text: str) -> int | None:
-    """Return the integer in a text, or None for an empty one. A parser for `to_model`; the model refuses other texts."""
+    """Return the integer in a text, or None if the text is empty. A parser for `to_model`; the model refuses a text without an integer."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else (text or None)  # type: ignore[return-value]
 
 
 def to_version(form: Mapping[str, str]) -> int | None:
-    """Return the version in the hidden field of a form, or None without a valid one."""
+    """Return the version in a form's hidden field, or None without a valid version."""
     text = form.get("version", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def checked(form: Mapping[str, str], prefix: str) -> list[str]:
-    """Return the names of the checked checkboxes of a group. In the form, each begins with the prefix."""
+    """Return the checked checkboxes in a group, by name. In the form, their names begin with the prefix."""
     return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]

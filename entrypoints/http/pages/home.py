@@ -1,4 +1,4 @@
-"""The start of the console, which leads to what the signed-in user works with most, and the overview of the platform."""
+"""The console's start, which leads to what the signed-in user works with most, and the platform's overview."""
 
 from quart import Blueprint, Response
 
@@ -33,10 +33,9 @@ routes = Blueprint("home", __name__)
 async def show_home() -> Response:
     """Go to your start page, which is also where a sign-in without a target leads.
 
-    Platform owners start with the overview of the platform, or create its first organization. Admins, owners, and
-    others with more rights than a member start in their first active organization, or with the list of their
-    organizations if none is active. All others
-    start with their applications.
+    Platform owners start with the platform's overview, or create its first organization. Admins, owners, and members
+    with further rights start in their first active organization, or with the list of their organizations if none is
+    active. Everybody else starts with their applications.
     """
     user = signed_in()
     memberships = await organizations.list_own(ports(), user)
@@ -71,7 +70,7 @@ def _administers(membership: Membership) -> bool:
 @platform_page
 @shows("GET /api/platform/organizations", "GET /api/platform/health", "GET /api/platform/analytics/sign-ins")
 async def show_platform() -> Response:
-    """Show the overview of the platform: its organizations, and what waits for a platform owner."""
+    """Show the platform's overview: its organizations, and what waits for a platform owner."""
     own = [each for each in await organizations.list_own(ports(), signed_in()) if _administers(each[1])]
     due, lacking = await platform_sign_in_policy.find_owners_without_factor(ports())
     return await console_page(

@@ -1,6 +1,8 @@
-"""The modules of pages. If a module has routes outside `/app`, the first sentence of its docstring is its text in the API description.
+"""The page modules.
 
-Pages that are part of a protocol are in `app`, beside its endpoints.
+If a module has routes outside `/app`, the first sentence in its docstring is its text in the API description.
+
+Pages that belong to a protocol are in `app`, beside its endpoints.
 """
 
 import re
@@ -16,7 +18,7 @@ _REFERENCE: Final = re.compile(r" \([^()]*\)(?=\.)")
 
 
 def load(others: Collection[ModuleType]) -> list[tuple[ModuleType, str]]:
-    """Return the modules with routes, in the order of their names, and the text of each. `others` are left out."""
+    """Return the modules with routes, ordered by name, with their texts. Modules in `others` are left out."""
     modules = [import_module(found.name) for found in walk_packages(pages.__path__, f"{pages.__name__}.")]
     return [(module, _text(module)) for module in modules if hasattr(module, "routes") and module not in others]
 

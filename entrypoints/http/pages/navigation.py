@@ -1,7 +1,7 @@
-"""The navigation of the console: its modes, their groups, and the entries that the signed-in user may open (decision 271).
+"""The console's navigation: its modes, their groups, and the entries that the signed-in user may open (decision 271).
 
-The console is in one of three modes: an organization, the platform, or the user's own account. The path of a page tells the mode, and a
-mode has at most twelve entries. A page that people look for needs an entry here, or a tab of one, with the capability of the page.
+The console is in one of three modes: an organization, the platform, or the user's own account. A page's path tells the mode, and a mode has
+at most twelve entries. A page that people look for needs an entry here, or a tab in an entry, with the page's capability.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ PLATFORM_PATH: Final = "/app/platform"
 
 
 class Mode(StrEnum):
-    """What the pages of the console are about."""
+    """What the console pages are about."""
 
     ORGANIZATION = "organization"
     PLATFORM = "platform"
@@ -27,7 +27,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page of the navigation. `path` is relative to that of its mode, `capability` is that of the page."""
+    """A page in the navigation. `path` is relative to its mode's path, and `capability` is the page's capability."""
 
     label: str
     path: str
@@ -36,10 +36,10 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation, which leads to the first of its pages that the user may open. Several pages are tabs."""
+    """A navigation entry, which leads to the first of its pages that the user may open. Several pages are tabs."""
 
     label: str
-    icon: str  # a name of Heroicons
+    icon: str  # a Heroicons name
     tabs: Sequence[Tab]
 
 
@@ -47,7 +47,7 @@ Group: TypeAlias = tuple[str, Sequence[Entry]]  # heading and entries
 
 
 def _page(label: str, icon: str, path: str, capability: Capability | None = None) -> Entry:
-    """Return an entry with one page."""
+    """Return an entry with a single page."""
     return Entry(label, icon, (Tab(label, path, capability),))
 
 
@@ -59,7 +59,7 @@ def _group(heading: str, *entries: Entry) -> Group:
     return heading, entries
 
 
-# The words are those of docs/contributing/glossary.md.
+# The words are defined in docs/contributing/glossary.md.
 OF_ORGANIZATION: Final[Sequence[Group]] = (
     _group("", _page("Overview", "home", "", Capability.ANALYTICS_VIEW)),
     _group(
@@ -178,7 +178,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Navigation:
-    """The navigation on a page: groups of heading and links, and the tabs of the current entry, if it has several."""
+    """A page's navigation: headings with their links, and the current entry's tabs, if it has several."""
 
     mode: Mode
     groups: Sequence[tuple[str, Sequence[Link]]]
@@ -209,13 +209,13 @@ def navigation_for(user: Person, path: str) -> Navigation:
 
 
 def _current(path: str, targets: Sequence[str], overview: str | None) -> str | None:
-    """Return the target that the page with this path is or is below, or None. All pages of an organization are below its overview."""
+    """Return the target that the page with this path is or is below, or None. All pages about an organization are below its overview."""
     above = [target for target in targets if path == target or (_is_below(path, target) and target != overview)]
     return max(above, key=len, default=None)  # "/app/account/applications" is also below "/app/account"
 
 
 def pages_for(user: Person) -> list[tuple[str, str]]:
-    """Return the label and the path of each page of the user's mode. A tab has the label of its entry before its own."""
+    """Return the label and the path for every page in the user's mode. A tab has its entry's label before its own."""
     root, groups = _roots(user, _mode_of(user, ""))
     return [
         (label if label == entry.label else f"{entry.label}: {label}", path)
@@ -226,7 +226,7 @@ def pages_for(user: Person) -> list[tuple[str, str]]:
 
 
 def first_page(slug: str, rights: Rights) -> str:
-    """Return the path of the first page of an organization that a member with these rights may open: for most, the overview."""
+    """Return the path to an organization's first page that a member with these rights may open: for most members, the overview."""
     tabs = [tab for _, entries in OF_ORGANIZATION for entry in entries for tab in entry.tabs]
     paths = [tab.path for tab in tabs if tab.capability in rights]
     return ORGANIZATION_PATH.format(slug=slug) + paths[0] if paths else f"{ACCOUNT_PATH}/organizations"
@@ -239,14 +239,14 @@ def _mode_of(user: Person, path: str) -> Mode:
 
 
 def _roots(user: Person, mode: Mode) -> tuple[str, Sequence[Group]]:
-    """Return the path and the groups of a mode."""
+    """Return a mode's path and groups."""
     if isinstance(user, Member):
         return ORGANIZATION_PATH.format(slug=user.acts_in.slug), OF_ORGANIZATION
     return (PLATFORM_PATH, OF_PLATFORM) if mode is Mode.PLATFORM else (ACCOUNT_PATH, OF_PERSON)
 
 
 def _allowed(tabs: Sequence[Tab], root: str, user: Person) -> list[tuple[str, str]]:
-    """Return the label and the path of each page that the user may open."""
+    """Return the label and the path for every page that the user may open."""
     rights = user.acts_in.rights if isinstance(user, Member) else ()
     return [(tab.label, root + tab.path) for tab in tabs if tab.capability is None or tab.capability in rights]
 

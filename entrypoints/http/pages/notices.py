@@ -4,7 +4,7 @@ from typing import Final
 
 from entrypoints.http.base.redirects import FORM_NOT_SENT
 
-# By the name in the notice cookie. `{count}` is the number of things that were changed.
+# By the name in the notice cookie. `{count}` is how many things were changed.
 NOTICES: Final = {
     "email-change-sent": "Check your inbox at the new address, and open the link that we sent there.",
     "same-address": "This is already your email address. Nothing was changed.",

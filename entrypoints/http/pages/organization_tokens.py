@@ -1,4 +1,4 @@
-"""The values of pages about tokens of an organization."""
+"""The values for pages about an organization's tokens."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ LISTED: Final = 1_000  # credentials to review
 
 
 async def token_values(tokens: Sequence[ScimToken] | Sequence[RegistrationToken], typed: Form) -> dict[str, Any]:
-    """Return the tokens with their authors, the ids of those to review, the present time and the typed fields."""
+    """Return the tokens with their authors, the ids of the tokens to review, the present time and the typed fields."""
     return {
         "tokens": tokens,
         "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),

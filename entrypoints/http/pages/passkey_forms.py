@@ -1,4 +1,4 @@
-"""Forms that `assets/passkeys.js` sends, with the result of a ceremony in the field `credential`."""
+"""Forms that `assets/passkeys.js` sends, with a ceremony's result in the field `credential`."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ class CredentialMissing(Invalid):
 
 
 def read_credential(form: Form, model: type[RequestModel], refusal: type[Refusal]) -> Json:
-    """Return the credential, in the form of the API. Raises: CredentialMissing; `refusal` if it is malformed."""
+    """Return the credential, as the API takes it. Raises: CredentialMissing; `refusal` if it is malformed."""
     text = form.get(CREDENTIAL) or refuse(CredentialMissing)
     try:
         return model.model_validate_json(text).model_dump()

@@ -1,4 +1,4 @@
-"""The form of a sign-in policy, and its preview: of an organization, of an application and of the platform."""
+"""The form for a sign-in policy, and its preview: for an organization, an application and the platform."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
-METHOD: Final = "method:"  # begins the names of the checkboxes of methods
-CONNECTION_OF: Final = "connection:"  # begins the names of the fields with the connection of a domain
+METHOD: Final = "method:"  # begins the checkbox names for methods
+CONNECTION_OF: Final = "connection:"  # begins the field names for a domain's connection
 HIGH_RISK: Final = "high_risk"
 HOUR: Final = 60  # minutes
 DAY: Final = 24 * HOUR
@@ -27,7 +27,7 @@ LIFETIMES: Final = (HOUR, 4 * HOUR, 8 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 
 IDLE_TIMES: Final = (5, 15, 30, HOUR, 4 * HOUR, 12 * HOUR, DAY, 7 * DAY, 30 * DAY)
 TRUST_DAYS: Final = (0, 1, 7, 14, 30, 60, 90)
 CONCERNED: Final = [("", "Not required"), (Concerned.ADMINS.value, "For owners and admins"), (Concerned.EVERYONE.value, "For everyone")]
-# The policy of the platform concerns platform owners alone.
+# The platform's policy concerns platform owners alone.
 LABELS_OF_PLATFORM: Final[Mapping[str, str]] = {**LABELS, Rule.ADMIN_NETWORKS: "Networks of platform owners"}
 CONCERNED_OF_PLATFORM: Final = [("", "Not required"), (Concerned.EVERYONE.value, "For all platform owners")]
 M = TypeVar("M", bound=RequestModel)
@@ -35,7 +35,7 @@ M = TypeVar("M", bound=RequestModel)
 
 @dataclass(frozen=True, slots=True)
 class RequiredChoices:
-    """The verified domains of an organization, and the names of its active connections by slug."""
+    """An organization's verified domains, and the names of its active connections by slug."""
 
     domains: Sequence[str] = ()
     connections: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +52,10 @@ def policy_values(
     methods: Sequence[str] = METHODS,
     choices: RequiredChoices = NO_CHOICES,
 ) -> dict[str, Any]:
-    """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has, and `methods` are offered."""
+    """Return the values for `tenancy/_sign_in_policy.html`.
+
+    `rules` are the rules that this kind of policy has, and `methods` are offered.
+    """
     is_platform = policy.org_id is None
     typed = {"version": str(policy.version), **form} if form else _stored(policy)
     return {
@@ -76,12 +79,12 @@ def policy_values(
 
 
 def offered_methods(usable: Collection[str], policy: SignInPolicy) -> Sequence[str]:
-    """Return the methods that the form offers: those that work in this installation, and those that the policy names already."""
+    """Return the methods that the form offers: methods that work in this installation, and methods that the policy names already."""
     return [name for name in METHODS if name in usable or name in (policy.rules.methods or ())]
 
 
 def _stored(policy: SignInPolicy) -> dict[str, str]:
-    """Return the fields of the form for a stored policy."""
+    """Return the form fields for a stored policy."""
     rules, document = policy.rules, policy.rules.document
     numbers = (Rule.MIN_PASSWORD_LENGTH, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST)
     return {
@@ -99,14 +102,14 @@ def _stored(policy: SignInPolicy) -> dict[str, str]:
 
 
 def _chosen(concerned: frozenset[Concerned], policy: SignInPolicy) -> str:
-    """Return the option of CONCERNED for the users that a rule concerns. All users of the platform's policy are admins."""
+    """Return the option in CONCERNED for the users that a rule concerns. All users under the platform's policy are admins."""
     if policy.org_id is None and concerned:
         return Concerned.EVERYONE
     return next((who.value for who in (Concerned.EVERYONE, Concerned.ADMINS) if who in concerned), "")
 
 
 def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M:
-    """Return the request of the API that the form stands for. All offered methods together are no rule, so that later ones count, too."""
+    """Return the API request that the form stands for. All offered methods together are no rule, so that later methods count, too."""
     methods = [name for name in checked(form, METHOD) if name in METHODS]
     required = {name.removeprefix(CONNECTION_OF): slug for name, slug in form.items() if name.startswith(CONNECTION_OF) and slug}
     chosen = [form.get(Rule.SECOND_FACTOR, ""), HIGH_RISK if HIGH_RISK in form else ""]
@@ -125,7 +128,7 @@ def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M
 
 @contextmanager
 def naming_fields() -> Iterator[None]:
-    """Name the field of the form that a refused rule stands in."""
+    """Name the form field that a refused rule stands in."""
     try:
         yield
     except PolicyInvalid as invalid:
@@ -133,14 +136,14 @@ def naming_fields() -> Iterator[None]:
 
 
 def wrong_rule(refusal: Refusal, _: Form) -> str | None:
-    """Return the field that a refusal of a policy is about, or None."""
+    """Return the field that a policy's refusal is about, or None."""
     if isinstance(refusal, MethodsUnavailable):
         return Rule.METHODS
     return refusal.field if isinstance(refusal, FieldInvalid) else None
 
 
 def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str, datetime | None]]:
-    """Return the label and the value of each rule that asks for something, and its start if it starts later."""
+    """Return label and value for every rule that asks for something, and its start if it starts later."""
     document, labels = rules.shown, LABELS_OF_PLATFORM if is_platform else LABELS
     who = (lambda _: "for platform owners") if is_platform else _who
     values = {
@@ -158,7 +161,7 @@ def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str,
 
 
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
-    """Return the name of each organization and application with rules for the user, and these rules as `describe` returns them."""
+    """Return every organization and application with rules for the user, by name, with these rules as `describe` returns them."""
     values = dict[tuple[UUID | None, str], list[tuple[str, str, datetime | None]]]()
     for each in policies:  # an application can have settings beside its policy
         if rules := describe(_rules_of(each), is_platform=each.policy.org_id is None):
@@ -167,7 +170,7 @@ def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
 
 
 def _rules_of(policy: PolicyOfUser) -> Rules:
-    """Return the rules about the sign-ins of a user. Those about networks are left out: they can be too many to read."""
+    """Return the rules about a user's sign-ins. Network rules are left out: they can be too many to read."""
     rules, others = policy.policy.parts[0].rules, frozenset() if policy.is_admin else frozenset({Concerned.ADMINS})
     return replace(
         rules,
@@ -193,7 +196,7 @@ def _method_label(name: str) -> str:
 
 
 def _options(none: str, usual: Sequence[int], rules: Rules, rule: Rule) -> list[tuple[str, str]]:
-    """Return the options of a duration, with the present one."""
+    """Return the options for a duration, with the present duration."""
     present, to_text = rules.document.get(rule), _trust if rule is Rule.DEVICE_TRUST else _duration
     return [("", none), *((str(each), to_text(each)) for each in sorted({*usual, *([] if present is None else [present])}))]
 

@@ -1,6 +1,6 @@
-"""Presets of scopes: links that open a form with some of its checkboxes checked.
+"""Scope presets: links that open a form with some checkboxes checked.
 
-With scripts, a preset checks the boxes in place, and the other fields stay as they are typed.
+With scripts, a preset checks the boxes in place, and all further fields stay as they are typed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ OF_APPLICATION = {"service": "Application"}
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A choice of checkboxes: its name in addresses, its label, and the names of the boxes."""
+    """A choice of checkboxes: its name in addresses, its label, and the box names."""
 
     name: str
     label: str
@@ -33,23 +33,23 @@ class PresetQuery(Query):
 
 
 def of_scopes(scopes: Iterable[ApiScope], prefix: str) -> list[Preset]:
-    """Return the presets of scopes of our API. The name of the checkbox of a scope is `prefix` and the scope."""
+    """Return the presets for our API's scopes. A scope's checkbox has `prefix` and the scope as its name."""
     return _presets([(f"{prefix}{scope}", label(scope.area), scope.endswith(":read")) for scope in scopes])
 
 
 def of_permissions(permissions: Iterable[Permission], prefix: str) -> list[Preset]:
-    """Return the presets of permissions of API keys. The name of the checkbox of a permission is `prefix` and the permission."""
+    """Return the presets for API key permissions. A permission's checkbox has `prefix` and the permission as its name."""
     parts = [(permission, *permission.split(":")) for permission in permissions]
     return _presets([(f"{prefix}{permission}", label(area, OF_APPLICATION), action == "read") for permission, action, area in parts])
 
 
 def boxes_of(presets: Sequence[Preset], name: str | None) -> dict[str, str]:
-    """Return the checked boxes of a preset as fields of a form, or none if it does not exist."""
+    """Return a preset's checked boxes as form fields, or none if it does not exist."""
     return dict.fromkeys(next((preset.boxes for preset in presets if preset.name == name), ()), "yes")
 
 
 def _presets(boxes: Sequence[tuple[str, str, bool]]) -> list[Preset]:
-    """Return the presets of boxes, each with its name, the label of its area, and whether it only reads."""
+    """Return the presets for boxes. Every box has its name, its area's label, and whether it only reads."""
     areas = dict.fromkeys(area for _, area, _ in boxes)
     return [
         Preset(READ, "Read only", tuple(box for box, _, reads in boxes if reads)),

@@ -1,7 +1,7 @@
-"""Stacked bar charts that the server draws as SVG, with the table of the same numbers.
+"""Stacked bar charts that the server draws as SVG, with a table that has the same numbers.
 
-The colors of the parts are CSS classes, which pages have in both color schemes. A part is also known by its place:
-the legend and the table have the order of the parts, and the title of a bar lists them. So color is never the only sign.
+The parts' colors are CSS classes, which pages have in light and dark mode. A part is also known by its place: the legend and the table have
+the parts in this order, and a bar's title lists them. So color is never the only sign.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from markupsafe import Markup, escape
 
 from entrypoints.http.pages.charts import BAR_SHARE, HEIGHT, LEAST_BAR, draw_grid
 
-MOST_SERIES: Final = 6  # one for each color
+MOST_SERIES: Final = 6  # a series per color
 OTHERS: Final = "All others"
-RANGE: Final = " to "  # in the label of several days; the axis has their first and their last day
-LONGEST_NAME: Final = 40  # characters of a name with its escapes, in the titles of bars: they repeat it
+RANGE: Final = " to "  # in a label for several days; the axis has their first and their last day
+LONGEST_NAME: Final = 40  # characters in a name with its escapes, in the bars' titles: they repeat it
 
 _SVG: Final = Markup(
     '<svg class="chart" width="100%" height="192" role="img" aria-labelledby="{id}-title {id}-desc">'
@@ -30,7 +30,7 @@ _SLOT: Final = Markup('<rect class="slot" x="{x}" width="1" height="160"><title>
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Numbers with a name, one for each bar."""
+    """Numbers with a name, a number for every bar."""
 
     name: str
     counts: Sequence[int]
@@ -50,16 +50,16 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class StackedChart:
-    """A chart with its legend and its table. `note` is a sentence beneath the heading, `unit` follows the numbers of a bar."""
+    """A chart with its legend and its table. `note` is a sentence beneath the heading, `unit` follows a bar's numbers."""
 
     id: str
     title: str
-    labels: Sequence[str]  # of the bars, in the table and in the titles of the bars
-    series: Sequence[Series]  # from the bottom of a bar to its top
-    axis: str = "Day (UTC)"  # the unit of the labels
+    labels: Sequence[str]  # the bars' labels, in the table and in the bars' titles
+    series: Sequence[Series]  # from a bar's bottom to its top
+    axis: str = "Day (UTC)"  # the labels' unit
     note: str = ""
     unit: str = ""
-    columns: Sequence[tuple[str, Sequence[str]]] = ()  # further columns of the table: head and cells
+    columns: Sequence[tuple[str, Sequence[str]]] = ()  # further table columns: head and cells
     has_totals: bool = True  # whether the legend has the sum over all bars
 
     @property
@@ -68,7 +68,7 @@ class StackedChart:
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """Return the label and the cells of each bar that is not empty, the latest first."""
+        """Return the label and the cells for every bar that is not empty, the latest first."""
         return [
             (
                 self.labels[number],
@@ -90,7 +90,7 @@ class StackedChart:
                     continue
                 height = min(max(LEAST_BAR, HEIGHT * each.counts[number] / grid.top), bottom)
                 bottom -= height
-                # A pixel of the background separates a part from the next one.
+                # A pixel in the background's color separates a part from the next part.
                 visible = height - 1 if height > LEAST_BAR else height
                 path.append(f"M{number + (1 - BAR_SHARE) / 2:.3g} {bottom + height - visible:.1f}h{BAR_SHARE}v{visible:.1f}h-{BAR_SHARE}z")
         return _SVG.format(
@@ -121,7 +121,7 @@ class StackedChart:
 
 
 def limit_series(series: Sequence[Series]) -> list[Series]:
-    """Return at most MOST_SERIES series: the first ones, and the sum of all others."""
+    """Return at most MOST_SERIES series: the first series, and the sum over the remaining series."""
     if len(series) <= MOST_SERIES:
         return list(series)
     first, others = series[: MOST_SERIES - 1], series[MOST_SERIES - 1 :]
@@ -129,7 +129,7 @@ def limit_series(series: Sequence[Series]) -> list[Series]:
 
 
 def sum_groups(chart: StackedChart, groups: Sequence[tuple[str, int]], axis: str) -> StackedChart:
-    """Return the chart with one bar for each group: its label, and the number of bars in it. `axis` is the unit of the labels."""
+    """Return the chart with a bar for every group: its label, and how many of the original bars it has. `axis` is the labels' unit."""
     series = []
     for each in chart.series:
         counts, start = [], 0

@@ -1,4 +1,4 @@
-"""The timeline on the page of a person: sign-ins, devices and changes, newest first."""
+"""The timeline on a person's page: sign-ins, devices and changes, newest first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ MOST: Final = 20  # entries on a page
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """An entry of the timeline. It has a sentence, or the described entry of an audit log."""
+    """A timeline entry. It has a sentence, or the described audit log entry."""
 
     at: datetime
-    icon: str  # of Heroicons
+    icon: str  # a Heroicons name
     sentence: str = ""
     detail: str = ""
     state: str = ""  # `bad` for a failure
@@ -28,7 +28,7 @@ class TimelineEntry:
 
 
 def list_entries(timeline: Timeline, devices: Sequence[ListedDevice] = ()) -> list[TimelineEntry]:
-    """Return the newest MOST entries. All sources have at least as many of their newest ones."""
+    """Return the newest MOST entries. Every source holds at least its newest MOST entries."""
     entries = [
         *(_sign_in(each) for each in timeline.sign_ins),
         *(TimelineEntry(each.entry.created_at, "pencil-square", change=each) for each in timeline.changes),

@@ -1,4 +1,4 @@
-"""The user of a browser, on pages that need no session."""
+"""A browser's user, on pages that need no session."""
 
 from core.authentication import browser
 from core.kernel.callers import Visitor
@@ -8,7 +8,7 @@ from entrypoints.http.base.context import anonymous, ports
 
 
 async def visitor() -> Visitor | None:
-    """Return the user of this browser's session, or None."""
+    """Return the user in this browser's session, or None."""
     cookie = cookies.SESSION.read()
     if cookie is None:
         return None
@@ -19,13 +19,13 @@ async def visitor() -> Visitor | None:
 
 
 async def visitor_of_account() -> Visitor | None:
-    """Return the user of `visitor_with_mfa`, or None if an organization's connection signed them in, for pages about the account."""
+    """Return the user for pages about the account: `visitor_with_mfa`, but None if an organization's connection signed them in."""
     user = await visitor_with_mfa()
     return None if user is None or user.bounded_to is not None else user
 
 
 async def visitor_with_mfa() -> Visitor | None:
-    """Return the user of this browser's session, or None without a session or if the second factor is missing.
+    """Return the user in this browser's session, or None without a session or if the second factor is missing.
 
     It is missing if the user enabled a second factor after the session started, and has not verified it in this session.
     """

@@ -180,8 +180,7 @@ def address_to_store(flow: Flow) -> str | None:
 
 
 async def flow_of_link(address: str, *, is_own: bool) -> Flow:
-    """Return this browser's flow that the address in an email's link names, or a new flow that continues at this
-    address.
+    """Return this browser's flow that the address in an email's link names, or a new flow that continues there.
 
     If the flow has ended, it continues at the page that says so, because the application must not get a second answer.
     The flow is known for an hour after its end. `is_own` says that this is its browser, even if the flow is unknown.

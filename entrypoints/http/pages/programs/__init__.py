@@ -1,1 +1,1 @@
-"""The pages of programs: API resources, service accounts and tokens."""
+"""The pages for programs: API resources, service accounts and tokens."""

@@ -1,4 +1,4 @@
-"""The pages of API resources: the list, one with its settings, its users, and the applications that may ask for it."""
+"""The pages for API resources: the list, a resource with its settings, its users, and the applications that may ask for it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -56,7 +56,7 @@ FIELDS: Final[Fields] = {
     model.ResourceClientNotFound: "client_id",
 }
 LIFETIMES: Final = [("60", "1 minute"), ("300", "5 minutes"), ("900", "15 minutes"), ("1800", "30 minutes"), ("3600", "1 hour")]
-SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
+SCOPE: Final = "scope:"  # the checkbox name for a scope begins with this
 
 
 def _path(resource_id: UUID, below: str = "") -> str:
@@ -64,15 +64,15 @@ def _path(resource_id: UUID, below: str = "") -> str:
 
 
 def resource_values(resource: ApiResource) -> dict[str, Any]:
-    """Return the template values that all pages of an API resource share."""
+    """Return the template values that all pages about an API resource share."""
     require_view(acting_member(), Capability.RESOURCES_VIEW)
     return {"resource": resource, "path": _path(resource.id), "list_path": organization_path("/api-resources")}
 
 
 def _to_scopes(form: Form) -> list[dict[str, Any]]:
-    """Return the scopes in the lines of a form: a name, and after a space its description.
+    """Return the scopes in a form's lines: a name, and after a space its description.
 
-    In the lines of another field, a name is followed by the scopes that it implies.
+    In a second field, a name is followed by the scopes that it implies.
     """
     implications = {name: names for name, *names in (line.split() for line in to_lines(form.get("implied", "")))}
     scopes: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ def _to_scopes(form: Form) -> list[dict[str, Any]]:
 
 
 def _lifetimes(seconds: str) -> list[tuple[str, str]]:
-    """Return the options for the lifetime of tokens, also for one that the API has set."""
+    """Return the options for the tokens' lifetime, also for a lifetime that the API has set."""
     if seconds in dict(LIFETIMES) or not isinstance(to_number(seconds), int):
         return LIFETIMES
     minutes, rest = divmod(int(seconds), 60)
@@ -120,7 +120,7 @@ def _stored(resource: ApiResource) -> dict[str, Any]:
 @member_page(Capability.RESOURCES_VIEW)
 @shows(f"GET {API}")
 async def show_resources(org_slug: str) -> Response:
-    """List the API resources of an organization."""
+    """List an organization's API resources."""
     listed = await api_resources.list_resources(ports(), acting_member())
     return await console_page("programs/api_resources.html", resources=listed, path=organization_path("/api-resources"))
 
@@ -231,7 +231,7 @@ async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>", page=f"{ONE}/access")
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
-    """End the assignment of a user."""
+    """End a user's assignment."""
     await api_resources.unassign(ports(), acting_member(), resource_id, user_id)
     return redirect_with_notice("assignment-removed", _path(resource_id, "/access"))
 
@@ -250,7 +250,7 @@ async def assign_group(org_slug: str, resource_id: UUID, form: Form) -> Response
 @member_page(Capability.RESOURCES_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ONE}/groups/<group_id>", page=f"{ONE}/access")
 async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> Response:
-    """End the assignment of a group."""
+    """End a group's assignment."""
     await api_resources.unassign_group(ports(), acting_member(), resource_id, group_id)
     return redirect_with_notice("group-unassigned", _path(resource_id, "/access"))
 

@@ -1,4 +1,4 @@
-"""The page of an API resource about external clients: the policy that admits them, and the users who connected one."""
+"""An API resource's page about external clients: the policy that admits them, and the users who connected a client."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -31,7 +31,7 @@ routes = Blueprint("external_client_pages", __name__)
 PAGE: Final = f"{ONE}/external-clients"
 API: Final = f"{API_OF_ONE}/external-clients"
 GRANT: Final = f"{API}/grants/<user_id>/<client_id>"
-PRESET: Final = "preset:"  # the name of the checkbox of a preset begins with this
+PRESET: Final = "preset:"  # the checkbox name for a preset begins with this
 ADMISSIONS: Final = [
     (ClientAdmission.NONE.value, "Off"),
     (ClientAdmission.LISTED.value, "On for the clients below"),
@@ -48,12 +48,12 @@ FIELDS: Final[Fields] = {
 
 
 def _stored(resource: ApiResource) -> dict[str, str]:
-    """Return the policy as fields of the form."""
+    """Return the policy as form fields."""
     policy = resource.external_clients
     presets = [preset for preset in PRESETS if set(preset.hosts) <= set(policy.hosts)]
     of_presets = {host for preset in presets for host in preset.hosts}
     boxes = [f"{PRESET}{preset.name}" for preset in presets] + [f"{SCOPE}{name}" for name in policy.known_scopes(_scopes(resource))]
-    # The box of such a preset stands for the proofs, too, so that both end with it.
+    # Such a preset's box stands for the proofs, too, so that they end with it.
     if policy.accepts_token_endpoint_audience and not any(preset.accepts_token_endpoint_audience for preset in presets):
         boxes.append("accepts_token_endpoint_audience")
     boxes += ["registration"] if policy.registration else []
@@ -63,14 +63,16 @@ def _stored(resource: ApiResource) -> dict[str, str]:
 
 
 def _scopes(resource: ApiResource) -> dict[str, str]:
-    """Return the descriptions of the scopes that a policy can list, by name."""
+    """Return the descriptions for the scopes that a policy can list, by name."""
     return {scope.name: scope.description for scope in resource.scopes} | USER_SCOPES
 
 
 def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
-    """Return the request of the API that the form stands for. All scopes checked means later ones too.
+    """Return the API request that the form stands for.
 
-    A pasted address of a client counts as its host.
+    All scopes checked means later scopes too.
+
+    A pasted client address counts as its host.
     """
     chosen = [preset for preset in PRESETS if f"{PRESET}{preset.name}" in form]
     scopes = [name for name in checked(form, SCOPE) if name in _scopes(resource)]
@@ -139,6 +141,6 @@ async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Respons
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {GRANT}")
 async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> Response:
-    """End the access of an external client for a user."""
+    """End an external client's access for a user."""
     await external_grants.end(ports(), acting_member(), resource_id, user_id, client_id)
     return redirect_with_notice("external-grant-ended", organization_path(f"/api-resources/{resource_id}/external-clients"))

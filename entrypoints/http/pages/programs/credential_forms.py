@@ -1,4 +1,4 @@
-"""The pages of a program's credentials, for service accounts and API resources."""
+"""The pages for a program's credentials, for service accounts and API resources."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -41,7 +41,7 @@ LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 day
 
 
 class NewCredentialQuery(Query):
-    """The kind of the credential that a form creates."""
+    """The credential kind that a form creates."""
 
     kind: CredentialKind = Field(CredentialKind.SECRET, description="The kind of credential that the form creates.")
 
@@ -72,8 +72,8 @@ def declare(
 ) -> None:
     """Register the list of a program's credentials, the form for a new credential, and the button that revokes a credential.
 
-    `page` and `api` are the routes of the list, and their last parameter is the id of the program. `template` shows the list, and
-    `values` returns the values that all pages of the program share. `use_cases` list, create and revoke.
+    `page` and `api` are the list's routes, and their last parameter is the program's id. `template` shows the list, and `values` returns
+    the values that all pages about the program share. `use_cases` list, create and revoke.
     """
     parameter = page.rpartition("<")[2].partition(">")[0]
     list_all, create_one, revoke_one = use_cases
@@ -93,7 +93,7 @@ def declare(
     @shows(f"GET {api}", f"DELETE {api}/<credential_id>")
     @of_program
     async def show_credentials(program_id: UUID) -> Response:
-        """List the credentials of a program."""
+        """List a program's credentials."""
         shown = await values(program_id)
         return await console_page(template, credentials=await list_all(ports(), signed_in(), program_id), now=ports().clock.now(), **shown)
 
@@ -111,7 +111,7 @@ def declare(
     @on_refusal("programs/new_credential.html", form_values, FIELDS)
     @of_program
     async def create_credential(program_id: UUID, form: Form) -> Response:
-        """Create a credential of a program.
+        """Create a credential for a program.
 
         A secret is shown only once.
         """
@@ -132,6 +132,6 @@ def declare(
     @accepts(f"DELETE {api}/<credential_id>")
     @of_program
     async def revoke_credential(program_id: UUID, credential_id: UUID) -> Response:
-        """Revoke a credential of a program."""
+        """Revoke a program's credential."""
         await revoke_one(ports(), signed_in(), program_id, credential_id)
         return redirect_with_notice("credential-revoked", fill_in(page, request.view_args or {}))

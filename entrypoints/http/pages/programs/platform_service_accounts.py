@@ -1,4 +1,4 @@
-"""The pages of the platform's service accounts: the list, one with its settings, and its credentials."""
+"""The pages for the platform's service accounts: the list, an account with its settings, and its credentials."""
 
 from quart import Blueprint
 

@@ -1,4 +1,4 @@
-"""The page of registration tokens, with which clients register themselves as applications."""
+"""The page for registration tokens, with which clients register themselves as applications."""
 
 from typing import Any, Final
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The pages of the credentials of API resources."""
+"""The pages for API resources' credentials."""
 
 from typing import Any
 from uuid import UUID

@@ -1,6 +1,6 @@
-"""The pages of service accounts, for an organization and for the platform.
+"""The pages for service accounts, for an organization and for the platform.
 
-A caller who is a `Member` sees the accounts of their organization, and a platform owner those of the platform.
+A caller who is a `Member` sees their organization's accounts, and a platform owner sees the platform's accounts.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,24 +53,24 @@ FIELDS: Final[Fields] = {
     model.CapabilityNotGrantable: "granted_capabilities",
     model.OnlyOwnersGrant: "granted_capabilities",
 }
-ALL: Final = "all_scopes"  # the name of the checkbox for all scopes
-SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
-GRANT: Final = "grant:"  # and that of a capability with this
+ALL: Final = "all_scopes"  # the checkbox name for all scopes
+SCOPE: Final = "scope:"  # the checkbox name for a scope begins with this
+GRANT: Final = "grant:"  # the checkbox name for a capability begins with this
 
 
 def path_of(account_id: object = None, below: str = "") -> str:
-    """Return the path of the list, or of the page of a service account, or of a page below it, such as `/credentials`."""
+    """Return the path to the list, to a service account's page, or to a page below it, such as `/credentials`."""
     path = organization_path("/service-accounts") if isinstance(signed_in(), Member) else PLATFORM_LIST
     return path if account_id is None else f"{path}/{account_id}{below}"
 
 
 async def find(account_id: UUID) -> ListedServiceAccount:
-    """Return the service account of the path."""
+    """Return the service account in the path."""
     return await service_accounts.find(ports(), signed_in(), account_id)
 
 
 def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
-    """Return the values of the pages of a service account."""
+    """Return the values for a service account's pages."""
     account = listed.account
     return {
         "listed": listed,
@@ -87,7 +87,7 @@ def _own_rights() -> Rights:
 
 
 def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parsers for the checkboxes of a form. Only owners have those of capabilities."""
+    """Return the parsers for a form's checkboxes. Only owners have the checkboxes for capabilities."""
     parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else checked(form, SCOPE)}
     if may_grant(_own_rights()):
         parsers["granted_capabilities"] = lambda _: checked(form, GRANT)
@@ -95,7 +95,7 @@ def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _possible_owners() -> list[tuple[str, str]]:
-    """Return the ids and email addresses of the users who can become the owner of a service account by this caller."""
+    """Return the users whom this caller can make a service account's owner, by id and email address."""
     caller = signed_in()
     if not isinstance(caller, Member) or not may_grant(caller.acts_in.rights):
         return [(str(caller.user_id), str(caller.email))]
@@ -108,11 +108,11 @@ async def _possible_owners() -> list[tuple[str, str]]:
 
 
 async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | None = None) -> dict[str, Any]:
-    """Return the values of the fields. `listed` is the account that the form changes, or None if it creates one."""
+    """Return the fields' values. `listed` is the account that the form changes, or None if it creates an account."""
     caller, rights = signed_in(), _own_rights()
     owners = await _possible_owners()
     if listed is not None and str(listed.account.owner_id) not in dict(owners):
-        # Without this option, the browser would choose the first person, and a change of the name would change the owner, too.
+        # Without this option, the browser would choose the first person, and a name change would change the owner, too.
         owners = [("", f"No change ({listed.owner_email or 'has left'})"), *owners]
     return {
         "typed": typed,
@@ -138,9 +138,9 @@ async def _new_values(typed: Form, query_args: PresetQuery | None = None) -> dic
 
 
 async def _settings_values(typed: Form, account_id: UUID, query_args: PresetQuery | None = None) -> dict[str, Any]:
-    """Return the values of the settings page: the typed fields, or else the fields of the account.
+    """Return the values for the settings page: the typed fields, or else the account's fields.
 
-    A preset checks its own boxes instead of the scopes of the account.
+    A preset checks its own boxes instead of the account's scopes.
     """
     listed = await find(account_id)
     account = listed.account
@@ -159,7 +159,7 @@ async def _credential_values(account_id: UUID) -> dict[str, Any]:
 
 
 async def _path_after_deletion(account: ServiceAccount) -> str:
-    """Return the path of the secrets that the account leaves behind, for an owner, or of the list."""
+    """Return the path to the secrets that the account leaves behind, for an owner, or to the list."""
     caller = signed_in()
     if isinstance(caller, Member) and may_grant(caller.acts_in.rights) and await created_secrets.list_created(ports(), caller, account.id):
         return path_of(account.id, "/created-secrets")
@@ -167,9 +167,9 @@ async def _path_after_deletion(account: ServiceAccount) -> str:
 
 
 def declare(routes: Blueprint, page: str, api: str, opens: Callable[[View], View], changes: Callable[[View], View], *also: str) -> None:
-    """Register the list, the form for a new account, the settings of an account, and its credentials.
+    """Register the list, the form for a new account, an account's settings, and its credentials.
 
-    `page` and `api` are the routes of the list. `also` are further operations of the API on an account.
+    `page` and `api` are the list's routes. `also` are further API operations on an account.
     """
     one, api_of_one = f"{page}/<account_id>", f"{api}/<account_id>"
     of_platform = page == PLATFORM_LIST

@@ -1,4 +1,4 @@
-"""The pages of an organization's service accounts: the list, one with its settings, its credentials, and its API resources."""
+"""The pages for an organization's service accounts: the list, an account with its settings, its credentials, and its API resources."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -63,7 +63,7 @@ async def _resource_values(_: Form, account_id: UUID, resource_id: UUID | None =
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}/api-resources", f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
 async def show_resources(org_slug: str, account_id: UUID) -> Response:
-    """List the API resources of the organization, with the scopes that a service account has there."""
+    """List the organization's API resources, with the scopes that a service account has there."""
     return await console_page("programs/service_account_resources.html", **await _resource_values({}, account_id))
 
 
@@ -72,7 +72,7 @@ async def show_resources(org_slug: str, account_id: UUID) -> Response:
 @accepts(f"PUT {API_OF_ONE}/api-resources/<resource_id>")
 @on_refusal("programs/service_account_resources.html", _resource_values, FIELDS)
 async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form: Form) -> Response:
-    """Give a service account the checked scopes of an API resource."""
+    """Give a service account an API resource's checked scopes."""
     scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked(form, SCOPE)}).scopes
     await service_account_resources.save(ports(), acting_member(), account_id, resource_id, scopes)
     return redirect_with_notice("resource-scopes-saved", path_of(account_id, "/api-resources"))
@@ -82,7 +82,7 @@ async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @accepts(f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
 async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) -> Response:
-    """Take away the scopes of an API resource."""
+    """Take away an API resource's scopes."""
     await service_account_resources.remove(ports(), acting_member(), account_id, resource_id)
     return redirect_with_notice("resource-scopes-removed", path_of(account_id, "/api-resources"))
 

@@ -1,1 +1,1 @@
-"""The pages of the directory of an organization."""
+"""The pages for an organization's directory."""

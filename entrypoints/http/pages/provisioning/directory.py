@@ -1,4 +1,4 @@
-"""The pages of an organization's directory: SCIM tokens, the last requests, and the users that it blocks."""
+"""The pages for an organization's directory: SCIM tokens, the last requests, and the users that it blocks."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -132,7 +132,7 @@ async def switch_groups(org_slug: str, token_id: UUID, form: Form) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(REQUESTS)
 async def show_requests(org_slug: str, query_args: ScimRequestsQuery) -> Response:
-    """List the last requests of the directory, without values."""
+    """List the directory's last requests, without values."""
     requests = await request_log.list_last(ports(), acting_member(), failed=query_args.failed)
     failed = "" if query_args.failed is None else str(query_args.failed).lower()
     return await console_page("provisioning/requests.html", requests=requests, path=_path(), failed=failed)
@@ -151,6 +151,6 @@ async def show_blocks(org_slug: str, query_args: PageQuery) -> Response:
 @member_page(Capability.MEMBERS_MANAGE, GIVES)
 @accepts(f"DELETE {BLOCKS}/<user_id>")
 async def remove_block(org_slug: str, user_id: UUID) -> Response:
-    """Remove the block of a user."""
+    """Remove the block on a user."""
     await blocks.remove(ports(), acting_member(), user_id)
     return redirect_with_notice("user-unblocked", f"{_path()}/blocks")

@@ -1,4 +1,4 @@
-"""The pages of an opened set-up link on which its reader renews the certificates of a connection."""
+"""The pages behind an opened set-up link on which its reader renews a connection's certificates."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -33,7 +33,9 @@ METADATA_FIELDS: Final = {
 @describes_page({**ANSWERS, 409: PRESENT}, form=FIELDS)
 @in_part(SetupPart.CERTIFICATE, shown=["new_certificate"], wrong="new_certificate")
 async def propose_certificate(form: Mapping[str, str]) -> Response:
-    """Propose certificates for an existing connection, in place of those before.
+    """Propose certificates for an existing connection.
+
+    They replace the certificates proposed before.
 
     No user signs in with them before an admin applies them.
     """
@@ -49,7 +51,7 @@ async def propose_certificate(form: Mapping[str, str]) -> Response:
 )
 @in_part(SetupPart.CERTIFICATE, shown=["new_metadata_url", "new_metadata"], wrong="new_metadata_url")
 async def import_certificates(form: Mapping[str, str]) -> Response:
-    """Propose the certificates of SAML metadata that an existing connection does not have yet.
+    """Propose the certificates in SAML metadata that an existing connection does not have yet.
 
     The metadata are pasted or read from a file, or fetched from their address. Only their certificates are taken.
     """
@@ -63,7 +65,7 @@ async def import_certificates(form: Mapping[str, str]) -> Response:
 async def start_certificate_test() -> Response:
     """Begin a test sign-in at an existing connection with the proposed certificates.
 
-    The identity provider must sign its response with one of them. The test signs no user in, and looks no
+    The identity provider must sign its response with a proposed certificate. The test signs no user in, and looks no
     account up. The result is shown in this browser alone, and is not stored.
     """
     return await begin_test(SetupPart.CERTIFICATE)

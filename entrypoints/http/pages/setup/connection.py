@@ -1,4 +1,4 @@
-"""The pages of an opened set-up link on which its reader prepares a connection, step by step for their product."""
+"""The pages behind an opened set-up link on which its reader prepares a connection, step by step for their product."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -56,9 +56,9 @@ VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url",
 )
 @in_part(SetupPart.CONNECTION)
 async def choose_product(form: Mapping[str, str]) -> Response:
-    """Choose the product of the proposed connection.
+    """Choose the proposed connection's product.
 
-    The values of an earlier choice are deleted, after a question.
+    An earlier choice's values are deleted, after a question.
     """
     preset, protocol = form.get("preset", ""), ConnectionProtocol.OIDC
     if form.get("protocol") == ConnectionProtocol.SAML:
@@ -80,9 +80,9 @@ def _wrong_value(refusal: Refusal) -> str:
 @describes_page(SAVED, form=["form_token", *VALUES])
 @in_part(SetupPart.CONNECTION, shown=[name for name in VALUES if name != "client_secret"], wrong=_wrong_value)
 async def save_values(form: Mapping[str, str]) -> Response:
-    """Save the values of the proposed connection, and check it.
+    """Save the proposed connection's values, and check it.
 
-    They are those that the console of the product shows. An empty client secret keeps the earlier one.
+    The product's console shows these values. An empty client secret keeps the earlier secret.
     """
     typed = {name: form[name] if name == "certificate" else trim(form.get(name, "")) for name in VALUES if name in form}
     await connection.save(ports(), setup_reader(), ProviderValues(**typed))
@@ -90,12 +90,12 @@ async def save_values(form: Mapping[str, str]) -> Response:
 
 
 async def _saved(problems: Sequence[ConnectionProblem]) -> Response:
-    """Return the redirect to the steps, or the page with the problems of the values, which are saved."""
+    """Return the redirect to the steps, or the page with the problems in the values, which are saved."""
     return await _show(is_saved=True) if problems else redirect(STEPS_PATH)
 
 
 async def _show(**values: Any) -> Response:
-    """Return the page of the steps, which has the problems that the last check found."""
+    """Return the page with the steps, which has the problems that the last check found."""
     return page_response(render("setup/steps.html", problem=None, **{**await steps_values(), **values}))
 
 
@@ -107,7 +107,7 @@ async def _show(**values: Any) -> Response:
 )
 @in_part(SetupPart.CONNECTION, shown=["metadata_url", "metadata"], wrong="metadata_url")
 async def import_metadata(form: Mapping[str, str]) -> Response:
-    """Take the values of the proposed connection from SAML metadata.
+    """Take the proposed connection's values from SAML metadata.
 
     They are pasted or read from a file, or fetched from their address.
     """
@@ -120,7 +120,7 @@ async def import_metadata(form: Mapping[str, str]) -> Response:
 @describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
 @refuses(400, 401, 409)
 async def own_metadata() -> Response:
-    """Return our SAML metadata for the identity provider of the proposed connection.
+    """Return our SAML metadata for the proposed connection's identity provider.
 
     Their address answers from the time when an admin applies the connection.
     """
@@ -158,8 +158,8 @@ async def create_key(_: Mapping[str, str]) -> Response:
 async def check_connection(_: Mapping[str, str]) -> Response:
     """Check the proposed connection.
 
-    With OpenID Connect, the metadata and the keys of the provider are fetched, and our credentials are tried there. With SAML,
-    the certificates are checked, and the values are compared with the metadata, if they have an address.
+    With OpenID Connect, the provider's metadata and keys are fetched, and our credentials are tried there. With SAML, the certificates are
+    checked, and the values are compared with the metadata, if they have an address.
     """
     await connection.check(ports(), setup_reader(), app_context().base_url)
     return await _show()

@@ -1,4 +1,4 @@
-"""The pages of set-up links for admins: create them, watch their progress, apply their proposals."""
+"""The pages for set-up links for admins: create them, watch their progress, apply their proposals."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -35,7 +35,7 @@ routes = Blueprint("setup_link_pages", __name__)
 
 LIST: Final = "/app/organizations/<org_slug>/setup-links"
 ONE: Final = f"{LIST}/<setup_link_id>"
-PART: Final = "part:"  # in front of the names of the checkboxes
+PART: Final = "part:"  # begins the checkbox names
 FIELDS: Final[Fields] = {
     SetupRecipientMissing: "recipient",
     SetupPartsMissing: "parts",
@@ -106,7 +106,7 @@ async def _values(_: Form, setup_link_id: UUID, **__: object) -> dict[str, Any]:
 
 
 async def _path_of_connection(proposal: SetupProposal | None) -> str | None:
-    """Return the path of the connection that was applied, or None, also if it was removed since."""
+    """Return the path to the connection that was applied, or None, also if it was removed since."""
     if proposal is None or proposal.applied_at is None:
         return None
     own = {str(each.id): each.slug for each in await connections.list_own(ports(), acting_member())}
@@ -128,7 +128,7 @@ async def show_link(org_slug: str, setup_link_id: UUID) -> Response:
 @refuses(409)
 @on_refusal("setup/link.html", _values)
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, form: Form) -> Response:
-    """Apply the proposal of a set-up link for a part."""
+    """Apply a set-up link's proposal for a part."""
     data = to_model(SetupPartRequest, form)
     await applying.apply(ports(), acting_member(), setup_link_id, part_of_path(setup_part), data.changed_at)
     return redirect_with_notice("setup-part-applied", _path(setup_link_id))

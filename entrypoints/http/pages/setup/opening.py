@@ -1,4 +1,4 @@
-"""The page that a set-up link leads to. The reader has no session, and opens the link in one browser."""
+"""The page that a set-up link leads to. The reader has no session, and opens the link in a single browser."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ OPENED: Final = "The link is open in this browser. Continue there."
 @anyone
 @describes_page({200: "The page that opens the link.", 400: ENDED}, query={"token": "The token of the link."})
 async def show_setup_link() -> Response:
-    """Show the purpose of a set-up link.
+    """Show a set-up link's purpose.
 
     Opening this page does not use the link up.
     """
@@ -47,7 +47,7 @@ async def show_setup_link() -> Response:
 async def open_setup_link() -> Response:
     """Open a set-up link.
 
-    An embedded link is open in this browser then. The recipient of a mailed one gets a code.
+    An embedded link is open in this browser then. The recipient of a mailed link gets a code.
     """
     form = await read_own_form()
     token = form.get("token", "")

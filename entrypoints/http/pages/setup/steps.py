@@ -1,4 +1,4 @@
-"""The pages of an opened set-up link. Its reader prepares each part, and an admin applies it."""
+"""The pages behind an opened set-up link. Its reader prepares every part, and an admin applies it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -47,14 +47,14 @@ ANSWERS: Final = {303: "Saved. The browser is redirected to the steps.", 400: RE
 
 
 async def read_setup_form() -> dict[str, str]:
-    """Return the fields of a form that our page made for this link."""
+    """Return the fields in a form that our page made for this link."""
     form = await read_form()
     browser.check_form_token(cookies.SETUP.read() or "", form.get("form_token", ""))
     return form
 
 
 async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
-    """Return the values of the page of the steps. `part` is the refused one."""
+    """Return the values for the page with the steps. `part` is the refused part."""
     details, design = await proposals.load(ports(), setup_reader()), await opening.load_design(ports(), setup_reader().org_id)
     domain, proposed = details.proposals.get(SetupPart.DOMAIN), details.proposals.get(SetupPart.CONNECTION)
     document = None if proposed is None else proposed.document
@@ -87,7 +87,7 @@ async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
 
 
 async def refused_steps(refusal: Refusal, part: SetupPart, **values: Any) -> Response:
-    """Return the page of the steps again, with the reason at this part, and the typed values."""
+    """Return the page with the steps again, with the reason at this part, and the typed values."""
     shown = await steps_values(part)
     return refused_page(refusal, "setup/steps.html", **{**shown, **values, "typed": {**shown["typed"], **values.get("typed", {})}})
 
@@ -98,9 +98,9 @@ PartForm = Callable[[Mapping[str, str]], Awaitable[Response]]
 def in_part(
     part: SetupPart, shown: Sequence[str] = (), wrong: str | Callable[[Refusal], str] | None = None
 ) -> Callable[[PartForm], Callable[[], Awaitable[Response]]]:
-    """Decorate a form of a part, below `describes_page`: the view gets the fields.
+    """Decorate a part's form, below `describes_page`: the view gets the fields.
 
-    After a refusal, the steps show the reason at the part, the typed values of the fields `shown`, and the field `wrong`.
+    After a refusal, the steps show the reason at the part, the typed values in the fields `shown`, and the field `wrong`.
     """
 
     def decorate(view: PartForm) -> Callable[[], Awaitable[Response]]:
@@ -123,9 +123,9 @@ def in_part(
 @setup_link
 @describes_page({200: "The parts of the link and their progress.", 401: NOT_OPEN, 403: FOREIGN})
 async def show_steps() -> Response:
-    """Show the parts of an opened set-up link.
+    """Show an opened set-up link's parts.
 
-    It shows what this link proposes, and nothing else of the organization.
+    It shows what this link proposes, and nothing else about the organization.
     """
     return page_response(render("setup/steps.html", problem=None, **await steps_values()))
 
@@ -135,7 +135,7 @@ async def show_steps() -> Response:
 @describes_page(ANSWERS, form=["form_token", "domain"])
 @in_part(SetupPart.DOMAIN, shown=["domain"])
 async def propose_domain(form: Mapping[str, str]) -> Response:
-    """Propose a domain, beside those before.
+    """Propose a domain, beside the domains proposed before.
 
     It counts when its DNS record was found, and an admin has applied it.
     """
@@ -148,9 +148,9 @@ async def propose_domain(form: Mapping[str, str]) -> Response:
 @describes_page(ANSWERS, form=DOMAIN_FIELDS)
 @in_part(SetupPart.DOMAIN)
 async def check_domain(form: Mapping[str, str]) -> Response:
-    """Look the DNS record of a proposed domain up.
+    """Look up a proposed domain's DNS record.
 
-    An admin can apply the domains when the record of each was found.
+    An admin can apply the domains when all their records were found.
     """
     await proposals.check_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     return redirect(STEPS_PATH)
@@ -163,7 +163,7 @@ async def check_domain(form: Mapping[str, str]) -> Response:
 async def remove_domain(form: Mapping[str, str]) -> Response:
     """Propose a domain no longer.
 
-    The other proposed domains stay. Domains of the organization do not change.
+    All further proposed domains stay. The organization's domains do not change.
     """
     await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     return redirect(STEPS_PATH)
@@ -174,7 +174,7 @@ async def remove_domain(form: Mapping[str, str]) -> Response:
 @describes_page({200: "The SCIM token, which is shown once.", 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
 @in_part(SetupPart.DIRECTORY)
 async def propose_directory(_: Mapping[str, str]) -> Response:
-    """Propose a SCIM token, in place of the one before.
+    """Propose a SCIM token, which replaces the token proposed before.
 
     It is shown only once. It answers only `GET /scim/v2/ServiceProviderConfig` until an admin applies it.
     """
@@ -187,9 +187,9 @@ async def propose_directory(_: Mapping[str, str]) -> Response:
 @describes_page(ANSWERS, form=SIEM_FIELDS)
 @in_part(SetupPart.SIEM, shown=["provider", "endpoint_url"])
 async def propose_siem(form: Mapping[str, str]) -> Response:
-    """Propose a SIEM, in place of the one before.
+    """Propose a SIEM, which replaces the SIEM proposed before.
 
-    No entry of the audit log goes there before an admin applies it.
+    No audit log entry goes there before an admin applies it.
     """
     data = to_model(SiemRequest, form)
     await forwarding.propose(ports(), setup_reader(), data.provider, data.endpoint_url, data.token)

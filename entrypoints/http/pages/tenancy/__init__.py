@@ -1,1 +1,1 @@
-"""The pages of an organization itself, and of its invitations."""
+"""The pages for an organization itself, and for its invitations."""

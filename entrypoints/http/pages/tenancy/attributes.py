@@ -1,4 +1,4 @@
-"""The pages of the attributes of an organization's users, and of the values of a member or a group."""
+"""The pages for the attributes of an organization's users, and for a member's or a group's values."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -29,7 +29,7 @@ OF_MEMBER: Final = "/app/organizations/<org_slug>/members/<user_id>/attributes"
 OF_GROUP: Final = "/app/organizations/<org_slug>/groups/<group_id>/attributes"
 API_OF_GROUP: Final = "/api/organizations/<org_slug>/groups/<group_id>/attributes"
 API_OF_MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>/attributes"
-WRITER: Final = "writer:"  # begins the names of the checkboxes of writers
+WRITER: Final = "writer:"  # begins the checkbox names for writers
 KINDS: Final = [(kind.value, label(kind)) for kind in AttributeKind]
 WRITERS: Final = [
     (WRITER + AttributeWriter.ADMIN, "Admins"),
@@ -74,7 +74,7 @@ async def _list_values(form: Form) -> dict[str, Any]:
 @once(LIST, "Open attributes", "The attribute is in the list.")
 @on_refusal("tenancy/attributes.html", _list_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
-    """Declare an attribute of the organization's users."""
+    """Declare an attribute for the organization's users."""
     data = to_model(AttributeRequest, form, {"writers": lambda _: checked(form, WRITER)})
     await attributes.create(ports_once(), acting_member(), to_attribute(data))
     return redirect_with_notice("attribute-declared", _path())
@@ -122,7 +122,7 @@ async def delete(org_slug: str, attribute_name: str, form: Form) -> Response:
     return redirect_with_notice("attribute-deleted", _path())
 
 
-# The values of a member
+# A member's values
 
 
 async def _member_values(form: Form, user_id: UUID) -> dict[str, Any]:
@@ -138,14 +138,14 @@ async def _member_values(form: Form, user_id: UUID) -> dict[str, Any]:
 @accepts(f"PATCH {API_OF_MEMBER}")
 @on_refusal("tenancy/user_attributes.html", _member_values, wrong_value)
 async def change_of_member(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Change attributes of a member."""
+    """Change a member's attributes."""
     values = await attributes.of_member(ports(), acting_member(), user_id)
     changes = to_changes(form, values, AttributeWriter.ADMIN)
     await attributes.change_of_member(ports(), acting_member(), user_id, changes)
     return redirect_with_notice("attributes-saved", organization_path(f"/members/{user_id}/attributes"))
 
 
-# The values of a group
+# A group's values
 
 
 async def _group_values(form: Form, group_id: UUID) -> dict[str, Any]:
@@ -167,7 +167,7 @@ async def _group_values(form: Form, group_id: UUID) -> dict[str, Any]:
 @accepts(f"PATCH {API_OF_GROUP}")
 @on_refusal("tenancy/group_attributes.html", _group_values, wrong_value)
 async def change_of_group(org_slug: str, group_id: UUID, form: Form) -> Response:
-    """Change attributes of a group."""
+    """Change a group's attributes."""
     _, values = await attributes.of_group(ports(), acting_member(), group_id)
     changes = to_changes(form, values, AttributeWriter.ADMIN)
     await attributes.change_of_group(ports(), acting_member(), group_id, changes)

@@ -1,4 +1,4 @@
-"""The page of an organization's branding, with a preview of the sign-in page."""
+"""The page for an organization's branding, with a preview of the sign-in page."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ NAMES: Final = ("product_name", "primary_color", "logo_url")
 
 
 async def _values(typed: Form, preview: BrandingSettings | None = None) -> dict[str, Any]:
-    """Return the values of the page. The address of an uploaded logo does not stand in its field."""
+    """Return the page's values. The field for the logo does not show an uploaded logo's address."""
     settings = await branding.get_settings(ports(), acting_member())
     uploaded = image_path(settings.logo_url, LARGE)
     stored = {name: getattr(settings, name) or "" for name in NAMES}
@@ -51,7 +51,7 @@ async def _values(typed: Form, preview: BrandingSettings | None = None) -> dict[
 
 
 async def _changes(form: Form) -> dict[str, Any]:
-    """Return the changes of the form. Without a URL, an uploaded logo stays."""
+    """Return the form's changes. Without a URL, an uploaded logo stays."""
     data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
     changes = {name: getattr(data, name) for name in NAMES}
     if data.logo_url is None and image_path((await branding.get_settings(ports(), acting_member())).logo_url):
@@ -64,7 +64,7 @@ async def _changes(form: Form) -> dict[str, Any]:
 @accepts(f"PATCH {API}")
 @on_refusal("tenancy/branding.html", _values, FIELDS)
 async def change_branding(org_slug: str, form: Form) -> Response:
-    """Change the branding of an organization. An empty field removes a value."""
+    """Change an organization's branding. An empty field removes a value."""
     await branding.update(ports(), acting_member(), **await _changes(form))
     return redirect_with_notice("branding-saved", organization_path("/branding"))
 
@@ -74,7 +74,7 @@ async def change_branding(org_slug: str, form: Form) -> Response:
 @accepts(f"PATCH {API}", answers=answers_with("The preview."), page=PAGE)
 @on_refusal("tenancy/branding.html", _values, FIELDS)
 async def preview_branding(org_slug: str, form: Form) -> Response:
-    """Preview the branding of an organization. Nothing is saved."""
+    """Preview an organization's branding. Nothing is saved."""
     settings = await branding.preview(ports(), acting_member(), **await _changes(form))
     return await console_page("tenancy/branding.html", **await _values(form, settings))
 
@@ -87,7 +87,7 @@ async def _logo_values(_: Form) -> dict[str, Any]:
 @member_page(Capability.ORGANIZATION_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
 @accepts_image(f"PUT {API}/logo", "tenancy/branding.html", _logo_values)
 async def upload_logo(org_slug: str, form: Form) -> Response:
-    """Upload the logo of an organization."""
+    """Upload an organization's logo."""
     await branding.set_logo(ports(), acting_member(), uploaded_file())
     return redirect_with_notice("logo-saved", organization_path("/branding"))
 
@@ -96,7 +96,7 @@ async def upload_logo(org_slug: str, form: Form) -> Response:
 @member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
 @accepts(f"DELETE {API}/logo")
 async def remove_logo(org_slug: str) -> Response:
-    """Remove the logo of an organization."""
+    """Remove an organization's logo."""
     await branding.update(ports(), acting_member(), logo_url=None)
     return redirect_with_notice("logo-removed", organization_path("/branding"))
 
@@ -105,7 +105,7 @@ async def remove_logo(org_slug: str) -> Response:
 @member_page(Capability.ORGANIZATION_MANAGE)
 @shows(f"PATCH {API}", f"GET {API}")
 async def show_email_preview(org_slug: str) -> Response:
-    """Show an email of an organization as its users see it. Its link does not work."""
+    """Show an organization's email as its users see it. Its link does not work."""
     design = await _design()
     return page_response(email_page(samples.compose_example(ports(), acting_member(), design), design))
 
@@ -119,7 +119,7 @@ async def _design(settings: BrandingSettings | None = None) -> Design:
 @member_page(Capability.ORGANIZATION_MANAGE)
 @shows(f"PATCH {API}", f"GET {API}")
 async def show_preview(org_slug: str) -> Response:
-    """Show the sign-in page of an organization as its users see it. Its forms send nothing."""
+    """Show an organization's sign-in page as its users see it. Its forms send nothing."""
     values: dict[str, Any] = {
         "form_token": "",
         "next": "",

@@ -1,4 +1,4 @@
-"""The page of break glass: the people who may come without the connection that the sign-in policy requires."""
+"""The page about break glass: the people who may come without the connection that the sign-in policy requires."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The pages of an organization's domains: the DNS record that verifies each, and the identity providers of domains."""
+"""The pages for an organization's domains: the DNS record that verifies a domain, and the domain's identity provider."""
 
 from typing import Any, Final
 
@@ -64,7 +64,7 @@ async def _values(_: Form, domain: str) -> dict[str, Any]:
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API_OF_ONE}", f"POST {API_OF_ONE}/verify", f"DELETE {API_OF_ONE}")
 async def show_domain(org_slug: str, domain: str) -> Response:
-    """Show a domain of an organization, and the DNS record that verifies it."""
+    """Show an organization's domain, and the DNS record that verifies it."""
     return await console_page("tenancy/domain.html", **await _values({}, domain))
 
 
@@ -84,14 +84,14 @@ async def verify(org_slug: str, domain: str, form: Form) -> Response:
 @refuses(409)
 @on_refusal("tenancy/domain.html", _values, FIELDS)
 async def remove(org_slug: str, domain: str, form: Form) -> Response:
-    """Remove a domain of an organization."""
+    """Remove an organization's domain."""
     claim = await domains.get(ports(), acting_member(), domain_of_path(domain))
     check_typed_name(form, claim.domain)
     await domains.remove(ports(), acting_member(), claim.domain)
     return redirect_with_notice("domain-removed", _path())
 
 
-# The identity providers of domains
+# The domains' identity providers
 
 
 async def _route_values(form: Form) -> dict[str, Any]:
@@ -111,7 +111,7 @@ async def _route_values(form: Form) -> dict[str, Any]:
 @accepts(f"PUT {API_OF_ROUTE}")
 @on_refusal("tenancy/domain_routes.html", _route_values, ROUTE_FIELDS)
 async def set_route(org_slug: str, form: Form) -> Response:
-    """Set the identity provider of a domain."""
+    """Set a domain's identity provider."""
     slug = form.get("provider", "")
     of_platform, own = (slug, None) if slug in PLATFORM_CONNECTIONS else (None, slug)
     route = to_model(HomeRealmRouteRequest, form, {"provider": lambda _: of_platform, "connection": lambda _: own})
@@ -123,19 +123,19 @@ async def set_route(org_slug: str, form: Form) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API_OF_ROUTE}")
 async def remove_route(org_slug: str, domain: str) -> Response:
-    """Remove the identity provider of a domain."""
+    """Remove a domain's identity provider."""
     await home_realm.remove_route(ports(), acting_member(), domain_of_path(domain))
     return redirect_with_notice("route-removed", _path("routes"))
 
 
-# What other organizations have at a domain
+# What further organizations have at a domain
 
 
 @routes.get(f"{ONE}/accounts")
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API_OF_ONE}/accounts")
 async def show_foreign_accounts(org_slug: str, domain: str, query_args: PageQuery) -> Response:
-    """List the accounts at a verified domain that other organizations created."""
+    """List the accounts at a verified domain that another organization created."""
     name = domain_of_path(domain)
     result = await domains.list_foreign_accounts(ports(), acting_member(), name, query_args.page_request())
     return await console_page(
@@ -152,7 +152,7 @@ async def show_foreign_accounts(org_slug: str, domain: str, query_args: PageQuer
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API_OF_ONE}/invitations")
 async def show_foreign_invitations(org_slug: str, domain: str, query_args: PageQuery) -> Response:
-    """List the pending invitations of other organizations to addresses at a verified domain."""
+    """List the pending invitations from further organizations to addresses at a verified domain."""
     name = domain_of_path(domain)
     result = await domains.list_foreign_invitations(ports(), acting_member(), name, query_args.page_request())
     return await console_page(

@@ -1,4 +1,4 @@
-"""The page of the role that a group gives to its members."""
+"""The page for the role that a group gives to its members."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -33,7 +33,7 @@ async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:
         **group_values(group),
         "typed": typed or {"role": group.role or ""},
         "mapper": choices.mapper,
-        # The narrowest role first, which the form has chosen: one click must not give a whole group all rights of an admin.
+        # The narrowest role first, which the form has chosen: a click must not give a whole group all rights that an admin has.
         "choices": options(sorted(choices.roles, key=lambda role: len(role.rights))),
         "may_take": choices.may_take,
         "has_power": choices.has_power,
@@ -45,7 +45,7 @@ async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:
 @accepts(f"PUT {API}")
 @on_refusal("tenancy/group_role.html", _role_values, FIELDS, shown_to=Capability.MEMBERS_VIEW)
 async def give(org_slug: str, group_id: UUID, form: Form) -> Response:
-    """Give the members of a group a role."""
+    """Give a group's members a role."""
     await group_roles.give(ports(), acting_member(), group_id, to_model(GroupRoleRequest, form).role)
     return redirect_with_notice("group-role-given", group_path(group_id, "/role"))
 

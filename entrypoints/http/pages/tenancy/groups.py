@@ -1,4 +1,4 @@
-"""The pages of groups: the list, one with its users, the applications that it opens, and its settings."""
+"""The pages for groups: the list, a group with its users, the applications that it opens, and its settings."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -32,7 +32,7 @@ FIELDS: Final[Fields] = {GroupNameTaken: "name", GroupUserNotFound: "email", Gro
 
 
 def group_path(group_id: UUID, below: str = "") -> str:
-    """Return the path of a page of a group."""
+    """Return the path to a group's page."""
     return organization_path(f"/groups/{group_id}{below}")
 
 
@@ -43,7 +43,7 @@ async def find_group(group_id: UUID) -> Group:
 
 
 def group_values(group: Group) -> dict[str, Any]:
-    """Return the values that each page of a group has."""
+    """Return the values that all pages about a group have."""
     return {
         "group": group,
         "path": group_path(group.id),
@@ -56,7 +56,7 @@ def group_values(group: Group) -> dict[str, Any]:
 @member_page(Capability.MEMBERS_VIEW)
 @shows(f"GET {API}")
 async def show_groups(org_slug: str, query_args: GroupsQuery) -> Response:
-    """List the groups of an organization."""
+    """List an organization's groups."""
     listed = await groups.list_page(ports(), acting_member(), query_args.page_request(), search=query_args.search)
     return await console_page(
         "tenancy/groups.html",
@@ -125,7 +125,7 @@ async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> Respons
     return redirect_with_notice("group-member-removed", group_path(group_id))
 
 
-# The applications of a group
+# A group's applications
 
 
 async def _application_values(typed: Form, group_id: UUID) -> dict[str, Any]:
@@ -166,7 +166,7 @@ async def assign(org_slug: str, group_id: UUID, form: Form) -> Response:
 @member_page(Capability.END_USERS_MANAGE, GIVES)
 @accepts(f"DELETE {ASSIGNMENT}")
 async def unassign(org_slug: str, group_id: UUID, service_slug: str) -> Response:
-    """End the assignment of a group to an application."""
+    """End a group's assignment to an application."""
     await access.unassign_group(ports(), acting_member(), service_slug, group_id)
     return redirect_with_notice("group-unassigned", group_path(group_id, "/applications"))
 
@@ -189,7 +189,7 @@ async def _setting_values(typed: Form, group_id: UUID) -> dict[str, Any]:
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)
 async def change(org_slug: str, group_id: UUID, form: Form) -> Response:
-    """Change the name and the description of a group."""
+    """Change a group's name and description."""
     data = to_model(GroupUpdateRequest, form, {"description": to_optional})
     await groups.update(ports(), acting_member(), group_id, **data.model_dump(exclude_unset=True))
     return redirect_with_notice("group-saved", group_path(group_id, "/settings"))

@@ -1,4 +1,4 @@
-"""The page on which the owner removes imposed rules: rules of members with fewer rights, which can keep the owner out."""
+"""The page on which the owner removes imposed rules: rules that members with fewer rights made, which can keep the owner out."""
 
 from typing import Final
 

@@ -1,7 +1,9 @@
-"""Pages of invitations, behind the link in an invitation email. They need no session.
+"""The invitation pages, behind the link in an invitation email.
 
-The token in a form also protects against CSRF, because other sites do not know it (security G-2). The
-inviter may know one, so a form that signs in or confirms a membership has a form token as well.
+They need no session.
+
+The token in a form also protects against CSRF, because a foreign site does not know it (security G-2). The inviter may
+know the token, so a form that signs in or confirms a membership has a form token as well.
 """
 
 from typing import Any, Final
@@ -60,8 +62,7 @@ class LinkIncomplete(Invalid):
 async def follow_link() -> Response:
     """Follow the link in an invitation email.
 
-    Redirects to the page of the frontend, if the operator has configured one, or else to our own
-    page.
+    Redirects to the frontend's page, if the operator has configured it, or else to our own page.
     """
     token = link_token()
     if parse_id(token) is None:
@@ -87,13 +88,13 @@ async def invitation_page() -> Response:
     """Show an invitation.
 
     The page has buttons to accept and to decline. A new user chooses a password there, if the organization accepts passwords. Opening it
-    changes nothing. In the browser of the recipient, `token` may also be the hash of the token.
+    changes nothing. In the recipient's browser, `token` may also be the token's hash.
     """
     return await _show(link_token() or refuse(LinkIncomplete))
 
 
 async def _show(token: str, refusal: Invalid | Limited | None = None, name: str = "") -> Response:
-    """Return the page of an invitation, or the page that says that it cannot be answered. `refusal` is that of the last attempt."""
+    """Return an invitation's page, or the page that says that it cannot be answered. `refusal` is the last attempt's refusal."""
     user = await visitor_of_account()
     try:
         opened = await joining.find_invitation(ports(), token, user)
@@ -124,7 +125,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         if refusal is not None:
             return refused_page(refusal, "tenancy/invitation.html", **values)
         return page_response(render("tenancy/invitation.html", problem=None, **values))
-    # The path of a sign-in is stored, so it has only the hash of the token. This works for the recipient, once they are signed in.
+    # A sign-in's path is stored, so it has only the token's hash. This works for the recipient, once they are signed in.
     again = f"{INVITATION}?{urlencode({'token': digest(token).hex()})}"
     values["providers"] = (await page_values(page_flow(again)))["providers"]
     if refusal is not None:
@@ -133,7 +134,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
 
 
 def _ended_page(refusal: Invalid) -> Response:
-    """Return the page of an invitation that can no longer be answered, with the next step."""
+    """Return the page for an invitation that can no longer be answered, with the next step."""
     if not wants_page():
         raise refusal
     return refused_page(refusal, "tenancy/invitation_ended.html", sign_in=with_next(SIGN_IN_PATH, ORGANIZATIONS))
@@ -150,12 +151,12 @@ def _ended_page(refusal: Invalid) -> Response:
     form=["token"],
 )
 async def accept_by_form() -> Response:
-    """Accept an invitation with the form of its page.
+    """Accept an invitation with the form on its page.
 
-    With the token of the email, and with `new_password`, a new user is signed in, and `name` is their name. If the organization accepts no
-    passwords, `join` takes the place of `new_password`. The user then sets up a factor that its sign-in policy accepts.
-    A signed-in recipient sends the form token of the page. Other recipients sign in afterwards. If
-    there was no account with the invited address, one is created.
+    With the email's token, and with `new_password`, a new user is signed in, and `name` is their name. If the organization accepts no
+    passwords, `join` replaces `new_password`. The user then sets up a factor that its sign-in policy accepts. A signed-in recipient sends
+    the page's form token. A recipient without a session signs in afterwards. If there was no account with the invited address, an account
+    is created.
     """
     form = await read_form()
     token = form.get("token", "")
@@ -174,7 +175,7 @@ async def accept_by_form() -> Response:
 
 
 def _accepted_page(accepted: AcceptedInvitation, user: Visitor | None) -> Response:
-    """Return the next page of a recipient who did not choose a password."""
+    """Return the next page for a recipient who did not choose a password."""
     if accepted.opened.answer is InvitationAnswer.SIGNED_IN:
         return _continue(redirect(accepted.launch_url or ORGANIZATIONS), accepted.launch_url)
     if accepted.opened.answer is InvitationAnswer.SIGN_IN and user is None:
@@ -207,7 +208,7 @@ async def _join(form: dict[str, str], token: str) -> Response:
 
 
 def _continue(response: Response, place: str | None) -> Response:
-    """Return the redirect to the organization's application, or to the page of the user's organizations, which shows a notice.
+    """Return the redirect to the organization's application, or to the page with the user's organizations, which shows a notice.
 
     If the sign-in policy asks for a factor first, the page that asks for it shows the notice.
     """
@@ -220,14 +221,14 @@ def _continue(response: Response, place: str | None) -> Response:
 @anyone
 @describes_page({200: "The invitation is declined.", **NOT_ANSWERED}, form=["token"])
 async def decline_by_form() -> Response:
-    """Decline an invitation with the form of its page.
+    """Decline an invitation with the form on its page.
 
     The invitation cannot be accepted afterwards.
     """
     token = (await read_form()).get("token", "")
     design = await invitations.get_design(ports(), token)
     try:
-        # The hash of a token works for the signed-in recipient.
+        # A token's hash works for the signed-in recipient.
         user = await visitor_of_account() if parse_token(token)[1] else None
         organization = await invitations.decline(ports(), user or caller(), token)
     except (InvitationNotPending, InvitationExpired) as ended:

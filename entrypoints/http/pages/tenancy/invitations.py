@@ -1,4 +1,4 @@
-"""The pages of invitations: the list, and the form that invites many addresses at once."""
+"""The pages for invitations: the list, and the form that invites many addresses at once."""
 
 import re
 from collections.abc import Collection
@@ -28,17 +28,17 @@ API: Final = "/api/organizations/<org_slug>/invitations"
 BULK: Final = f"POST {API}/bulk"
 STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize()) for status in InvitationStatus)]
 MAX_LINES_SHOWN: Final = 5  # lines in an error
-MAX_LENGTH_SHOWN: Final = 60  # characters of a line in an error
+MAX_LENGTH_SHOWN: Final = 60  # characters from a line in an error
 SEPARATORS: Final = re.compile(r'[,;\s"<>]+')
 CELLS: Final = re.compile(r"[,;\t]+")
-HEADS: Final = frozenset({"email", "e-mail", "mail", "address", "email address"})  # of a column with addresses
+HEADS: Final = frozenset({"email", "e-mail", "mail", "address", "email address"})  # names for a column with addresses
 
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
 async def show_invitations(org_slug: str, query_args: InvitationsQuery) -> Response:
-    """List the invitations of an organization."""
+    """List an organization's invitations."""
     return await console_page("tenancy/invitations.html", **await _list_values(query_args))
 
 
@@ -88,7 +88,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 async def invite(org_slug: str, form: Form) -> Response:
     """Invite addresses to the organization.
 
-    The page shows the result for each address.
+    The page shows the result for every address.
     """
     names = [role.name for role in await roles.list_choices(ports(), acting_member()) if role.name != OWNER]
     invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""), names)
@@ -102,9 +102,11 @@ async def invite(org_slug: str, form: Form) -> Response:
 
 
 def parse_addresses(text: str, role: str, names: Collection[str]) -> list[tuple[Email, str]]:
-    """Return the addresses in a pasted text or CSV, each with its role. A cell beside it with one of these names of roles is its role.
+    """Return the addresses in a pasted text or CSV, with their roles.
 
-    Raises: FieldInvalid if there is none, too many, one that is not valid, or a line without one, except the head of a CSV.
+    A cell beside the address that names a role is its role.
+
+    Raises: FieldInvalid if there is no address, too many, an address that is not valid, or a line without an address, except a CSV's head.
     """
     found: dict[Email, str] = {}
     wrong = []

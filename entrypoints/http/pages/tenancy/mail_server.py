@@ -1,4 +1,4 @@
-"""The page of an organization's mail server: settings, test, and removal."""
+"""The page for an organization's mail server: settings, test, and removal."""
 
 from typing import Any, Final
 
@@ -60,7 +60,7 @@ def _to_typed(settings: SmtpSettings) -> dict[str, str]:
 @accepts(f"POST {API}")
 @on_refusal("tenancy/mail_server.html", _values, FIELDS)
 async def configure(org_slug: str, form: Form) -> Response:
-    """Set the mail server of an organization."""
+    """Set an organization's mail server."""
     data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
     await mail_server.configure(ports(), acting_member(), data.build(acting_member().acts_in.id))
     return redirect_with_notice("mail-server-saved", organization_path("/mail-server"))
@@ -79,6 +79,6 @@ async def test(org_slug: str) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
-    """Remove the mail server of an organization."""
+    """Remove an organization's mail server."""
     await mail_server.remove(ports(), acting_member())
     return redirect_with_notice("mail-server-removed", organization_path("/mail-server"))

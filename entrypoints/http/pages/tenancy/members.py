@@ -1,4 +1,4 @@
-"""The pages of members: the list, a member with their role, sessions and second factor, and a page for each action."""
+"""The pages for members: the list, a member with their role, sessions and second factor, and a page for every action."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -60,9 +60,9 @@ INVITATIONS_SHOWN: Final = 10
 @member_page(Capability.MEMBERS_VIEW)
 @shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
 async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
-    """List the members of an organization.
+    """List an organization's members.
 
-    Users who manage members also see the state of the accounts and the pending invitations.
+    Users who manage members also see the accounts' state and the pending invitations.
     """
     page, manages = query_args.page_request(), may(Capability.MEMBERS_MANAGE)
     result = await members.list_page(
@@ -93,13 +93,13 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
 @member_page(Capability.MEMBERS_MANAGE)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_members(org_slug: str, query_args: MemberExportQuery) -> Response:
-    """Export the members of an organization that match the filters."""
+    """Export an organization's members that match the filters."""
     batches = await members.export(ports(), acting_member(), query_args.role, search=query_args.search, state=query_args.state)
     return await stream_members(batches, query_args.format, f"members-{org_slug}")
 
 
 async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
-    """Return the pending invitations that stand before the first page of the members that the filters select."""
+    """Return the pending invitations that stand before the filtered members' first page."""
     if query.page > 1 or query.state is not None:
         return None
     page = Page(1, INVITATIONS_SHOWN)
@@ -110,7 +110,7 @@ async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}/<user_id>", "GET /api/organizations/<org_slug>/sign-ins", "GET /api/organizations/<org_slug>/audit-log")
 async def show_member(org_slug: str, user_id: UUID) -> Response:
-    """Show a member, with their role and their sessions in the organization. Each action has a page."""
+    """Show a member, with their role and their sessions in the organization. Every action has a page."""
     details = await members.find(ports(), acting_member(), user_id)
     choices = await account_recovery.load_choices(ports(), acting_member(), user_id, Capability.MEMBERS_MANAGE)
     return await console_page(
@@ -132,7 +132,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
 
 
 def _with_picture(listed: Iterable[ListedMember]) -> list[UUID]:
-    """Return the members with a picture on the page. An organization sees nothing of the account of a member who has not confirmed."""
+    """Return the members with a picture on the page. An organization sees nothing from the account of a member who has not confirmed."""
     return [member.user_id for member in listed if member.membership.confirmed_at is not None]
 
 
@@ -158,7 +158,7 @@ def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, 
 
 
 async def _find(user_id: UUID) -> ListedMember:
-    """Return a member within the power of the user."""
+    """Return a member within the user's power."""
     await members.require_power(ports(), acting_member(), user_id)
     return (await members.find(ports(), acting_member(), user_id)).account.member
 
@@ -185,7 +185,7 @@ async def _role_question(user_id: UUID) -> Question:
 @member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts_answer(f"PATCH {API}/<user_id>", _role_question, ROLE_FIELDS)
 async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """Change the role of a member."""
+    """Change a member's role."""
     await members.change_role(ports(), acting_member(), user_id, form.get("role", ""))
     return redirect_with_notice("role-changed", organization_path(f"/members/{user_id}"))
 
@@ -206,7 +206,7 @@ async def _sessions_question(user_id: UUID) -> Question:
 @member_page(Capability.MEMBERS_MANAGE, ENDS)
 @accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
 async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
-    """End the sessions of a member in the organization and its applications."""
+    """End a member's sessions in the organization and its applications."""
     count = await members.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/members/{user_id}"), count=count)
 

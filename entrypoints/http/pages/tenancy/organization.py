@@ -1,4 +1,4 @@
-"""The pages of an organization itself: its creation, its settings, the transfer of its ownership, and its deletion."""
+"""The pages for an organization itself: its creation, its settings, its transfer to a new owner, and its deletion."""
 
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ TRANSFER_FIELDS: Final[Fields] = {
     NewOwnerNotActive: "new_owner_user_id",
 }
 SETTINGS_READERS: Final = {"device_trust_days": to_number, "personal_tokens": is_checked, "members_see_end_users": is_checked}
-ADMINS_SHOWN: Final = 100  # the candidates for a transfer of ownership
+ADMINS_SHOWN: Final = 100  # the candidates for new owner
 
 
 async def _new_values(typed: Form) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def _new_values(typed: Form) -> dict[str, Any]:
 @once("/app/account/organizations", "Open your organizations", "The organization is in the list.")
 @on_refusal("tenancy/new_organization.html", _new_values, SLUG_FIELDS)
 async def create_organization(form: Form) -> Response:
-    """Create an organization that you own. Those of platform owners need no approval."""
+    """Create an organization that you own. A platform owner's organization needs no approval."""
     data = to_model(OrganizationRequest, form, {"slug": str.strip})
     if signed_in().is_platform_owner:
         created = await governance.create_approved(ports_once(), signed_in(), data.slug, data.name)
@@ -78,7 +78,7 @@ async def _values(typed: Form) -> dict[str, Any]:
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("tenancy/settings.html", _values, {SharedNameTaken: "name"})
 async def change_settings(org_slug: str, form: Form) -> Response:
-    """Change the settings of an organization."""
+    """Change an organization's settings."""
     data = to_model(OrganizationUpdateRequest, form, SETTINGS_READERS)
     await organizations.update(ports(), acting_member(), **data.model_dump(exclude_unset=True))
     return redirect_with_notice("organization-saved", organization_path("/settings"))
@@ -95,7 +95,7 @@ async def _transfer_values(typed: Form) -> dict[str, Any]:
 @accepts(f"POST {API_OF_ONE}/transfer-ownership")
 @on_refusal("tenancy/transfer.html", _transfer_values, TRANSFER_FIELDS)
 async def transfer(org_slug: str, form: Form) -> Response:
-    """Transfer the ownership of an organization."""
+    """Transfer an organization to a new owner."""
     check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
     data = to_model(OwnershipTransferRequest, form)
     if data.reason is None:

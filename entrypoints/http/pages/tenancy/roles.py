@@ -1,4 +1,4 @@
-"""The pages of roles: all roles with their rights, a role with its holders, and its deletion."""
+"""The pages for roles: all roles with their rights, a role with its holders, and its deletion."""
 
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ ONE: Final = f"{LIST}/<role_name>"
 API: Final = "/api/organizations/<org_slug>/roles"
 API_OF_ONE: Final = f"{API}/<role_name>"
 ANSWERS: Final = {**ANSWERS_TO_FORM, 409: "The slug or the name is taken, the role has changed, or it has holders who would lose rights."}
-RIGHT: Final = "right:"  # the name of the checkbox of a capability begins with this
+RIGHT: Final = "right:"  # the checkbox name for a capability begins with this
 FIELDS: Final[Fields] = {
     RoleSlugInvalid: "slug",
     RoleSlugTaken: "slug",
@@ -54,12 +54,12 @@ REPLACEMENT_FIELDS: Final[Fields] = {ReplacementMissing: "replacement", RoleUnkn
 
 
 def roles_path(slug: str = "", below: str = "") -> str:
-    """Return the path of the list of roles, or of the page of a role, or of a page below it."""
+    """Return the path to the list, to a role's page, or to a page below it."""
     return organization_path(f"/roles/{slug}{below}" if slug else "/roles")
 
 
 async def _form_values(typed: Form) -> dict[str, Any]:
-    """Return the values of the fields. The user can check only rights that they have."""
+    """Return the fields' values. The user can check only rights that they have."""
     own = acting_member().acts_in.rights
     return {
         "typed": typed,
@@ -74,7 +74,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 @member_page(Capability.MEMBERS_VIEW)
 @shows(f"GET {API}", "GET /api/capabilities")
 async def show_roles(org_slug: str) -> Response:
-    """List the roles of an organization, with a table of their rights."""
+    """List an organization's roles, with a table of their rights."""
     return await console_page(
         "tenancy/roles.html", roles=await roles.list_all(ports(), acting_member()), capabilities=ALL_SENTENCES, path=roles_path()
     )
@@ -160,6 +160,6 @@ async def _deletion(role_name: str) -> Question:
 @member_page(Capability.ROLES_MANAGE, PROMOTES)
 @accepts_answer(f"DELETE {API_OF_ONE}", _deletion, REPLACEMENT_FIELDS)
 async def delete(org_slug: str, role_name: str, form: Form) -> Response:
-    """Delete a role. Its holders get another one."""
+    """Delete a role. Its holders get another role."""
     await roles.delete(ports(), acting_member(), role_name, replacement=form.get("replacement"), confirmed=True)
     return redirect_with_notice("role-of-members-deleted", roles_path())

@@ -34,7 +34,7 @@ ROLE_CONSEQUENCE: Final = (
 SELECTED: Final = "/app/organizations/<org_slug>/selected-people"
 MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>"
 INVITATION: Final = "/api/organizations/<org_slug>/invitations/<invitation_id>"
-USER: Final = "user:"  # names of the checkboxes begin with these
+USER: Final = "user:"  # checkbox names begin with these
 INVITED: Final = "invitation:"
 ROLE_FIELDS: Final[Fields] = {RoleUnknown: "role", OwnershipNotAssignable: "role"}
 ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them, if some were refused.")}
@@ -42,12 +42,12 @@ ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """An action on several people. `verb`, `consequence` and `button` are those of its question."""
+    """An action on several people. `verb`, `consequence` and `button` belong to its question."""
 
-    name: str  # of the view of its form
+    name: str  # the name of its form's view
     summary: str
     api: str
-    change: Change | None  # None: the role of the form is given
+    change: Change | None  # None: the form's role is given
     label: str
     verb: str
     consequence: str
@@ -64,7 +64,7 @@ class Action:
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of the checkboxes of the people that the action can change."""
+        """How the checkbox names for the people that the action can change begin."""
         return INVITED if self.of_invitations else USER
 
 
@@ -148,7 +148,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
 
 
 def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, str, bool]]:
-    """Return the actions that the user may take on several people: name, label, prefix of checkboxes, and whether it is dangerous."""
+    """Return the actions that the user may take on several people: name, label, checkbox prefix, and whether it is dangerous."""
     return [
         (name, action.label, action.prefix, action.dangerous)
         for name, action in ACTIONS.items()
@@ -160,7 +160,7 @@ def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, str, bo
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {MEMBER}", *(action.api for action in ACTIONS.values()))
 async def show_question(org_slug: str) -> Response:
-    """Name the people that were selected in the list of members, and ask before an action on them."""
+    """Name the people that were selected in the member list, and ask before an action on them."""
     name = request.args.get("action", "")
     try:
         return await ask(await _question(name, await _load(name, request.args)))
@@ -203,7 +203,7 @@ async def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
 
 
 async def _act(name: str, form: Form) -> Response:
-    """Change the selected people. Return the page with the outcome for each of them, or to the list if all were changed."""
+    """Change the selected people. Return the page with every person's outcome, or to the list if all were changed."""
     action, selected = ACTIONS[name], await _load(name, form)
     if (typed_name := (await _question(name, selected)).typed_name) is not None:
         check_typed_name(form, typed_name)
@@ -218,7 +218,7 @@ async def _act(name: str, form: Form) -> Response:
 
 
 def _add_form(name: str, action: Action) -> None:
-    """Add the route of the form of an action."""
+    """Add the route for an action's form."""
 
     async def values(form: Form) -> dict[str, Any]:
         return question_values(await _question(name, await _load(name, form)), form)

@@ -1,4 +1,4 @@
-"""The pages of sign-in policies, of organizations, of applications and of the platform, with previews of their effects."""
+"""The pages for sign-in policies, for organizations, applications and the platform, with previews of their effects."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -56,7 +56,7 @@ PREVIEWED: Final = answers_with("The form, and the effect that it would have.")
 
 
 class RulesRequest(Protocol):
-    """A request of the API about a policy."""
+    """An API request about a policy."""
 
     @property
     def document(self) -> Document: ...
@@ -80,7 +80,7 @@ async def _preview(data: RulesRequest, preview: Callable[[Document], Awaitable[P
         return await preview(data.document)
 
 
-# Of organizations
+# Organizations
 
 
 async def _methods() -> Sequence[str]:
@@ -112,7 +112,7 @@ async def _values(form: Form, preview: PolicyPreview | None = None) -> dict[str,
 @refuses(409)
 @on_refusal(TEMPLATE, _values, wrong_rule)
 async def save_policy(org_slug: str, form: Form) -> Response:
-    """Save the sign-in policy of an organization."""
+    """Save an organization's sign-in policy."""
     data = to_policy(SignInPolicyRequest, form, await _methods())
     return await _save(data, partial(sign_in_policies.save, ports(), acting_member()), organization_path("/sign-in-policy"))
 
@@ -122,13 +122,13 @@ async def save_policy(org_slug: str, form: Form) -> Response:
 @accepts(f"POST {OF_ORGANIZATION}/preview", answers=PREVIEWED)
 @on_refusal(TEMPLATE, _values, wrong_rule)
 async def preview_policy(org_slug: str, form: Form) -> Response:
-    """Preview the effect of a sign-in policy. Nothing is saved."""
+    """Preview a sign-in policy's effect. Nothing is saved."""
     data = to_policy(PolicyPreviewRequest, form, await _methods())
     preview = await _preview(data, partial(sign_in_policies.preview, ports(), acting_member()))
     return await console_page(TEMPLATE, **await _values(form, preview))
 
 
-# Of applications
+# Applications
 
 
 async def _application_methods(service_slug: str) -> Sequence[str]:
@@ -161,7 +161,7 @@ def _application_path(service_slug: str) -> str:
 @refuses(409)
 @on_refusal(APPLICATION_TEMPLATE, _application_values, wrong_rule)
 async def save_application_policy(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Save the sign-in policy of an application."""
+    """Save an application's sign-in policy."""
     data = to_policy(ApplicationPolicyRequest, form, await _application_methods(service_slug))
     return await _save(data, partial(of_applications.save, ports(), acting_member(), service_slug), _application_path(service_slug))
 
@@ -171,7 +171,7 @@ async def save_application_policy(org_slug: str, service_slug: str, form: Form) 
 @accepts(f"POST {OF_APPLICATION}/preview", answers=PREVIEWED)
 @on_refusal(APPLICATION_TEMPLATE, _application_values, wrong_rule)
 async def preview_application_policy(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Preview the effect of a sign-in policy of an application. Nothing is saved."""
+    """Preview the effect of an application's sign-in policy. Nothing is saved."""
     data = to_policy(ApplicationPolicyPreviewRequest, form, await _application_methods(service_slug))
     preview = await _preview(data, partial(of_applications.preview, ports(), acting_member(), service_slug))
     return await console_page(APPLICATION_TEMPLATE, **await _application_values(form, service_slug, preview))
@@ -181,12 +181,12 @@ async def preview_application_policy(org_slug: str, service_slug: str, form: For
 @member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @accepts(f"DELETE {OF_APPLICATION}")
 async def remove_application_policy(org_slug: str, service_slug: str) -> Response:
-    """Remove the sign-in policy of an application. That of its organization stays."""
+    """Remove an application's sign-in policy. Its organization's policy stays."""
     await of_applications.remove(ports(), acting_member(), service_slug)
     return redirect_with_notice("policy-removed", _application_path(service_slug))
 
 
-# Of the platform
+# The platform
 
 
 async def _platform_values(form: Form, preview: PolicyPreview | None = None) -> dict[str, Any]:
@@ -202,7 +202,7 @@ async def _platform_values(form: Form, preview: PolicyPreview | None = None) -> 
 @refuses(409)
 @on_refusal(PLATFORM_TEMPLATE, _platform_values, wrong_rule)
 async def save_platform_policy(form: Form) -> Response:
-    """Save the sign-in policy of platform owners."""
+    """Save the platform owners' sign-in policy."""
     data = to_policy(PlatformPolicyRequest, form)
     return await _save(data, partial(platform_sign_in_policy.save, ports(), signed_in()), PLATFORM_PAGE)
 
@@ -212,6 +212,6 @@ async def save_platform_policy(form: Form) -> Response:
 @accepts(f"POST {PLATFORM_API}/preview", answers=PREVIEWED)
 @on_refusal(PLATFORM_TEMPLATE, _platform_values, wrong_rule)
 async def preview_platform_policy(form: Form) -> Response:
-    """Preview the effect of a sign-in policy of platform owners. Nothing is saved."""
+    """Preview the effect of the platform owners' sign-in policy. Nothing is saved."""
     preview = await _preview(to_policy(PlatformPolicyPreviewRequest, form), partial(platform_sign_in_policy.preview, ports()))
     return await console_page(PLATFORM_TEMPLATE, **await _platform_values(form, preview))
