@@ -30,16 +30,16 @@ R = TypeVar("R", bound="ResponseModel")
 
 DECODED_AT_ONCE = 64 * 1024  # larger bodies are decoded in a thread
 MAX_DEPTH = 32
-# Commas and opening brackets in a large body. The largest group in the form that takes most of them
-# has 1.1 million. Decoding five million empty lists stopped all other requests for 0.7 s.
+# Commas and opening brackets in a large body. The largest group in the form with most of them has
+# 1.1 million. Decoding five million empty lists stopped every request for 0.7 s.
 MAX_STRUCTURE = 1_500_000
-MAX_INTEGER_DIGITS = 19  # the digits of 2**63 - 1
+MAX_INTEGER_DIGITS = 19  # the digits in 2**63 - 1
 MAX_TEXT = 2048
 MAX_ITEMS = 100
 MAX_NAME_LENGTH = 100
 
-# Only one thread decodes large bodies, because a decoded body takes many times the memory of its
-# bytes. Smaller ones do not wait for these.
+# A single thread decodes large bodies, because a decoded body takes many times the memory that its
+# bytes take. Smaller bodies do not wait for large bodies.
 _decoding_large = cast("trio.CapacityLimiter", FairPlaces(trio.Event, 1))
 _decoding = cast("trio.CapacityLimiter", FairPlaces(trio.Event, 1))
 
@@ -61,9 +61,9 @@ class BodyNotAnObject(BodyInvalid):
 def decode(raw: bytes) -> dict[str, Any]:
     """Return the object in a JSON body.
 
-    The body must be strict UTF-8 without duplicate names, NaN, Infinity and lone surrogates, with
-    integers of at most 19 digits and at most 32 levels. For some of these, the framework's parser
-    responds with 500, and for others it returns None.
+    The body must be strict UTF-8 without duplicate names, NaN, Infinity and lone surrogates, with integers of at most
+    19 digits and at most 32 levels. For some of these faults, the framework's parser responds with 500. For the rest it
+    returns None.
 
     Raises: BodyInvalid; BodyTooComplex if it has more than MAX_STRUCTURE commas and opening brackets.
     """
@@ -122,7 +122,7 @@ def _check_depth(value: Any, left: int) -> None:
 
 
 def body_limit(path: str) -> int:
-    """Return the body limit of a path in bytes (security N-3)."""
+    """Return a path's body limit in bytes (security N-3)."""
     if not speaks_scim(path):
         return MAX_BODY
     return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups") else MAX_SCIM_BODY
@@ -131,8 +131,8 @@ def body_limit(path: str) -> int:
 class StrictRequest(TrioRequest):
     """A request with our JSON decoder. A missing body is an empty object; another content type is 415 (security G-3).
 
-    Await `body` for the bytes. The framework's method for them sets a time limit, which costs as much as the rest, and the middleware
-    has a shorter one.
+    Await `body` for the bytes. The framework's method for the bytes sets a time limit, which costs as much as the rest, and the middleware
+    has a shorter time limit.
     """
 
     body_class = LazyBody
@@ -145,7 +145,7 @@ class StrictRequest(TrioRequest):
         return self._decoded
 
     async def read_json(self, read: Callable[[dict[str, Any]], T], *, cache: bool = True) -> T:
-        """Return `read(body)`. A large body is decoded and released in a thread, so that other requests do not wait."""
+        """Return `read(body)`. A large body is decoded and released in a thread, so that small requests do not wait."""
         if self.content_length and not self.is_json:  # before the body arrives
             raise UnsupportedMediaType
         raw = await self.body
@@ -183,19 +183,19 @@ def _read_in_thread(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:
 
 
 async def read_in_thread(read: Callable[[dict[str, Any]], T]) -> T:
-    """Return `read(body)` for the body of the current request, as in `StrictRequest.read_json`."""
+    """Return `read(body)` for the current request's body, as in `StrictRequest.read_json`."""
     return await cast("StrictRequest", request).read_json(read)
 
 
-# For models with only optional fields, of which a request needs at least one. The use case refuses
-# an empty body.
+# For models with only optional fields, when a request needs at least one field. The use case
+# refuses an empty body.
 AT_LEAST_ONE_FIELD: Final = ConfigDict(json_schema_extra={"minProperties": 1})
 
 
 class RequestModel(BaseModel):
     """The base of request models. Values are not coerced ("5" is not 5), and unknown fields are ignored.
 
-    `repeatable` are the fields of the type `RepeatableText`, for models that `forms.parameters` reads.
+    `repeatable` are the fields with the type `RepeatableText`, for models that `forms.parameters` reads.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
@@ -212,7 +212,7 @@ def _without_default(schema: dict[str, Any]) -> None:
 
 
 def absent_if_none(description: str, **others: Any) -> Any:
-    """Return the definition of a field of a response that is left out if it is None."""
+    """Return the definition of a response field that is left out if it is None."""
     return Field(default=None, exclude_if=lambda value: value is None, description=description, **others)
 
 
@@ -223,9 +223,9 @@ class ResponseModel(BaseModel):
 
     @classmethod
     def of(cls, record: object, /, **others: object) -> Self:
-        """Return the response for a record: its attributes are the fields of the same names, also in nested models.
+        """Return the response for a record: its attributes are the fields with the same names, also in nested models.
 
-        `others` are the fields that the record has not, or has in another form.
+        `others` are the fields that the record does not have, or has in a different form.
 
         Raises: ValidationError, AttributeError if the record does not fit the model.
         """
@@ -243,11 +243,10 @@ class ResponseModel(BaseModel):
 
 
 def fields_of(model: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that only collects the fields of an item, for a list that its response model validates in one step.
+    """Return a function that only collects an item's fields, for a list that its response model validates in a single step.
 
-    A model that is created by itself is validated by itself, which takes three times as long for a
-    page of 50 items. For mypy, the result is the model. It is a dictionary, so pass it to another
-    model and nothing else.
+    A model that is created by itself is validated by itself, which takes three times as long for a page with 50 items.
+    For mypy, the result is the model. It is a dictionary, so pass it to another model and nothing else.
     """
     return cast("Callable[P, R]", dict)
 
@@ -295,7 +294,7 @@ def _domain(text: str) -> str:
     return Domain.parse(text.strip(" "))
 
 
-# RFC 3339 section 5.6. As in ISO 8601, the seconds may be missing, and the minutes of the offset or
+# RFC 3339 section 5.6. As in ISO 8601, the seconds may be missing, and the offset's minutes or
 # their colon.
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,12})?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII | re.IGNORECASE)
 _YEARS = range(2, 9999)  # without the first and the last year, so that every offset can be applied
@@ -314,7 +313,7 @@ def _timestamp(value: Any) -> datetime:
     return time.astimezone(UTC)
 
 
-# After the limit of a text: a limit behind it would count items.
+# After a text's limit: a limit behind it would count items.
 PRINTABLE: Final = AfterValidator(_printable)
 Text = Annotated[str, Field(max_length=MAX_TEXT), PRINTABLE]
 TokenText = Annotated[str, Field(max_length=8 * 1024), AfterValidator(_printable)]  # tokens and assertions are longer than other texts
@@ -324,7 +323,8 @@ Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 Description = Annotated[str, AfterValidator(_trimmed(200)), AfterValidator(_readable), _described(200)]
 # Passwords are not changed. The use case checks their length.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
-# A parameter that a form can repeat, and a list in JSON. The value is one text, joined by spaces.
+# A parameter that a form can repeat, and a list in JSON. The value is a single text, joined by
+# spaces.
 RepeatableText = Annotated[
     str,
     Field(max_length=MAX_TEXT),  # first, so that it limits a text: its error counts characters
@@ -333,7 +333,7 @@ RepeatableText = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": "string", "maxLength": MAX_TEXT}}),
 ]
 Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
-# Only the canonical form of a UUID. The use case refuses unknown ids.
+# Only a UUID's canonical form. The use case refuses unknown ids.
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
 # A point in time with any offset. The offset is required, or the time would be
 # ambiguous.

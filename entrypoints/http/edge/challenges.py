@@ -1,4 +1,4 @@
-"""The `WWW-Authenticate` header of a refusal, which tells a client how to authenticate (RFC 9110 section 11.6.1).
+"""The `WWW-Authenticate` header on a refusal, which tells a client how to authenticate (RFC 9110 section 11.6.1).
 
 Sources: RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 and RFC 9728 section 5.1.
 """
@@ -17,8 +17,8 @@ from entrypoints.http.edge.access.declaration import Access
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/api"  # RFC 9728 section 3.1
 
 
-# The refusals of credentials other than access tokens. 401 must name a scheme (RFC 9110 section 15.5.2).
-# No registered scheme uses a custom header, so the last two are ours.
+# The refusals for credentials that are not access tokens. 401 must name a scheme (RFC 9110 section 15.5.2). No
+# registered scheme uses a custom header, so the last two are ours.
 FIXED: Final[Mapping[type[Refusal], str]] = {
     ClientInvalid: 'Basic realm="gatehouse", charset="UTF-8"',  # RFC 6749 section 5.2
     ApiKeyInvalid: 'ApiKey realm="gatehouse", header="X-Api-Key"',
@@ -27,7 +27,7 @@ FIXED: Final[Mapping[type[Refusal], str]] = {
 
 
 def challenge(refusal: Refusal, access: Access | None, method: str, base_url: str, *, is_bound: bool = False) -> str | None:
-    """Return the value of the header for this refusal on a route with this access rule, or None if it has none.
+    """Return the header's value for this refusal on a route with this access rule, or None if it has no challenge.
 
     `is_bound`: the token was sent with the scheme DPoP, and so is its successor (RFC 9449 section 7.1).
     """
@@ -46,7 +46,7 @@ def challenge(refusal: Refusal, access: Access | None, method: str, base_url: st
 
 
 def _parameters(refusal: Refusal, access: Access | None, method: str) -> dict[str, str] | None:
-    """Return the parameters of the challenge, or None if the refusal is not about the access token."""
+    """Return the challenge's parameters, or None if the refusal is not about the access token."""
     match refusal:
         case ScopeInsufficient():
             return {"error": refusal.oauth_error, "scope": " ".join(refusal.scopes)}

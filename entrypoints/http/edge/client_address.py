@@ -1,4 +1,4 @@
-"""The client address of a request, which rate limits, the audit log and devices use (security N-1).
+"""A request's client address, which rate limits, the audit log and devices use (security N-1).
 
 Hypercorn's ProxyFix is not used. It does not check the peer, so any client could choose its
 address, and it also rewrites the Host header.
@@ -18,9 +18,8 @@ NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a placeholder, nothing binds to it
 def client_address(peer: str | None, forwarded_for: str | None, trusted: Sequence[Network]) -> str:
     """Return the canonical client address: the peer, or the address that trusted proxies report.
 
-    This is the right-most entry of X-Forwarded-For that is not a trusted proxy, because the client
-    may have written everything to its left. At an entry that is not an address, return the last
-    valid one.
+    This is the right-most entry in X-Forwarded-For that is not a trusted proxy, because the client may have written
+    everything to its left. At an entry that is not an address, return the last valid address.
     """
     if forwarded_for is None:
         return _canonical(peer)
@@ -49,7 +48,7 @@ def is_local(peer: str | None) -> bool:
 
 
 def limit_key(address: str) -> str:
-    """Return the key of rate limits per client: the IPv4 address, or the /64 network of an IPv6 subscriber."""
+    """Return the key for rate limits per client: the IPv4 address, or the /64 network of an IPv6 subscriber."""
     parsed = _address(address)
     if isinstance(parsed, IPv6Address):
         return f"{IPv6Address(int(parsed) >> 64 << 64)}/64"
@@ -61,7 +60,7 @@ def _is_trusted(address: Address, trusted: Sequence[Network]) -> bool:
 
 
 def _forwarded(entry: str) -> Address | None:
-    """Return the address of an entry of X-Forwarded-For, or None. Some proxies add a port, and IPv6 then has brackets."""
+    """Return the address in an X-Forwarded-For entry, or None. Some proxies add a port, and IPv6 then has brackets."""
     entry = entry.strip()
     if entry.startswith("["):
         entry, bracket, _ = entry[1:].partition("]")
@@ -69,8 +68,8 @@ def _forwarded(entry: str) -> Address | None:
             return None
     elif entry.count(":") == 1:
         entry, _, _ = entry.partition(":")
-    # A zone names a network interface of the proxy. Here it has no meaning, and would turn one
-    # address into many.
+    # A zone names a network interface on the proxy. Here it has no meaning, and would turn an
+    # address into many addresses.
     return None if "%" in entry else _address(entry)
 
 

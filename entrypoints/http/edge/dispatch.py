@@ -1,7 +1,7 @@
 """Quart without the features that Gatehouse does not use.
 
-For each request, Quart would open and save a session, send six signals, and look for functions to
-run before and after the requests of a blueprint. This costs more than the rest of Quart's work.
+For every request, Quart would open and save a session, send six signals, and look for functions to run before and after
+a blueprint's requests. This costs more than the rest of Quart's work.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ LONGEST_KEPT_PATH: Final = 256
 
 
 class _Rule(QuartRule):
-    """A route without the code that builds its URL from its name. To compile that code is most of the work for a route."""
+    """A route without the code that builds its URL from its name. Compiling that code is most of the work for a route."""
 
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
         return _refuse_to_build
@@ -43,7 +43,7 @@ def _refuse_to_build(*_: object, **__: object) -> tuple[str, str]:
 
 
 class LeanQuart(QuartTrio):
-    """Quart that calls only the view, the error handler, and the functions of `after_this_request`."""
+    """Quart that calls only the view, the error handler, and the functions for `after_this_request`."""
 
     url_rule_class = _Rule  # type: ignore[assignment]  # as in Quart
     numeric_hosts: frozenset[str] = frozenset()  # pages at these hosts redirect to the base URL (`loopback_hosts`)
@@ -54,10 +54,10 @@ class LeanQuart(QuartTrio):
         self._match_kept = lru_cache(maxsize=1024)(self._match)
 
     def create_url_adapter(self, request: BaseRequestWebsocket | None) -> None:
-        """Return no adapter: `match` looks up routes. The framework's adapter also parses the Host header of every request."""
+        """Return no adapter: `match` looks up routes. The framework's adapter also parses the Host header in every request."""
 
     def match(self, path: str, method: str) -> tuple[Any, Mapping[str, Any]]:
-        """Return the route of a path and its arguments. Raises: HTTPException."""
+        """Return a path's route and its arguments. Raises: HTTPException."""
         return self._match_kept(path, method) if len(path) <= LONGEST_KEPT_PATH else self._match(path, method)
 
     def _match(self, path: str, method: str) -> tuple[Any, Mapping[str, Any]]:
@@ -67,7 +67,7 @@ class LeanQuart(QuartTrio):
         return _RequestContext(self, request)
 
     async def full_dispatch_request(self, request_context: RequestContext | None = None) -> Any:
-        """Return the response of the view or of the error handler."""
+        """Return the response from the view or from the error handler."""
         context = request_context or request_ctx
         request = context.request
         try:
@@ -101,7 +101,7 @@ class LeanQuart(QuartTrio):
 
 
 def loopback_hosts(base_url: str) -> frozenset[str]:
-    """Return the Host headers of the loopback addresses if the host of the base URL is `localhost`, or nothing."""
+    """Return the Host headers for the loopback addresses if the base URL's host is `localhost`, or nothing."""
     parts = urlsplit(base_url)
     if parts.hostname != LOCALHOST:
         return frozenset()
@@ -138,7 +138,7 @@ class _RequestContext(RequestContext):
 
 
 def check_hooks(app: LeanQuart) -> None:
-    """Check that the application has no functions of the kinds that are never called."""
+    """Check that the application has no hook functions that are never called."""
     kinds = [kind for kind in _HOOKS if any(getattr(app, kind).values())]
     if kinds:
         raise ValueError(f"these functions are never called: {', '.join(kinds)}")

@@ -15,9 +15,9 @@ from entrypoints.http.edge.forms import read_form, refuse_foreign_origin
 from entrypoints.http.edge.reauthentication import KEPT_FORM, SECRETS
 from entrypoints.http.edge.uploads import FILE, is_upload
 
-OWNER: Final = "form_of"  # the field with the sealed owner of a form
+OWNER: Final = "form_of"  # the field with a form's sealed owner
 SEALED_FORM: Final = "sealed_form"  # the field with a form that waits in the page
-RESTORES_ATTRIBUTE: Final = "_restores"  # of views that can show a form again instead of doing what it asks
+RESTORES_ATTRIBUTE: Final = "_restores"  # marks views that can show a form again instead of doing what it asks
 CODES: Final = frozenset({"code", "email_code"})
 ADDED_FIELDS: Final = frozenset({"form_token", "form_key", OWNER, SEALED_FORM, KEPT_FORM})  # our pages add them to forms
 # These fields are never sealed: passwords, secrets, codes, files and added fields.
@@ -26,7 +26,7 @@ SIGNED_IN_PATH: Final = "/app/signed-in"
 
 
 def without_secrets(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of a form that can come back."""
+    """Return the form fields that can come back."""
     return {name: text for name, text in fields.items() if name not in LEFT_OUT}
 
 

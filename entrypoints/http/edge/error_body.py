@@ -1,4 +1,4 @@
-"""The standard error body, for errors of the application and for requests that the middleware refuses."""
+"""The standard error body, for the application's errors and for requests that the middleware refuses."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
-# The messages of errors that have only a status.
+# The messages for errors that have only a status.
 SENTENCES = {
     400: "The request is not valid.",
     404: "There is no resource at this URL. Check the URL.",
@@ -23,10 +23,10 @@ SENTENCES = {
     505: "This version of HTTP is not supported. Use HTTP/1.1 or HTTP/1.0.",
 }
 
-# Codes that differ from the phrase of the status. Python has used two phrases for 413.
+# Codes that differ from the status phrase. Python has used two phrases for 413.
 _CODES = {413: "PAYLOAD_TOO_LARGE", 429: "RATE_LIMIT_EXCEEDED"}
 
-# All values of `error_code`.
+# All values that `error_code` can have.
 ERROR_CODES = frozenset({
     "AUDIT_ERROR", "BAD_REQUEST", "BILLING_ERROR", "CONFLICT", "DATABASE_ERROR", "DEVICE_CODE_EXPIRED", "DEVICE_CODE_PENDING",
     "ENROLMENT_REQUIRED", "FORBIDDEN",
@@ -38,7 +38,7 @@ ERROR_CODES = frozenset({
 
 
 def code_of(status: int) -> str:
-    """Return the default error code of a status."""
+    """Return a status's default error code."""
     return _CODES.get(status) or HTTPStatus(status).name
 
 
@@ -61,7 +61,7 @@ def oauth_error_of(status: int) -> str:
 
 
 def oauth_error_body(message: str, code: str, oauth_error: str, fields: Mapping[str, str] = NO_FIELDS) -> bytes:
-    """Return the error body for OAuth clients, where `error` is a code of RFC 6749 section 5.2. `fields` are further members."""
+    """Return the error body for OAuth clients, where `error` is a code from RFC 6749 section 5.2. `fields` are further members."""
     body = {"error": oauth_error, "error_description": _as_described(message), "error_code": code, "timestamp": _now(), **fields}
     return json.dumps(body).encode()
 
@@ -79,7 +79,7 @@ def scim_error_body(status: int, detail: str, scim_type: str | None = None, *, a
 
 
 def speaks_scim(path: str) -> bool:
-    """Return whether errors at this path have the format of SCIM."""
+    """Return whether errors at this path have SCIM's format."""
     return path == "/scim" or path.startswith("/scim/")
 
 

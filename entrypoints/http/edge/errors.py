@@ -1,4 +1,4 @@
-"""The mapping of errors to HTTP: the status of a refusal, and its body for API clients, OAuth, SCIM and browsers."""
+"""How errors become HTTP: a refusal's status, and its body for API clients, OAuth, SCIM and browsers."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -80,20 +80,20 @@ NOT_ACTIVE: Final = "This organization isn't active"
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status of a refusal or an outage: the one of its nearest base class in STATUS."""
+    """Return the HTTP status for a refusal or an outage: the status of its nearest base class in STATUS."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
 
 
 def page_status_of(error: Exception) -> int:
     """Return the status of the page for a refusal or an outage.
 
-    It is 403 if the sign-in is not enough: the challenge of a 401 is for programs.
+    It is 403 if the sign-in is not enough, because a 401 challenge is for programs.
     """
     return 403 if isinstance(error, AuthenticationInsufficient) else status_of(error)
 
 
 class ErrorResponse:
-    """The response to an error: status, code, message, headers, the error codes of OAuth and SCIM, and further members of the body."""
+    """The response to an error: status, code, message, headers, OAuth and SCIM error codes, and further body members."""
 
     __slots__ = ("code", "fields", "headers", "message", "oauth_error", "scim_type", "status")
 
@@ -141,7 +141,7 @@ def _answer(error: Exception) -> ErrorResponse:
 
 
 def _innermost(error: Exception) -> Exception:
-    """Return the error inside groups with a single error. A nursery wraps the errors of its tasks."""
+    """Return the error inside groups with a single error. A nursery wraps its tasks' errors."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -162,7 +162,7 @@ def wants_page() -> bool:
 
 
 def _view() -> Callable[..., Any] | None:
-    """Return the view of the request, or, if its URL does not support the method, the view of another method there."""
+    """Return the request's view, or, if its URL does not support the method, the view for another method there."""
     if request.url_rule is not None:
         return current_app.view_functions[request.url_rule.endpoint]
     problem = request.routing_exception
@@ -217,10 +217,12 @@ def error_page(
     end_token: str | None = None,
     way_back: tuple[str, str] | None = None,
 ) -> Page:
-    """Return the page for an error. Without `title`, the status has one.
+    """Return the page for an error.
 
-    `without_query` is the path of the same page without its query, to which the page leads. `end_token` is the form token that
-    ends an impersonation, during which the page says so. `way_back` is the label and the path of its first button.
+    Without `title`, the status gives the title.
+
+    `without_query` is the same page's path without its query, to which the page leads. `end_token` is the form token that ends an
+    impersonation, during which the page says so. `way_back` is the label and the path for its first button.
     """
     return render(
         "error.html" if end_token is None else "error_impersonated.html",
@@ -236,20 +238,20 @@ def error_page(
 
 
 def _end_token() -> str | None:
-    """Return the form token that ends the impersonation of the request, or None if nobody is impersonated."""
+    """Return the form token that ends the impersonation in this request, or None if nobody is impersonated."""
     secret = cookies.SESSION.read()
     return browser.form_token(secret) if secret and request_record().impersonator is not None else None
 
 
 def _way_back() -> tuple[str, str] | None:
-    """Return the label and the path of a button for the page of an error. The view can set them; forms of a sign-in lead to their page."""
+    """Return the label and the path for a button on the page for an error. The view can set them. A sign-in form leads to its page."""
     if request_record().way_back is None and request.method == "POST" and "flow_id" in (request.view_args or {}):
         return "Back to the sign-in", page_of_form(request.path)  # refused before the view, such as by a rate limit
     return request_record().way_back
 
 
 async def _explained(error: Exception) -> Exception:
-    """Return the error as the user of this browser may see it. Admins of an organization see why its application is closed."""
+    """Return the error as this browser's user may see it. An organization's admins see why its application is closed."""
     refusal, cookie = _innermost(error), cookies.SESSION.read()
     if not isinstance(refusal, ApplicationClosed) or cookie is None or not wants_page():
         return error
@@ -265,7 +267,7 @@ async def respond(error: Exception) -> Response:
     request_record().error_code = answer.code
     if speaks_scim(request.path):
         if (call := directory_call()) is not None:
-            # A message may repeat a value of the request. The text of its class does not.
+            # A message may repeat a value from the request. The text in its class does not.
             kind = " ".join((type(_innermost(error)).__doc__ or "").split())
             call.scim_type, call.error = answer.scim_type, kind if isinstance(_innermost(error), Refusal) else SENTENCES.get(answer.status)
         body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
@@ -296,5 +298,5 @@ async def respond(error: Exception) -> Response:
 
 
 def handle_errors(app: Quart) -> None:
-    """Register the handler for all errors, including those of the framework."""
+    """Register the handler for all errors, including the framework's."""
     app.register_error_handler(Exception, respond)

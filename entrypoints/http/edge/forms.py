@@ -1,4 +1,4 @@
-"""Form bodies: forms of our pages, refused if another site sends them (security G-2, N-3), and parameters of OAuth clients."""
+"""Form bodies: forms on our pages, refused if another site sends them (security G-2, N-3), and OAuth clients' parameters."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ class ForeignOrigin(Forbidden):
 
 
 async def read_form() -> dict[str, str]:
-    """Return the fields of a form of our pages, as `typed_fields` reads them.
+    """Return the fields from a form on our pages, as `typed_fields` reads them.
 
     Raises: FormInvalid; DuplicateParameter; ForeignOrigin; UnsupportedMediaType if the body is not a form.
     """
@@ -45,7 +45,7 @@ async def read_form() -> dict[str, str]:
 
 
 async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str] | None:
-    """Return the parameters of a POST request of an application, or None if the form of our page was sent, which has a form token.
+    """Return the parameters in an application's POST request, or None if the form on our page was sent, which has a form token.
 
     The parameters in `listed` can be repeated. Their values are joined by spaces.
 
@@ -58,7 +58,7 @@ async def read_request_of_application(listed: frozenset[str] = frozenset()) -> d
 
 
 async def read_fields() -> dict[str, str]:
-    """Return the fields of a form of any site. Raises: FormInvalid, DuplicateParameter."""
+    """Return the fields from a form on any site. Raises: FormInvalid, DuplicateParameter."""
     return note_sent(_joined(await _read_pairs(), frozenset()))
 
 
@@ -73,7 +73,7 @@ async def _read_pairs() -> list[tuple[str, str]]:
 def decode_form(text: str) -> list[tuple[str, str]]:
     """Return the fields as `urllib.parse.parse_qsl` does, but three times as fast for a long base64 text.
 
-    Raises: ValueError for more than MAX_FIELDS fields, or other bytes than UTF-8.
+    Raises: ValueError for more than MAX_FIELDS fields, or bytes that are not UTF-8.
     """
     pieces = text.split("&")
     if len(pieces) > MAX_FIELDS:
@@ -82,7 +82,7 @@ def decode_form(text: str) -> list[tuple[str, str]]:
 
 
 def _decode(text: str) -> str:
-    # First the space, because `%2B` is a plus. The others are those of base64.
+    # First the space, because `%2B` is a plus. The remaining characters belong to base64.
     return unquote(text.replace("+", " ").replace("%2B", "+").replace("%2F", "/").replace("%3D", "="), errors="strict")
 
 
@@ -109,10 +109,10 @@ def _joined(pairs: Iterable[tuple[str, str]], listed: frozenset[str]) -> dict[st
 
 
 async def parameters(model: type[B]) -> B:
-    """Return the parameters of an OAuth client, from a form or from JSON.
+    """Return an OAuth client's parameters, from a form or from JSON.
 
-    Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2), except
-    those in `model.repeatable`.
+    Empty parameters count as missing, and repeated parameters are refused (RFC 6749 section 3.2), except the parameters
+    in `model.repeatable`.
 
     Raises: FormInvalid; DuplicateParameter; BodyInvalid; UnsupportedMediaType if the body is neither
     a form nor JSON; the errors of `validate`.
@@ -134,8 +134,8 @@ def refuse_foreign_origin() -> None:
             raise ForeignOrigin
         return
     # Our pages send no referrer, so browsers send the origin "null" with our forms, as with forms
-    # in sandboxed frames of other sites. So this header can only prove that a form is foreign. The
-    # form token proves that it is ours.
+    # in a foreign site's sandboxed frames. So this header can only prove that a form is foreign.
+    # The form token proves that it is ours.
     origin = request.headers.get("Origin")
     if origin not in (None, "null", app_context().origin):
         raise ForeignOrigin

@@ -1,7 +1,7 @@
-"""Rate limits of requests: per client address, per OAuth client or session, and per organization for directories.
+"""Rate limits for requests: per client address, per OAuth client or session, and per organization for directories.
 
-A sign-in on our pages gives back what its requests took, so that the limits per address count failures
-there, and not the users behind one address.
+A sign-in on our pages gives back what its requests took, so that the limits per address count failures there, and not
+the users behind an address.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +20,7 @@ from entrypoints.http.edge.client_address import limit_key
 
 
 async def take_token(own: tuple[Bucket, ...]) -> None:
-    """Take a token from every bucket of this route. If one is empty, take none."""
+    """Take a token from every bucket for this route. If a bucket is empty, take none."""
     if prepare_tokens(own) is not None:
         await take_open_tokens()
 
@@ -46,7 +46,7 @@ def prepare_tokens(own: tuple[Bucket, ...], *, join_reading: bool = False) -> Re
 
 
 async def take_open_tokens() -> None:
-    """Take the prepared tokens of this request, unless they were taken. Raises: Limited."""
+    """Take this request's prepared tokens, unless they were taken. Raises: Limited."""
     tokens = request_tokens.get()
     if tokens is not None and not tokens.are_taken:
         tokens.join_reading = False
@@ -54,21 +54,21 @@ async def take_open_tokens() -> None:
             await statements.rates.take_of_request(tokens)
 
 
-# What the view of the current request has declared. The guard of the route carries it out when the view has returned.
+# What the current request's view has declared. The route's guard carries it out when the view has returned.
 _declared: Final[ContextVar[tuple[Callable[[], Awaitable[None]], ...]]] = ContextVar("declared", default=())
 
 
 def sign_in_goes_on(sign_in: str) -> None:
-    """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
+    """Keep the tokens that this request took until its sign-in succeeds.
 
-    `sign_in` is the device id of the browser. For the request of an email it is the id of that email.
-    Otherwise users could send emails to others, and get the tokens back by a sign-in to their own account.
+    `sign_in` is the browser's device id. For a request for an email it is the email's id. Otherwise users could send
+    emails to further people, and get the tokens back by a sign-in to their own account.
     """
     _after_view(partial(_keep, sign_in))
 
 
 def sign_in_failed() -> None:
-    """Take the prepared tokens of this request. An empty bucket does not hide from the user why the sign-in fails."""
+    """Take this request's prepared tokens. An empty bucket does not hide from the user why the sign-in fails."""
     if (tokens := request_tokens.get()) is not None:
         tokens.can_refuse = False
         _after_view(take_open_tokens)
@@ -84,7 +84,7 @@ def user_confirmed() -> None:
 def proof_accepted(sign_in: str) -> None:
     """Give back the tokens that were kept for this sign-in, by a request that took none.
 
-    The code or link of an email has proven that the address is the user's own, or the user has answered the question of an application.
+    The code or link in an email has proven that the address is the user's own, or the user has answered an application's question.
     """
     _after_view(partial(_give_back, sign_in, ()))
 
@@ -113,9 +113,9 @@ async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:
 
 @asynccontextmanager
 async def limited_if_refused() -> AsyncIterator[None]:
-    """Count a request against the limit of its IP address if the block refuses it.
+    """Count a request against its IP address limit if the block refuses it.
 
-    A refused request has not proven who it is, so it cannot use a limit of its own.
+    A refused request has not proven who sends it, so it cannot use its own limit.
     """
     try:
         yield
@@ -125,20 +125,20 @@ async def limited_if_refused() -> AsyncIterator[None]:
 
 
 async def take_directory_token(org_id: UUID) -> None:
-    """Take a token from the bucket of an organization's directory, whatever its addresses and SCIM tokens."""
+    """Take a token from the bucket for an organization's directory, whatever its addresses and SCIM tokens."""
     await _take(app_context().limits.of_directory, f"directory {org_id}")
 
 
 async def take_userinfo_token(client_id: UUID) -> None:
-    """Take a token from the bucket for userinfo of an application that authenticates, whatever its addresses.
+    """Take a token from an authenticated application's bucket for userinfo, whatever its addresses.
 
-    It is not that of `/auth/token`: the tokens of users must not use up what the application needs to sign users in.
+    It is not the bucket for `/auth/token`: users' tokens must not use up what the application needs to sign users in.
     """
     await _take(app_context().limits.of_client, f"userinfo of client {client_id}")
 
 
 async def take_session_token(session_id: UUID) -> None:
-    """Take a token from the bucket of a session at an application that does not authenticate."""
+    """Take a token from the bucket for a session at an application that does not authenticate."""
     await _take(app_context().limits.of_session, f"session {session_id}")
 
 
@@ -154,7 +154,7 @@ async def take_poll_token() -> None:
 
 
 async def _take(buckets: tuple[Bucket, ...], key: str | None = None, error: type[Limited] = Limited) -> None:
-    """Take a token from each bucket of the key, by default the client address. Raises: `error` if one is empty."""
+    """Take a token from every bucket for the key, by default the client address. Raises: `error` if a bucket is empty."""
     if not buckets:
         return
     async with ports().storage.autocommit() as statements:

@@ -44,31 +44,33 @@ log = structlog.get_logger("http")
 CLIENT_GONE = 499  # logged, never sent: the client disconnected before the response
 
 BODY_WITHIN = 30.0  # seconds for the whole request body (security N-3)
-SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown canceled
+SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 for a request that the shutdown canceled
 
-# The key of a scope that says that the whole body has arrived, so that no task waits for it.
+# The scope key that says that the whole body has arrived, so that no task waits for it.
 BODY_IS_HERE = "gatehouse.body_is_here"
 
 # Probes may ask on a Unix socket directly, without a proxy.
 HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
 
 
-# Returns headers and body of an error response, for a record and an Accept header. Browsers get
+# Returns headers and body for an error response, for a record and an Accept header. Browsers get
 # pages (security N-8).
 RenderError = Callable[[DirectResponse, RequestRecord, str | None], tuple[Headers, bytes]]
 
 
 def json_error(error: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
-    """Return headers and body of an error response in JSON."""
+    """Return headers and body for an error response in JSON."""
     return [(b"content-type", b"application/json")], error_body(error.message, error.code)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeOptions:
-    """The limits and headers of the middleware. `body_limit` returns the largest body of a path, in bytes.
+    """The middleware's limits and headers.
 
-    `is_behind_proxy` says that the server listens on a Unix socket or on a socket of systemd. Every peer on
-    this machine is a trusted proxy then.
+    `body_limit` returns a path's largest body, in bytes.
+
+    `is_behind_proxy` says that the server listens on a Unix socket or on a socket from systemd. Every peer on this
+    machine is a trusted proxy then.
     """
 
     body_limit: Callable[[str], int]
@@ -163,7 +165,7 @@ class EdgeMiddleware:
         )
 
     def _new_call(self, scope: Scope, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
-        """Return the state of this request, with the CORS policy of its path (security G-3)."""
+        """Return this request's state, with its path's CORS policy (security G-3)."""
         only_frontend = record.path.startswith("/api/") and self._cors_origin is not None
         allowed_origin = None
         if only_frontend:
@@ -199,7 +201,7 @@ class EdgeMiddleware:
         return None
 
     def _limit_body(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
-        """Limit the size of the body. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
+        """Limit the body's size. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
         call.remaining_bytes = self._body_limit(call.record.path)
         return _TOO_LARGE if int(headers.get(b"content-length", b"0")) > call.remaining_bytes else None
 
@@ -219,7 +221,7 @@ class EdgeMiddleware:
         return call.body_refusal or DirectResponse(500, internal_error_message(call.record.request_id))
 
     def render(self, response: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
-        """Return headers and body of a response, without the common headers."""
+        """Return a response's headers and body, without the common headers."""
         headers = list(response.headers)
         body = b""
         if response.status >= 400:
@@ -236,7 +238,7 @@ class EdgeMiddleware:
         varies_by_origin: bool = False,
         allowed_origin: bytes | None = None,
     ) -> Headers:
-        """Return the headers of a response with the common ones added. Headers that the application set are kept."""
+        """Return a response's headers, with the common headers added. Headers that the application set are kept."""
         complete: Headers = [*headers, (b"x-request-id", record.request_id.encode()), *self._always]
         values = dict(complete)
         if b"cache-control" not in values:
@@ -246,8 +248,8 @@ class EdgeMiddleware:
         if b"content-security-policy" not in values and not values.get(b"content-type", b"").startswith(b"text/html"):
             complete.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
         if varies_by_origin:
-            # Set it for other origins too, and without an origin: a cache must not serve those
-            # responses to the allowed origin.
+            # Set it for foreign origins too, and without an origin: a cache must not serve such a
+            # response to the allowed origin.
             complete.append((b"vary", b"Origin"))
         if allowed_origin is not None:
             complete += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
@@ -255,7 +257,7 @@ class EdgeMiddleware:
 
 
 class _Call:
-    """The state of one request: the messages to and from the application."""
+    """A request's state: the messages to and from the application."""
 
     __slots__ = (
         "_middleware", "_receive", "_send", "_sent", "accept", "allowed_origin", "application", "body_received", "body_refusal",
@@ -291,9 +293,9 @@ class _Call:
         self.client_gone = False  # the server could not send
         if may_wait:
             self.application = trio.CancelScope()  # canceled only while the application waits for the body
-        self.body_refusal: DirectResponse | None = None  # the reason of the cancellation
+        self.body_refusal: DirectResponse | None = None  # why it was canceled
         self.deadline = math.inf  # for the request body
-        self.remaining_bytes = 0  # of the body limit
+        self.remaining_bytes = 0  # headers for the body limit
 
     async def receive(self) -> Message:
         if self.has_body and not self.may_wait and not self.body_received:

@@ -1,4 +1,4 @@
-"""The DPoP proof of a request, and the nonce for the client's next one (RFC 9449)."""
+"""A request's DPoP proof, and the nonce for the client's next proof (RFC 9449)."""
 
 from typing import Any, Final
 
@@ -12,7 +12,9 @@ NONCE_HEADER: Final = "DPoP-Nonce"
 
 
 async def read_proof(access_token: str | None = None) -> ProofUse | None:
-    """Verify the proof in the header of the request, for the access token that it goes with. Return None if there is none.
+    """Verify the proof in the request's header, for the access token that it goes with.
+
+    Return None if there is none.
 
     The caller uses it up. The middleware has refused a second header.
 

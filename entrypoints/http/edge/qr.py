@@ -6,8 +6,8 @@ import io
 def qr_svg(content: str, title: str) -> str:
     """Return a QR code as an SVG document, which can also be embedded in a page.
 
-    The image loads no other files and scales to any size. It is always black on white, which
-    cameras read best. Screen readers announce it as an image named `title`.
+    The image loads no files and scales to any size. It is always black on white, which cameras read best. Screen
+    readers announce it as an image named `title`.
     """
     import segno  # here, because most processes never need its 2 MB
 

@@ -1,4 +1,4 @@
-"""Query parameters and ids in paths. Numbers are clamped into their range, other invalid values are refused."""
+"""Query parameters and ids in paths. Numbers are clamped into their range, and further invalid values are refused."""
 
 import re
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from entrypoints.http.edge.validation import validate
 
 MAX_FIELDS = 500  # more than there are event types, which are boxes of a form
 MAX_LIMIT = 100
-MAX_SHOWN_NAME = 50  # characters of a parameter's name in an error
+MAX_SHOWN_NAME = 50  # characters from a parameter's name in an error
 LARGEST = 2**31 - 1  # the product of two such numbers fits into a bigint
-_REPEATABLE: Final = "_repeatable_parameters"  # the attribute of a view; `functools.wraps` copies it
+_REPEATABLE: Final = "_repeatable_parameters"  # a view's attribute; `functools.wraps` copies it
 Q = TypeVar("Q", bound="Query")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -54,18 +54,18 @@ def repeatable(*names: str) -> Callable[[View], View]:
 
 
 def repeatable_parameters(view: Callable[..., Any]) -> frozenset[str]:
-    """Return the names of the parameters that a request to this view can repeat."""
+    """Return which parameters a request to this view can repeat, by name."""
     names: frozenset[str] = getattr(view, _REPEATABLE, frozenset())
     return names
 
 
 def joined_query() -> dict[str, str]:
-    """Return the query of the current request. The values of a repeated parameter are joined by spaces."""
+    """Return the current request's query. A repeated parameter's values are joined by spaces."""
     return {name: " ".join(values) for name, values in request.args.lists()}
 
 
 def check_query(listed: frozenset[str] = frozenset()) -> None:
-    """Check the query of the current request. No parameter may be repeated, except those in `listed`."""
+    """Check the current request's query. No parameter may be repeated, except the parameters in `listed`."""
     raw = current_request().query_string
     if not raw:
         return
@@ -89,7 +89,7 @@ class Query(BaseModel):
 
 
 def read_query(model: type[Q], *, is_of_page: bool) -> Q:
-    """Return the query of the current request. No parameter is a list. Forms send the query of a page."""
+    """Return the current request's query. No parameter is a list. Forms send their page's query."""
     # Some clients write a list as `name[]=value`, which must not count as an unknown field.
     fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
     return validate(model, as_api_reads(fields) if is_of_page else fields)
@@ -110,7 +110,7 @@ def _clamped(least: int, most: int) -> BeforeValidator:
 
 
 def _described(text: str, least: int, default: int | None, most: int | None = None) -> WithJsonSchema:
-    """Return the schema. It has no bounds: a number beyond one is answered as if it were the bound."""
+    """Return the schema. It has no bounds: a number beyond a bound is answered as if it were the bound."""
     bounds = f"A number below {least} counts as {least}" + ("." if most is None else f", and one above {most} as {most}.")
     schema: dict[str, Any] = {"type": "integer", "default": default}
     if default is None:
@@ -129,7 +129,7 @@ AnyLimit = Annotated[int | None, _clamped(1, LARGEST), _described("The number of
 
 
 def _read_flag(value: Any) -> bool:
-    # Case does not matter, because Python clients send True. Other spellings (1, yes, on) are
+    # Case does not matter, because Python clients send True. Further spellings (1, yes, on) are
     # refused.
     known = {"true": True, "false": False}
     if not isinstance(value, str) or value.lower() not in known:
@@ -141,7 +141,7 @@ Flag = Annotated[bool, BeforeValidator(_read_flag)]
 
 
 class Pagination(ResponseModel):
-    """The position of this page in the list."""
+    """This page's position in the list."""
 
     page: int = Field(description="The number of this page, starting at 1.")
     limit: int = Field(description="The number of items per page.")
@@ -162,7 +162,7 @@ class PageQuery(Query):
         return Page(self.page, self.limit)
 
     def pagination(self, total: int) -> Pagination:
-        """Return the position of the requested page in a list of `total` items."""
+        """Return the requested page's position in a list with `total` items."""
         pages = -(-total // self.limit)
         return Pagination(
             page=self.page, limit=self.limit, total=total, total_pages=pages, has_next=self.page < pages, has_prev=self.page > 1

@@ -1,4 +1,4 @@
-"""The rate limits of the routes, from the operator's settings."""
+"""The routes' rate limits, from the operator's settings."""
 
 from functools import lru_cache
 
@@ -6,10 +6,12 @@ from core.kernel.rate_limits import AUTH, SCIM, Bucket
 
 
 class RateLimits:
-    """The buckets of each route, scaled by the operator's factor. The factor None switches them off (security N-2).
+    """Every route's buckets, scaled by the operator's factor.
 
-    `client_rate` is the number of requests per second for a client that authenticates. It replaces the
-    limit per address, because such a client exchanges the codes of all its users from one address.
+    The factor None switches them off (security N-2).
+
+    `client_rate` is how many requests a client that authenticates may send per second. It replaces the limit per
+    address, because such a client exchanges all its users' codes from a single address.
     """
 
     def __init__(self, factor: float | None, client_rate: float) -> None:
@@ -21,12 +23,12 @@ class RateLimits:
         self.of_directory = self.additional(SCIM)
 
     def _of(self, rule: str, own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
-        """Return the buckets of a route. `own` are those of its access decorator."""
+        """Return a route's buckets. `own` are the buckets from its access decorator."""
         if self._factor is None:
             return ()
         buckets = (AUTH, *own) if rule.startswith(("/auth/", "/api/auth/")) else own
         return tuple(bucket.scaled(self._factor) for bucket in buckets)
 
     def additional(self, bucket: Bucket) -> tuple[Bucket, ...]:
-        """Return a bucket for only some requests of a route, depending on their parameters."""
+        """Return a bucket for only some requests on a route, depending on their parameters."""
         return () if self._factor is None else (bucket.scaled(self._factor),)

@@ -25,14 +25,14 @@ from entrypoints.http.edge.forms import note_sent, read_form
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.uploads import is_upload
 
-# In the parameter `policy`, where the slug of an organization stands. No slug has this character.
+# In the parameter `policy`, where an organization's slug stands. No slug has this character.
 PLATFORM: Final = "*"
-EVERYWHERE: Final = "**"  # all policies of the user, for a change of their factors
+EVERYWHERE: Final = "**"  # all policies for the user, for a change to their factors
 OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
 OWN_PASSKEY: Final = "****"  # no policy: a passkey, because the account has a passkey
-LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, of a user who lost all passkeys
-OWN_FACTOR: Final = "******"  # no policy: a passkey or a second factor of the account, which no policy of an organization refuses
-# The parameter `policy` of the confirmation that a refusal asks for. It names no organization and no application.
+LOST_PASSKEY: Final = "*****"  # no policy: the password and the mailbox, for a user who lost all passkeys
+OWN_FACTOR: Final = "******"  # no policy: the account's passkey or second factor, which no organization's policy refuses
+# The parameter `policy` for the confirmation that a refusal asks for. It names no organization and no application.
 POLICY_OF: Final = MappingProxyType(
     {
         SignInNotAccepted: EVERYWHERE,
@@ -50,12 +50,12 @@ SECRETS: Final = frozenset({"current_password", "new_password", "password", "cli
 async def to_reauthentication(for_policy: str | None = None, age: SignInAge = SignInAge.ANY, org_slug: str | None = None) -> Response:
     """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
 
-    A form that our own page sent is kept for them, unless it has a secret or a file. The fields of a kept form
-    that the view has taken are kept again.
+    A form that our own page sent is kept for them, unless it has a secret or a file. The fields from a kept form that
+    the view has taken are kept again.
 
-    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is the age that
-    the request needs of the sign-in through the required connection. `org_slug` is the organization in which the user acts, if its policy
-    limits the ways to confirm.
+    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop, PLATFORM or EVERYWHERE. `age` is how old the sign-in
+    through the required connection may be for this request. `org_slug` is the organization in which the user acts, if its policy limits the
+    ways to confirm.
     """
     policy = {} if for_policy is None else {"policy": for_policy} | _age_field(age)
     policy |= {} if org_slug is None or for_policy is not None else {"org": org_slug}
@@ -113,14 +113,14 @@ async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
 
 
 async def take_form(form_id: str) -> dict[str, str]:
-    """Return the fields of a form that was kept for this path. It can be taken once."""
+    """Return the fields from a form that was kept for this path. It can be taken once."""
     fields = note_sent(dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path)))
     g.taken_form = fields
     return fields
 
 
 async def to_ended_form() -> Response:
-    """Return a redirect to the page that says that the kept form has ended, and leads to the page of the form."""
+    """Return a redirect to the page that says that the kept form has ended, and leads to the form's page."""
     return _redirect(_target(await read_form()))
 
 

@@ -1,4 +1,4 @@
-"""The routes of the application, as the middleware needs them."""
+"""The application's routes, as the middleware needs them."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,7 +11,7 @@ from entrypoints.http.edge.openapi import docs_of
 
 
 class RouteTable:
-    """The methods and the views of paths."""
+    """The methods and the views for paths."""
 
     def __init__(self, app: QuartTrio) -> None:
         self._views = app.view_functions

@@ -1,9 +1,9 @@
-"""The signature of a view declares its request and its response.
+"""A view's signature declares its request and its response.
 
     async def update(org_slug: str, webhook_id: UUID, data: WebhookUpdateRequest) -> WebhookResponse:
 
-`data` is the JSON body, `query_args` the query, a UUID an id in the path, and the result the JSON of the response.
-A view without a result answers 204. A view that returns a Response makes it itself.
+`data` is the JSON body, `query_args` the query, a UUID an id in the path, and the result the response's JSON. A view
+without a result answers 204. A view that returns a Response makes it itself.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,12 +25,12 @@ from entrypoints.http.edge.validation import validate
 V = TypeVar("V", bound=Callable[..., Any])
 
 JSON: Final = "application/json"
-_STATUSES: Final = "_statuses"  # attributes of views; `functools.wraps` copies them
+_STATUSES: Final = "_statuses"  # views' attributes; `functools.wraps` copies them
 _READ: Final = "_signature_is_read"
 
 
 def returns(*statuses: int) -> Callable[[V], V]:
-    """Document the statuses of a response with a model, if they are not 200. The first one is sent if the view returns none."""
+    """Document the statuses for a response with a model, if they are not 200. If the view returns no status, the first status is sent."""
 
     def decorate(view: V) -> V:
         setattr(view, _STATUSES, statuses)
@@ -40,16 +40,16 @@ def returns(*statuses: int) -> Callable[[V], V]:
 
 
 def ids_of(view: View) -> list[str]:
-    """Return the names of the parameters of the path that are ids."""
+    """Return which path parameters are ids, by name."""
     return [name for name, type_ in get_annotations(view).items() if type_ is UUID]
 
 
 def by_signature(view: View) -> View:
     """Let a view get the body and the query, send its result, and document all three. The access decorators call it.
 
-    mypy checks the declared type of the result. Only the declared fields of a model are sent.
+    mypy checks the result's declared type. Only a model's declared fields are sent.
 
-    The view raises: the errors of `validate` and `StrictRequest.get_json`; ValidationError if its result is not of its model.
+    The view raises: the errors of `validate` and `StrictRequest.get_json`; ValidationError if its result does not fit its model.
     """
     if hasattr(view, _READ):  # by `before_body`
         return view
@@ -82,7 +82,7 @@ def by_signature(view: View) -> View:
 
 
 def _model_of(result: Any) -> Any:
-    """Return the model of a result: `Model` or `list[Model]`, also in a tuple with a status and headers. None: the view responds itself."""
+    """Return a result's model: `Model` or `list[Model]`, also in a tuple with a status and headers. None: the view responds itself."""
     if get_origin(result) is tuple:
         result = get_args(result)[0]
     item = get_args(result)[0] if get_origin(result) is list else result
@@ -96,16 +96,16 @@ def _sender(model: Any, default: int) -> Callable[[Any], Response] | None:
 
     def to_response(answer: Any) -> Response:
         value, status, headers = (*answer, None)[:3] if isinstance(answer, tuple) else (answer, default, None)
-        # An instance of the model passes without another validation. The line break is for terminals.
+        # A model instance passes without another validation. The line break is for terminals.
         return Response(adapter.dump_json(adapter.validate_python(value)) + b"\n", status, headers, content_type=JSON)
 
     return to_response
 
 
 def before_body(check: Callable[..., Awaitable[None]]) -> Callable[[View], View]:
-    """Make a decorator of a check that runs before the body is read, so that an unknown id is 404, not 400.
+    """Make a decorator from a check that runs before the body is read, so that an unknown id is 404, not 400.
 
-    The check gets the parameters of the path. The decorator stands below the access decorator.
+    The check gets the path's parameters. The decorator stands below the access decorator.
     """
 
     def decorate(view: View) -> View:

@@ -1,8 +1,8 @@
 """Streaming responses for lists without a maximum length.
 
-No database connection is held while bytes are sent, so a slow client occupies only its own
-connection, until the server's timeout. A view with a streaming response returns a Response, and
-has `@document_response(Model)` of quart-schema.
+No database connection is held while bytes are sent, so a slow client occupies only its own connection, until the
+server's timeout. A view with a streaming response returns a Response, and has quart-schema's
+`@document_response(Model)`.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -37,10 +37,9 @@ async def stream_list(
 ) -> Response:
     """Return all items as a streamed JSON array.
 
-    With `name`, the response is an object: the array under this name, then `other_fields`, then the
-    number of items under `count_name`. The first batch is read before the response starts, so that
-    an outage becomes an error response. A later outage breaks the response off. A list that is
-    complete with its first batch is sent in one piece.
+    With `name`, the response is an object: the array under this name, then `other_fields`, then the item count under
+    `count_name`. The first batch is read before the response starts, so that an outage becomes an error response. A
+    later outage breaks the response off. A list that is complete with its first batch is sent in a single piece.
     """
     first: Sequence[T] = await batches.next_batch()
     if request.method == "HEAD":
@@ -66,11 +65,11 @@ async def stream_list(
 
 
 async def stream_object(*parts: ResponseModel | Part[Any]) -> Response:
-    """Return a streamed JSON object of these parts in order: the fields of models, and lists under their names.
+    """Return a streamed JSON object with these parts in order: models' fields, and lists under their names.
 
-    The first batch of each list is read before the response starts, so that an outage becomes an
-    error response. A later outage breaks the response off. Memory holds only the first batches and
-    the current one. Lists that are complete with their first batch are sent together.
+    Every list's first batch is read before the response starts, so that an outage becomes an error response. A later
+    outage breaks the response off. Memory holds only the first batches and the current batch. Lists that are complete
+    with their first batch are sent together.
     """
     first_batches = {part.name: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
     if request.method == "HEAD":
@@ -100,7 +99,7 @@ async def stream_object(*parts: ResponseModel | Part[Any]) -> Response:
 async def stream_lines(
     batches: Batches[T], to_lines: Callable[[Sequence[T]], bytes], content_type: str, filename: str, *, header: bytes = b""
 ) -> Response:
-    """Return all items as a streamed file of lines, which begins with `header`.
+    """Return all items as a streamed file with lines, which begins with `header`.
 
     The first batch is read before the response starts, so that an outage becomes an error response.
     A later outage breaks the response off.
@@ -128,5 +127,5 @@ def _joined(items: Sequence[T], to_response: Callable[[T], ResponseModel]) -> by
 def only_headers(content_type: str = "application/json") -> Response:
     """Return the response to HEAD where GET would stream."""
     response = Response(b"", content_type=content_type)
-    del response.headers["Content-Length"]  # unknown for the body of GET
+    del response.headers["Content-Length"]  # unknown for GET's body
     return response

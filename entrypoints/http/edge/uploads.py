@@ -1,4 +1,4 @@
-"""Uploaded files: the body of an API request, or the one file of a form of our pages."""
+"""Uploaded files: an API request's body, or the single file in a form on our pages."""
 
 from io import BytesIO
 from typing import Any, Final, TypeVar
@@ -10,25 +10,25 @@ from werkzeug.formparser import MultiPartParser
 from core.kernel.images import ImageType
 
 MULTIPART: Final = "multipart/form-data"
-FILE: Final = "image"  # the name of the field
+FILE: Final = "image"  # the field name
 MAX_PARTS: Final = 10
-UPLOADS_ATTRIBUTE: Final = "_uploads"  # of views that take a file
+UPLOADS_ATTRIBUTE: Final = "_uploads"  # marks views that take a file
 V = TypeVar("V")
 
 
 def uploads(view: V) -> V:
-    """Mark the view of a form with a file, which `uploaded_file` returns."""
+    """Mark the view for a form with a file, which `uploaded_file` returns."""
     setattr(view, UPLOADS_ATTRIBUTE, True)
     return view
 
 
 def is_upload() -> bool:
-    """Return whether the request is a form with a file, and the view takes one."""
+    """Return whether the request is a form with a file, and the view takes a file."""
     return request.mimetype == MULTIPART and hasattr(current_app.view_functions[request.endpoint or ""], UPLOADS_ATTRIBUTE)
 
 
 async def read_parts() -> list[tuple[str, str]]:
-    """Return the fields of a form with a file, and keep the file for `uploaded_file`. Raises: ValueError."""
+    """Return the fields from a form with a file, and keep the file for `uploaded_file`. Raises: ValueError."""
     raw = await request.body
     boundary = request.mimetype_params.get("boundary", "").encode("ascii")
     parser = MultiPartParser(stream_factory=_in_memory, max_form_parts=MAX_PARTS)
@@ -41,16 +41,19 @@ async def read_parts() -> list[tuple[str, str]]:
 
 
 def _in_memory(*_: Any, **__: Any) -> BytesIO:
-    return BytesIO()  # the edge limits the size of the body
+    return BytesIO()  # the edge limits the body's size
 
 
 def uploaded_file() -> bytes:
-    """Return the file of the form, or an empty one if the user chose none."""
+    """Return the form's file, or an empty file if the user chose none."""
     return bytes(g.get("uploaded_file", b""))
 
 
 async def read_image() -> tuple[bytes, str]:
-    """Return the body of a request, and its content type. Raises: UnsupportedMediaType if this is not that of an image that we accept."""
+    """Return a request's body, and its content type.
+
+    Raises: UnsupportedMediaType if the content type does not belong to an image that we accept.
+    """
     if request.mimetype not in {*ImageType}:
         raise UnsupportedMediaType("Send the file itself as the body, with the content type image/png, image/jpeg or image/webp.")
     image = await request.body

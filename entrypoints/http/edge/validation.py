@@ -1,4 +1,4 @@
-"""The validation of bodies, queries and forms by their models, and the message about the first error."""
+"""Bodies, queries and forms are validated by their models, with a message about the first error."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-# Our words for the types of errors, with the values of their context. The others are those of our validators.
+# Our words for error types, with the values from their context. Our validators have the remaining words.
 _REASONS: Final = {
     **dict.fromkeys(("model_type", "dict_type"), "it must be a JSON object"),
     **dict.fromkeys(("int_type", "int_from_float"), "it must be an integer"),
@@ -23,7 +23,7 @@ _REASONS: Final = {
     "less_than_equal": "it must be at most {le}",
     "less_than": "it must be less than {lt}",
 }
-# The types of errors of a value with another type. The reasons begin with `_MUST_BE`.
+# The error types for a value with the wrong type. The reasons begin with `_MUST_BE`.
 _TYPE_ERRORS: Final = frozenset(
     {"bool_type", "dict_type", "float_type", "int_from_float", "int_type", "list_type", "model_type", "string_type"}
 )
@@ -36,7 +36,7 @@ class FieldsInvalid(Exception):
 
 
 def validate(model: type[M], sent: Mapping[str, Any]) -> M:
-    """Return the fields of a request as its model. Raises: FieldsInvalid; the refusals of the field types, such as EmailInvalid."""
+    """Return a request's fields as its model. Raises: FieldsInvalid; the field types' refusals, such as EmailInvalid."""
     try:
         return model.model_validate(sent)
     except ValidationError as error:
@@ -67,21 +67,21 @@ def _describe_first(error: ValidationError, sent: Mapping[str, Any]) -> str:
 
 
 def _errors_of_first(errors: Sequence[ErrorDetails], sent: Mapping[str, Any]) -> Sequence[ErrorDetails]:
-    """Return the first error. If its value fits no member of a union, return the first error inside the value, or all of its type."""
+    """Return the first error. If its value fits no union member, return the first error inside the value, or all errors about its type."""
     first = errors[0]
     location = first["loc"][:-1] if first["type"] == "missing" else first["loc"]
     are_sent = _are_sent(location, sent)
     if all(are_sent[1:]):
         return errors[:1]
     start = location[: are_sent.index(False, 1)]
-    # A field that may be missing has an error of its default KEEP, too.
+    # A field that may be missing has an error about its default KEEP, too.
     of_union = [each for each in errors if each["loc"][: len(start)] == start and each["type"] != "is_instance_of"]
     inside = [each for each in of_union if len(each["loc"]) > len(start) + 1 or each["type"] not in _TYPE_ERRORS]
     return inside[:1] or of_union or errors[:1]
 
 
 def _join_reasons(details: Sequence[ErrorDetails]) -> str:
-    """Return one reason for the errors of a value: "it must be true or false, a number or a text"."""
+    """Return a single reason for a value's errors: "it must be true or false, a number or a text"."""
     if len(details) == 1:
         return reason_of(details[0])
     is_number = any(each["type"] == "float_type" for each in details)
@@ -91,7 +91,7 @@ def _join_reasons(details: Sequence[ErrorDetails]) -> str:
 
 
 def _are_sent(location: tuple[str | int, ...], sent: Mapping[str, Any]) -> list[bool]:
-    """Return whether each part of a location is a name or an index in the request. Names of the members of unions are not."""
+    """Return whether every part of a location is a name or an index in the request. Union member names are not in the request."""
     value: Any = sent
     are_sent = list[bool]()
     for part in location:
@@ -107,8 +107,7 @@ def _has(value: Any, part: str | int) -> bool:
 def _json_path(location: tuple[str | int, ...], sent: Mapping[str, Any], *, is_missing: bool) -> str:
     """Return the names and indexes that lead to a value in the request, such as `scopes.0.name`.
 
-    A location also has names of the members of unions, which are not in the request. If a field is
-    missing, its name comes last.
+    A location also has union member names, which are not in the request. If a field is missing, its name comes last.
     """
     path: list[str] = []
     value: Any = sent

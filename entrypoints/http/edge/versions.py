@@ -6,14 +6,14 @@ from quart import request
 
 
 def version_headers(version: int) -> dict[str, str]:
-    """Return the header with the version of the resource in the response."""
+    """Return the header with the resource's version in the response."""
     return {"ETag": f'"{version}"'}
 
 
 def expected_versions() -> Collection[int] | None:
-    """Return the versions in `If-Match` of the current request, or None if the request takes any.
+    """Return the versions in the current request's `If-Match`, or None if the request takes any version.
 
-    A tag that is not one of ours, an empty one, or a weak one, matches no version.
+    A tag that is not ours, an empty tag or a weak tag matches no version.
     """
     header = request.headers.get("If-Match")
     if header is None or header.strip() == "*":

@@ -32,7 +32,7 @@ async def authenticate_directory(secret: str) -> ScimClient:
 
 
 def _log_call(token: ScimTokenRecord) -> None:
-    """Have the current request logged after its response, with the organization of this token, which may be expired."""
+    """Log the current request after its response, with the organization of this token, which may be expired."""
     record, context = request_record(), app_context()
     call = DirectoryCall(token.org_id, token.token_id, context.ports.clock.now(), _path_of(record.route, request.view_args or {}))
     if request.query_string and (text := request.args.get("filter")) is not None:
@@ -46,7 +46,7 @@ def _log_call(token: ScimTokenRecord) -> None:
 
 
 def _path_of(route: str, arguments: dict[str, Any]) -> str:
-    """Return the path of a route, with arguments that are ids. Others could be names of users."""
+    """Return a route's path, with arguments that are ids. Arguments that are no ids could be user names."""
     for name, value in arguments.items():
         route = route.replace(f"<{name}>", str(value) if parse_id(str(value)) is not None else f"{{{name}}}")
     return route

@@ -1,7 +1,7 @@
-"""The share of one directory: its large bodies and its concurrent requests (security N-10).
+"""A single directory's share: its large bodies and its concurrent requests (security N-10).
 
-Without limits, one organization could fill the memory, or occupy all database connections with
-requests that wait for the lock on the organization.
+Without limits, an organization could fill the memory, or occupy all database connections with requests that wait for
+its lock.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from core.kernel.errors import Limited
 from core.kernel.shares import FairPlaces
 
 MAX_PER_ORGANIZATION: Final = 2
-MAX_IN_TOTAL: Final = 8  # at most 128 MiB of bodies; while the pieces of one are joined, it takes its size twice
-MAX_CONCURRENT: Final = 4  # requests of an organization; further requests wait
-MAX_WAITING: Final = 6000  # requests of all organizations
-MAX_ADMITTED: Final = 60  # requests of an organization that run, wait for their turn, or are still arriving
+MAX_IN_TOTAL: Final = 8  # at most 128 MiB in bodies; while a body's pieces are joined, it takes its size twice
+MAX_CONCURRENT: Final = 4  # running requests per organization; further requests wait
+MAX_WAITING: Final = 6000  # running requests for all organizations
+MAX_ADMITTED: Final = 60  # requests per organization that run, wait for their turn, or are still arriving
 RETRY_AFTER: Final = 5  # seconds; about the time that a process needs for the largest body
 
 
@@ -40,20 +40,20 @@ class TooManyDirectoryRequests(Limited):
 class LargeBodies:
     """The large bodies that this process holds, by organization.
 
-    Of MAX_IN_TOTAL bodies, an organization has at most MAX_PER_ORGANIZATION. The second half is
-    reserved for organizations that have none yet. So a few organizations cannot use up all of them.
+    There are MAX_IN_TOTAL bodies, and an organization has at most MAX_PER_ORGANIZATION. The second half is reserved for
+    organizations that have none yet. So a few organizations cannot use up all places.
     """
 
     def __init__(self) -> None:
         self._held: Counter[UUID] = Counter()
 
     def held_by(self, org_id: UUID) -> int:
-        """Return the number of the organization's bodies."""
+        """Return how many bodies the organization has."""
         return self._held[org_id]
 
     @contextmanager
     def admit(self, org_id: UUID) -> Iterator[None]:
-        """Count a body of the organization until the block ends."""
+        """Count a body for the organization until the block ends."""
         limit = MAX_IN_TOTAL // 2 if self.held_by(org_id) else MAX_IN_TOTAL
         if self.held_by(org_id) >= MAX_PER_ORGANIZATION or self._held.total() >= limit:
             raise TooManyLargeBodies
@@ -67,10 +67,10 @@ class LargeBodies:
 
 
 class DirectoryTurns:
-    """The concurrent SCIM requests: up to MAX_ADMITTED of each organization.
+    """The concurrent SCIM requests: up to MAX_ADMITTED per organization.
 
-    MAX_CONCURRENT of them run, and all organizations together occupy at most half of the connections. Further
-    requests wait, and organizations have turns.
+    Up to MAX_CONCURRENT requests per organization run, and all organizations together occupy at most half of the
+    connections. Further requests wait, and organizations have turns.
     """
 
     def __init__(self, pool_size: int) -> None:

@@ -16,12 +16,12 @@ from ports import Ports
 
 log = structlog.get_logger("directory_log")
 
-WRITTEN_WITHIN: Final = 5.0  # seconds for one statement
+WRITTEN_WITHIN: Final = 5.0  # seconds for a statement
 
 
 @dataclass(slots=True)
 class DirectoryCall:
-    """What the log needs of a request that is still being handled."""
+    """What the log needs from a request that is still being handled."""
 
     org_id: UUID
     token_id: UUID
@@ -32,7 +32,7 @@ class DirectoryCall:
     error: str | None = None
 
     def ended(self, method: str, status: int) -> ScimRequest:
-        """Return the entry of the log."""
+        """Return the log entry."""
         return ScimRequest(
             at=self.at,
             token_id=self.token_id,
@@ -48,19 +48,19 @@ class DirectoryCall:
 class DirectoryLog:
     """The requests that this process has not stored yet, by organization.
 
-    An organization has one statement at a time, which stores all its requests that have ended since the last one.
-    So many requests cannot occupy the connections to the database.
+    An organization has a single statement at a time, which stores all its requests that have ended since the last
+    statement. So many requests cannot occupy the connections to the database.
     """
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
         self._unwritten: dict[UUID, deque[ScimRequest]] = {}
-        # Of the running server. Without it, `write` returns once the request is stored. Otherwise the
-        # next request on the same connection would wait.
+        # Set by the running server. Without it, `write` returns once the request is stored. Otherwise the next request
+        # on the same connection would wait.
         self.background: trio.Nursery | None = None
 
     async def write(self, org_id: UUID, entry: ScimRequest) -> None:
-        """Store a request, or leave it to the task that stores requests of the organization already. An outage of the database loses it."""
+        """Store a request, or leave it to the task that already stores the organization's requests. A database outage loses it."""
         if org_id in self._unwritten:
             self._unwritten[org_id].append(entry)
             return

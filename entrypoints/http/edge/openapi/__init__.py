@@ -1,4 +1,4 @@
-"""The documentation of a route in the API description, and the decorators that add to it."""
+"""A route's documentation in the API description, and the decorators that add to it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,24 +13,24 @@ PAGE = "text/html"
 
 
 class Details(TypedDict, total=False):
-    """The optional documentation of a route that has no models."""
+    """The optional documentation for a route that has no models."""
 
     query: Mapping[str, str]  # required query parameters with their descriptions
     optional: Mapping[str, str]  # optional query parameters
-    form: Sequence[str] | Mapping[str, str]  # the names of the required form fields, or optional ones with their descriptions
-    other_content_types: Sequence[str]  # of the same responses, beside `content_type`
+    form: Sequence[str] | Mapping[str, str]  # the required form fields by name, or the optional form fields with their descriptions
+    other_content_types: Sequence[str]  # content types of the same responses, beside `content_type`
     changes_state: bool  # GET has side effects, as for a link in an email; HEAD must not cause them (security G-2)
-    request_schema: Mapping[str, Any]  # of the JSON body
-    response_schema: Mapping[str, Any]  # of a response with JSON
-    api: Sequence[str]  # the operations of the API that do what the page does, the main one first: `GET /api/organizations`
+    request_schema: Mapping[str, Any]  # schema of the JSON body
+    response_schema: Mapping[str, Any]  # schema of a response with JSON
+    api: Sequence[str]  # the API operations that do what the page does, the main operation first: `GET /api/organizations`
 
 
 @dataclass(frozen=True, slots=True)
 class RouteDocs:
-    """The documentation of a route, in addition to its models. Decorators of this module add to it."""
+    """A route's documentation, in addition to its models. Decorators in this module add to it."""
 
     responses: Mapping[int, str] = field(default_factory=dict)  # statuses with their descriptions
-    content_type: str | None = None  # of the responses
+    content_type: str | None = None  # the responses' headers
     query: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, str] = field(default_factory=dict)
     form: Sequence[str] | Mapping[str, str] = ()
@@ -39,26 +39,26 @@ class RouteDocs:
     request_schema: Mapping[str, Any] | None = None
     response_schema: Mapping[str, Any] | None = None
     api: Sequence[str] = ()
-    takes_image: bool = False  # the body of the request is an image
-    form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
-    errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
-    security: Sequence[Mapping[str, Sequence[str]]] = ()  # the alternatives of a route that authenticates its callers itself
+    takes_image: bool = False  # the request body is an image
+    form_or_json: type[BaseModel] | None = None  # the model for a body in either format
+    errors: frozenset[int] = frozenset()  # further statuses, which do not follow from the route's access and body
+    security: Sequence[Mapping[str, Sequence[str]]] = ()  # alternative callers of a route that authenticates its callers itself
     has_version: bool = False  # responses with a model have an `ETag`
     takes_version: bool = False  # the request can have `If-Match`
     for_oauth: bool = False
     any_origin: bool = False
     for_both: bool = False  # programs and browsers
     succeeds_with_page: bool = False
-    program_response: type[BaseModel] | None = None  # of a page, to clients that prefer JSON
+    program_response: type[BaseModel] | None = None  # a page's answer to clients that prefer JSON
 
     @property
     def is_page(self) -> bool | None:
-        """Return whether the route is a page or a file of pages, for browsers, or None if programs call it too."""
+        """Return whether the route is a page or a page's file, for browsers, or None if programs call it too."""
         return None if self.for_both else self.content_type == PAGE or bool(self.api)
 
 
 def docs_of(view: Callable[..., Any] | None) -> RouteDocs:
-    """Return the documentation of a route. None stands for an unknown route."""
+    """Return a route's documentation. None stands for an unknown route."""
     docs: RouteDocs = getattr(view, _DOCS, RouteDocs())
     return docs
 
@@ -82,12 +82,12 @@ def describes_page(responses: Mapping[int, str], **details: Unpack[Details]) -> 
 
 
 def refuses(*statuses: int) -> Callable[[V], V]:
-    """Document error statuses beyond those that follow from the route's access and body."""
+    """Document further error statuses, which do not follow from the route's access and body."""
     return _document(errors=frozenset(statuses))
 
 
 def takes(model: type[BaseModel]) -> Callable[[V], V]:
-    """Document the model of a request body that clients send as a form or as JSON."""
+    """Document the model for a request body that clients send as a form or as JSON."""
     return _document(form_or_json=model)
 
 
@@ -112,7 +112,7 @@ def answers_programs(model: type[BaseModel]) -> Callable[[V], V]:
 
 
 def has_version(view: V) -> V:
-    """Mark a route that answers with the version of its resource in `ETag` (`edge.versions`)."""
+    """Mark a route that answers with its resource's version in `ETag` (`edge.versions`)."""
     return _document(has_version=True)(view)
 
 
@@ -122,15 +122,15 @@ def takes_version(view: V) -> V:
 
 
 def speaks_oauth(view: V) -> V:
-    """Mark a route for OAuth clients, which get errors in the format of OAuth."""
+    """Mark a route for OAuth clients, which get errors in OAuth's format."""
     return _document(for_oauth=True)(view)
 
 
 def authenticates(*alternatives: Mapping[str, Sequence[str]]) -> Callable[[V], V]:
-    """Document the security schemes of a route that authenticates its callers itself, with the scopes that it needs."""
+    """Document the security schemes for a route that authenticates its callers itself, with the scopes that it needs."""
     return _document(security=alternatives)
 
 
 def any_origin(view: V) -> V:
-    """Let scripts of every origin call a route that has no path parameters and reads no cookies (security G-3)."""
+    """Let scripts from every origin call a route that has no path parameters and reads no cookies (security G-3)."""
     return _document(any_origin=True)(view)

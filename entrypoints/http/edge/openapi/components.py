@@ -1,4 +1,4 @@
-"""Shared parts of the API description: each model appears once, under `components`, and so do the usual responses with errors."""
+"""Shared parts of the API description: every model appears once, under `components`, and so do the usual responses with errors."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -61,9 +61,9 @@ _SINGLE = ("items", "additionalProperties", "not")
 
 
 def share_models(document: dict[str, Any]) -> None:
-    """Move the models of all operations to `components` and refer to them there.
+    """Move all operations' models to `components` and refer to them there.
 
-    Titles of fields are removed: client generators would make a class of each.
+    Field titles are removed: client generators would make a class from every title.
 
     Raises: ValueError if two different models have the same name.
     """
@@ -119,9 +119,9 @@ def _add(collected: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
 
 
 def share_errors(document: dict[str, Any], texts: Mapping[int, str]) -> None:
-    """Move the responses with errors that have the usual text of their status to `components`, and refer to them there.
+    """Move the error responses that have the usual text for their status to `components`, and refer to them there.
 
-    Raises: ValueError if two different ones have the same name.
+    Raises: ValueError if two different responses have the same name.
     """
     shared: dict[str, Any] = {}
     for path in document["paths"].values():
@@ -135,13 +135,13 @@ def share_errors(document: dict[str, Any], texts: Mapping[int, str]) -> None:
 
 
 def _body(content: Mapping[str, Any]) -> str:
-    """Return the name of the body of an error: its model, or `Page`."""
+    """Return the name of an error's body: its model, or `Page`."""
     reference: str = content["schema"].get("$ref", "Page")
     return reference.rpartition("/")[2]
 
 
 def json_body(schema: Mapping[str, Any], *other_types: str) -> dict[str, Any]:
-    """Return the description of a JSON body with this schema, which can also have the other content types."""
+    """Return the description of a JSON body with this schema, which can also have these content types."""
     return {"content": {content_type: {"schema": dict(schema)} for content_type in (*other_types, "application/json")}}
 
 

@@ -1,8 +1,8 @@
-"""The API description (OpenAPI 3.1): the output of quart-schema, completed.
+"""The API description (OpenAPI 3.1): quart-schema's output, completed.
 
-quart-schema describes the models of a route. This module adds unique operation ids, path
-parameters, responses without a model, and one shared component per model and usual error. The error responses and
-the security entry of a route follow from its access decorator, so they cannot disagree with it.
+quart-schema describes a route's models. This module adds unique operation ids, path parameters, responses without a
+model, and a shared component for every model and usual error. A route's error responses and security entry follow from
+its access decorator, so they cannot disagree with it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -153,13 +153,13 @@ DOCUMENTED_LIMITS = RateLimits(1.0, 1.0)
 
 
 def operation_id(rule: Rule) -> str:
-    """Return the operation id: the name of the blueprint and of the handler."""
+    """Return the operation id: the blueprint's and the handler's name."""
     endpoint: str = rule.endpoint
     return endpoint.replace(".", "_")
 
 
 class Provider(OpenAPIProvider):
-    """The generator of quart-schema, with the gaps filled."""
+    """The quart-schema generator, with the gaps filled."""
 
     def generate_rules(self) -> Iterable[Rule]:
         """Leave out the pages below `/app`: programs call the operations that the pages name."""
@@ -180,10 +180,10 @@ class Provider(OpenAPIProvider):
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         paths, components = super().build_paths(rule)
         for path, operations in paths.items():
-            paths[path] = dict(sorted(operations.items()))  # the methods of a rule have no order
+            paths[path] = dict(sorted(operations.items()))  # a rule's methods have no order
             for method, operation in paths[path].items():
                 self._complete_operation(rule, method, operation)
-                if len(operations) > 1:  # one function for several methods
+                if len(operations) > 1:  # a single function for several methods
                     operation["operationId"] += f"_{method}"
         return paths, components
 
@@ -214,12 +214,12 @@ def _sign_in_age(age: SignInAge) -> str:
     )
 
 
-# What the description of an operation says about the sign-in that it needs, with the default ages.
+# What an operation's description says about the sign-in that it needs, with the default ages.
 SIGN_IN_AGES: Final[Mapping[SignInAge, str]] = {age: _sign_in_age(age) for age in SignInAge if age is not SignInAge.ANY}
 
 
 def _with_descriptions(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Describe path parameters by name, and move the descriptions of query parameters out of their schemas."""
+    """Describe path parameters by name, and move the query parameters' descriptions out of their schemas."""
     for parameter in parameters:
         if parameter["in"] == "path":
             parameter["description"] = PATH_PARAMETERS[parameter["name"]]
@@ -243,7 +243,7 @@ def _parameters(docs: RouteDocs, listed: Collection[str]) -> list[dict[str, Any]
 
 
 def _complete_body(operation: dict[str, Any], docs: RouteDocs) -> None:
-    """Add the request body of a route without a model, and declare whether the body is required."""
+    """Add the request body for a route without a model, and declare whether the body is required."""
     if docs.form:
         operation["requestBody"] = _form(docs.form)
     if docs.request_schema is not None:
@@ -291,7 +291,7 @@ def _errors(rule: Rule, statuses: Iterable[int], docs: RouteDocs) -> dict[int, A
 
 
 def _responses(described: Mapping[Any, Any], errors: Mapping[int, Any], docs: RouteDocs, access: Access) -> dict[str, Any]:
-    """Return all responses in the order of their statuses. `described` are those with models, from quart-schema."""
+    """Return all responses, ordered by status. `described` are the responses with models, from quart-schema."""
     redirect = SIGN_IN_REDIRECT if access.credentials is Credentials.COOKIE else {}
     by_status = {**redirect, **errors, **described, **_responses_without_model(docs)}
     responses = {str(status): response for status, response in sorted(by_status.items())}
@@ -299,7 +299,7 @@ def _responses(described: Mapping[Any, Any], errors: Mapping[int, Any], docs: Ro
         _add_page(status, response, docs)
         if docs.has_version and status == "200":
             response["headers"] = {"ETag": ETAG}
-        if response["description"] == getdoc(list):  # quart-schema takes the description of a list from Python
+        if response["description"] == getdoc(list):  # quart-schema takes a list's description from Python
             response["description"] = "The list."
     return responses
 
@@ -319,7 +319,7 @@ def _responses_without_model(docs: RouteDocs) -> dict[int, Any]:
 
 
 def _add_page(status: str, response: dict[str, Any], docs: RouteDocs) -> None:
-    """Add the page of a route that also answers with JSON. The default format comes first."""
+    """Add the page for a route that also answers with JSON. The default format comes first."""
     if docs.succeeds_with_page and status == "200":
         response["content"] = {**_PAGE_CONTENT, **response["content"]}
     if docs.for_both and "content" in response:
@@ -327,7 +327,7 @@ def _add_page(status: str, response: dict[str, Any], docs: RouteDocs) -> None:
 
 
 def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
-    """Let quart-schema read the routes. Its own pages stay off, because they load assets from other hosts."""
+    """Let quart-schema read the routes. Its own pages stay off, because they load assets from foreign hosts."""
     QuartSchema(
         app,
         openapi_path=None,

@@ -1,4 +1,4 @@
-"""The security schemes of the API description, and those of a route. They follow from its access decorator."""
+"""The security schemes in the API description, and a route's security schemes. They follow from its access decorator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -20,7 +20,7 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
         "flows": {
             "clientCredentials": {
                 "tokenUrl": TOKEN_PATH,
-                # The scopes of accounts are for personal access tokens only.
+                # The account scopes are for personal access tokens only.
                 "scopes": {scope.value: scope.description for scope in ApiScope if scope.area is not Area.ACCOUNT},
             }
         },
@@ -63,7 +63,7 @@ FURTHER: Final[Mapping[Credentials, list[dict[str, list[str]]]]] = {
 def alternatives_of(access: Access, method: str) -> list[dict[str, list[str]]]:
     """Return the alternatives that authenticate a caller, with the scope that tokens with scopes need.
 
-    An empty one stands for a caller without credentials.
+    An empty alternative stands for a caller without credentials.
     """
     if access.credentials.scheme is None:
         return []

@@ -79,7 +79,7 @@ async def show_devices() -> Response:
     api=["GET /api/user/devices/<device_id>", "PATCH /api/user/devices/<device_id>", "DELETE /api/user/devices/<device_id>"],
 )
 async def show_device(device_id: UUID) -> Response:
-    """Show a device that you have signed in with.
+    """Show a device.
 
     On this page, you can rename or revoke it.
     """
@@ -111,7 +111,7 @@ def _parse_name(text: str) -> str:
 @accepts(form=["form_token", "name"])
 @on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
 async def rename_device(device_id: UUID, form: Form) -> Response:
-    """Rename a device that you have signed in with.
+    """Rename a device.
 
     The name must have 1 to 100 characters.
     """
@@ -123,7 +123,7 @@ async def rename_device(device_id: UUID, form: Form) -> Response:
 @page_session(MINE)
 @accepts()
 async def revoke_device(device_id: UUID) -> Response:
-    """Revoke a device that you have signed in with.
+    """Revoke a device.
 
     Its sessions and its trust end.
     """
@@ -365,7 +365,7 @@ async def show_sessions() -> Response:
 @page_session(MINE)
 @accepts(answers=ANSWERS_TO_BUTTON)
 async def end_session(session_id: UUID) -> Response:
-    """End a session that you have.
+    """End a session.
 
     Ending the current session signs you out.
     """

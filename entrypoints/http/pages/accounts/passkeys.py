@@ -161,7 +161,7 @@ async def _own_values(typed: Form, passkey_id: UUID) -> dict[str, Any]:
 @refuses(404)
 @shows(f"GET {API}", f"PATCH {API}/<passkey_id>", f"DELETE {API}/<passkey_id>")
 async def show_passkey(passkey_id: UUID) -> Response:
-    """Show your passkey or security key.
+    """Show a passkey or security key.
 
     On this page, you can rename or delete it.
     """
@@ -174,7 +174,7 @@ async def show_passkey(passkey_id: UUID) -> Response:
 @accepts(f"PATCH {API}/<passkey_id>", form=["form_token", "name"])
 @on_refusal("accounts/passkey.html", _own_values)
 async def rename(passkey_id: UUID, form: Form) -> Response:
-    """Rename your passkey or security key."""
+    """Rename a passkey or security key."""
     await passkeys.rename(ports(), signed_in(), passkey_id, to_model(PasskeyUpdateRequest, form).name)
     return redirect_with_notice("passkey-renamed", SECURITY_PATH)
 
@@ -211,7 +211,7 @@ def _without_second(own: OwnPasskeys) -> str:
 @refuses(404)
 @accepts_answer(f"DELETE {API}/<passkey_id>", _deletion)
 async def delete(passkey_id: UUID, form: Form) -> Response:
-    """Delete your passkey or security key.
+    """Delete a passkey or security key.
 
     The only way to sign in stays.
     """

@@ -105,7 +105,7 @@ async def create(form: Form) -> Response:
 @page_session(ACTS_ON_ME)
 @accepts("DELETE /api/user/personal-tokens/<personal_token_id>", answers=ANSWERS_TO_BUTTON)
 async def revoke(personal_token_id: UUID) -> Response:
-    """Revoke your personal access token."""
+    """Revoke a personal access token."""
     await personal_tokens.revoke_own(ports(), signed_in(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", LIST)
 

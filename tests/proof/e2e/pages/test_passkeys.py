@@ -366,7 +366,7 @@ def test_a_passkey_confirms_that_it_is_the_user(running: Service, browser: Brows
         assert browser.heading == "Confirm that it's you"
         browser.keep("reauthenticate-with-passkey")
         browser.press("Use a passkey")
-        browser.press("Continue: Rename one of your passkeys or security keys")
+        browser.press("Continue: Rename a passkey or security key")
         assert "Manage Laptop" in [name_of(link) for link in browser.find("#passkeys a")]
     assert complaints(browser) == []
     assert audit_kept(browser) == {}
