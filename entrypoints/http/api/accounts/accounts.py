@@ -1,4 +1,4 @@
-"""Registration, password recovery, and the profile and password of the signed-in user."""
+"""Registration, password recovery, and the signed-in user's profile and password."""
 
 from typing import Annotated, Any
 
@@ -34,7 +34,7 @@ routes = Blueprint("accounts", __name__)
 
 EMAIL_MAY_FOLLOW = "If there is an account for this address, an email is on its way."
 
-# The use case checks the length of a new password.
+# The use case checks a new password's length.
 NewPassword = Annotated[
     str,
     Field(max_length=MAX_TEXT, description="The new password. Common passwords are refused."),
@@ -45,7 +45,7 @@ OrgSlug = Annotated[
     Field(description="The slug of the organization that brands the email. An unknown or inactive one is ignored.", examples=["acme"]),
 ]
 
-# The use case checks the texts of a profile.
+# The use case checks the texts in a profile.
 ProfileName = Annotated[Text, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH})]
 PictureUrl = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": MAX_PICTURE_LENGTH})]
 LocaleTag = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": MAX_LOCALE_LENGTH})]
@@ -86,7 +86,7 @@ class ForgotPasswordRequest(RequestModel):
 async def forgot_password(data: ForgotPasswordRequest) -> Message:
     """Send an email with a link to reset a password.
 
-    The response does not tell whether an account exists. The link works once, for one hour by default.
+    The response does not tell whether an account exists. The link works only once, by default within an hour.
     """
     email = _parse_address(data.email)
     if email is not None:
@@ -95,7 +95,7 @@ async def forgot_password(data: ForgotPasswordRequest) -> Message:
 
 
 class ResetPasswordRequest(RequestModel):
-    """A new password, with the token of the email."""
+    """A new password, with the token from the email."""
 
     token: Text = Field(description="The parameter `token` of the link in the email.")
     new_password: NewPassword
@@ -104,11 +104,11 @@ class ResetPasswordRequest(RequestModel):
 @routes.post("/api/auth/reset-password")
 @anyone
 async def reset_password(data: ResetPasswordRequest) -> Message:
-    """Set a new password with the token of a reset link.
+    """Set a new password with the token from a reset link.
 
-    All sessions of the account end, no device is trusted any longer, and the email address is verified.
-    Accounts at identity providers and a second factor that were added in the last 72 hours end, too. A factor stays if it came from a
-    recovery, or if a sign-in policy asks for it.
+    All sessions on the account end, no device is trusted any longer, and the email address is verified. Accounts at identity providers and
+    a second factor that were added in the last 72 hours end, too. A factor stays if it came from a recovery, or if a sign-in policy asks
+    for it.
     """
     await accounts.reset_password(ports(), caller(), data.token, data.new_password)
     return Message(message="The password was updated. Sign in with the new password.")
@@ -134,7 +134,7 @@ async def resend_verification(data: ResendVerificationRequest) -> Message:
 
 
 class AccountProfileResponse(ResponseModel):
-    """The account of a user, with the basic fields of the profile."""
+    """A user's account, with the basic profile fields."""
 
     id: str = Field(description="The id of the user.", examples=["2f1c7f3e-5b0a-4d0e-9d7e-0c6b2a3f4e5d"])
     email: str | None = Field(
@@ -152,14 +152,14 @@ class AccountProfileResponse(ResponseModel):
     zoneinfo: str | None = Field(description="The time zone as a name of the IANA database, or null.", examples=["Europe/London"])
 
 
-# The details of a profile are claims of OpenID Connect (Core, section 5.1) that few users set.
+# The details in a profile are claims from OpenID Connect (Core, section 5.1) that few users set.
 def _detail(description: str, example: str) -> Any:
     """Return the definition of a field that is absent if it is not set."""
     return absent_if_none(f"{description} Absent if not set.", examples=[example])
 
 
 class ProfileDetailsResponse(ResponseModel):
-    """The details of a profile. Each one is absent if it is not set."""
+    """The details in a profile. A detail is absent if it is not set."""
 
     given_name: str | None = _detail("The given names.", "Ada")
     family_name: str | None = _detail("The family names.", "Lovelace")
@@ -173,10 +173,12 @@ class ProfileDetailsResponse(ResponseModel):
 
 
 class ProfileResponse(ProfileDetailsResponse, AccountProfileResponse):
-    """The signed-in user. The fields of the profile mean the same as in OpenID Connect.
+    """The signed-in user.
 
-    Details that are not set are absent. Applications read them at the userinfo endpoint, so they are
-    absent for access tokens of services.
+    The profile fields mean the same as in OpenID Connect.
+
+    Details that are not set are absent. Applications read them at the userinfo endpoint, so they are absent for
+    services' access tokens.
     """
 
 
@@ -201,14 +203,14 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
-    Access tokens of services work here too. With the scope `openid`, they need the scope `email` for the
-    address and `profile` for the fields of the profile.
+    Services' access tokens work here too. With the scope `openid`, they need the scope `email` for the address and
+    `profile` for the profile fields.
     """
     return _to_response(signed_in(), own_profile())
 
 
 class ProfileUpdateRequest(RequestModel):
-    """The changes of the profile. Fields that are missing keep their value, and null removes a value."""
+    """The profile changes. Fields that are missing keep their value, and null removes a value."""
 
     email: EmailAddress | None = Field(default=None, description="The new email address. Null is refused.", examples=["ada@example.com"])
     name: ProfileName | None = optional(description="The full name.", examples=["Ada Lovelace"])
@@ -234,12 +236,12 @@ class ProfileUpdateRequest(RequestModel):
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     """Change your profile, or request another email address.
 
-    You keep the present address until you open the link in the email to the new one, within 24 hours.
-    Then your other sessions end. The present address gets a notice with a link that undoes the change
-    within 72 hours. A repeated request for the same address sends its link again. The present address
-    cancels the change. If an organization requires its identity provider for the present address, and not
-    for the new one, sign in there once before you change it. Otherwise you have to leave an organization that you are
-    a member of, and the applications of another one refuse you until one of its admins unblocks you.
+    You keep the present address until you open the link in the email to the new address, within 24 hours. Then all your
+    sessions except the current session end. The present address gets a notice with a link that undoes the change within
+    72 hours. A repeated request for the same address sends its link again. The present address cancels the change. If
+    an organization requires its identity provider for the present address, and not for the new address, sign in there
+    once before you change it. Otherwise you have to leave an organization that you are a member of. If you are not its
+    member, its applications refuse you until an admin unblocks you.
     """
     changes = ProfileChanges.parse(**{field: getattr(data, field) for field in Profile.__slots__})
     if "email" in data.model_fields_set:
@@ -272,7 +274,7 @@ class EmailRequired(Invalid):
 
 
 class SetPasswordRequest(RequestModel):
-    """The first password of an account."""
+    """An account's first password."""
 
     new_password: NewPassword
 
@@ -281,7 +283,7 @@ class SetPasswordRequest(RequestModel):
 @person(WAYS_IN)
 @refuses(404, 429)
 async def set_password(data: SetPasswordRequest) -> Message:
-    """Set the first password of your account.
+    """Set your account's first password.
 
     It is refused if the account already has a password. Your sessions continue.
     """
@@ -290,7 +292,7 @@ async def set_password(data: SetPasswordRequest) -> Message:
 
 
 class ChangePasswordRequest(RequestModel):
-    """The current password and the new one."""
+    """The current and the new password."""
 
     current_password: PasswordText = Field(description="The current password. Failed attempts count against the sign-in limit.")
     new_password: NewPassword
@@ -302,7 +304,7 @@ class ChangePasswordRequest(RequestModel):
 async def change_password(data: ChangePasswordRequest) -> Message:
     """Change your password.
 
-    Your other sessions end, and no device is trusted any longer.
+    All your sessions except the current session end, and no device is trusted any longer.
     """
     await accounts.change_password(ports(), signed_in(), data.current_password, data.new_password)
     return Message(message="The password was updated. Your other sessions were ended.")
@@ -315,8 +317,8 @@ async def change_password(data: ChangePasswordRequest) -> Message:
 async def remove_password() -> None:
     """Remove your password, if you have a passkey.
 
-    You sign in with the passkey from now on. It is refused if a sign-in policy of one of your organizations does not
-    accept passkeys. Your sessions continue. You get an email about it.
+    You sign in with the passkey from now on. It is refused if the sign-in policy of an organization that you belong to
+    does not accept passkeys. Your sessions continue. You get an email about it.
     """
     await accounts.remove_password(ports(), signed_in())
 

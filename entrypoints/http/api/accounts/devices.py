@@ -1,4 +1,4 @@
-"""The devices of the signed-in user."""
+"""The signed-in user's devices."""
 
 from uuid import UUID
 
@@ -40,7 +40,7 @@ class DeviceResponse(ResponseModel):
 
 
 class LocationResponse(ResponseModel):
-    """The location of an IP address."""
+    """An IP address's location."""
 
     city: str | None = Field(description="The name of the city in English, or null.", examples=["Lisbon"])
     country: str = Field(description="The country code (ISO 3166-1 alpha-2).", examples=["PT"])
@@ -84,7 +84,7 @@ async def list_devices() -> Response:
 @person(applications=ApplicationTokens.WITHOUT_OPENID, area=Area.ACCOUNT)
 @refuses(404)
 async def get_device(device_id: UUID) -> DeviceDetailsResponse:
-    """Return one of your devices.
+    """Return a device that you have signed in from.
 
     A revoked device is answered with 404.
     """
@@ -125,7 +125,7 @@ async def own_device(device_id: UUID) -> None:
 @refuses(404)
 @own_device
 async def rename_device(device_id: UUID, data: RenameDeviceRequest) -> RenamedDeviceResponse:
-    """Rename one of your devices.
+    """Rename a device.
 
     A later sign-in that sends a device name replaces it.
     """
@@ -137,7 +137,7 @@ async def rename_device(device_id: UUID, data: RenameDeviceRequest) -> RenamedDe
 @person(MINE, area=Area.ACCOUNT)
 @refuses(400, 404)
 async def revoke_device(device_id: UUID) -> Message:
-    """Revoke one of your devices.
+    """Revoke a device.
 
     Its sessions and its trust end. You cannot revoke the current device: sign out instead. Revoking
     a device again changes nothing.

@@ -1,4 +1,4 @@
-"""The second factor of the signed-in user."""
+"""The signed-in user's second factor."""
 
 from typing import Annotated, Literal
 
@@ -26,7 +26,7 @@ BACKUP_CODE_LIST = Field(
 
 
 class MfaStatusResponse(ResponseModel):
-    """The status of your second factor."""
+    """Your second factor's status."""
 
     enabled: bool = Field(description="Whether a password alone does not sign in.")
     methods: list[str] = Field(
@@ -78,7 +78,7 @@ class ConfirmMfaRequest(RequestModel):
 
 
 class MfaEnabledResponse(ResponseModel):
-    """Two-factor authentication is on. No other response contains these backup codes."""
+    """Two-factor authentication is on. Only this response contains these backup codes."""
 
     enabled: Literal[True] = Field(description="Always true.")
     backup_codes: list[str] = BACKUP_CODE_LIST
@@ -108,8 +108,8 @@ class MfaDisabledResponse(ResponseModel):
 async def disable() -> MfaDisabledResponse:
     """Remove your authenticator app.
 
-    The secret is deleted, and no device is trusted any longer. Passkeys stay a second factor if they are one, with the
-    backup codes. Otherwise these are deleted, and two-factor authentication is off. A factor that a sign-in policy requires stays.
+    The secret is deleted, and no device is trusted any longer. Passkeys stay a second factor if they are a second factor, with the backup
+    codes. Otherwise these are deleted, and two-factor authentication is off. A factor that a sign-in policy requires stays.
     """
     was_on = await mfa.disable(ports(), signed_in())
     message = "Two-factor authentication was turned off." if was_on else "Two-factor authentication was already off."
@@ -117,7 +117,7 @@ async def disable() -> MfaDisabledResponse:
 
 
 class BackupCodesResponse(ResponseModel):
-    """New backup codes. No other response contains them."""
+    """New backup codes. Only this response contains them."""
 
     backup_codes: list[str] = BACKUP_CODE_LIST
 

@@ -1,4 +1,4 @@
-"""The files that name the pages and native applications that may use the passkeys of this installation."""
+"""The files that name the pages and native applications that may use this installation's passkeys."""
 
 import json
 from typing import Any, Final
@@ -19,19 +19,19 @@ from entrypoints.http.edge.signatures import JSON
 routes = Blueprint("passkey_origins", __name__)
 
 CACHED: Final = {"Cache-Control": "public, max-age=300"}
-# Android accepts passkeys of a host in an application only with both relations.
+# Android accepts a host's passkeys in an application only with these two relations.
 RELATIONS: Final = ("delegate_permission/common.get_login_creds", "delegate_permission/common.handle_all_urls")
 ASSET_LINKS: Final = {"type": "array", "items": {"type": "object"}}
 
 
 class RelatedOriginsResponse(ResponseModel):
-    """The pages that may use passkeys for the host of this file (WebAuthn section 5.11)."""
+    """The pages that may use passkeys for this file's host (WebAuthn section 5.11)."""
 
     origins: list[str] = Field(description="The origins of this installation and of its frontend.", examples=[["https://id.example.com"]])
 
 
 class WebCredentialsResponse(ResponseModel):
-    """The applications that may use the credentials of this host."""
+    """The applications that may use this host's credentials."""
 
     apps: list[str] = Field(description="The team and the bundle of each application.", examples=[["ABCDE12345.com.example.app"]])
 
@@ -45,9 +45,9 @@ class AppSiteAssociationResponse(ResponseModel):
 @routes.get(RELATED_ORIGINS_PATH)
 @operations
 async def list_related_origins() -> tuple[RelatedOriginsResponse, int, dict[str, str]]:
-    """Show the origins that may use the passkeys of this host.
+    """Show the origins that may use this host's passkeys.
 
-    Browsers read it if a page of another host uses them.
+    Browsers read it if a page on another host uses them.
     """
     return RelatedOriginsResponse(origins=list(web_origins(ports().policy, app_context().base_url))), 200, CACHED
 
@@ -58,7 +58,7 @@ async def list_related_origins() -> tuple[RelatedOriginsResponse, int, dict[str,
 async def list_ios_apps() -> tuple[AppSiteAssociationResponse, int, dict[str, str]]:
     """Show the operator's applications on Apple's systems that may use passkeys.
 
-    Without applications of this kind in the settings, there is no such file.
+    Without such applications in the settings, there is no such file.
     """
     apps = [app.id for app in ports().policy.native_apps if isinstance(app, IosApp)]
     return AppSiteAssociationResponse(webcredentials=WebCredentialsResponse(apps=apps or refuse(NoNativeApps))), 200, CACHED
@@ -71,7 +71,7 @@ async def list_ios_apps() -> tuple[AppSiteAssociationResponse, int, dict[str, st
 async def list_android_apps() -> Response:
     """Show the operator's Android applications that may use passkeys.
 
-    Without applications of this kind in the settings, there is no such file.
+    Without such applications in the settings, there is no such file.
     """
     apps = [app for app in ports().policy.native_apps if isinstance(app, AndroidApp)]
     statements = [{"relation": RELATIONS, "target": _to_target(app)} for app in apps]

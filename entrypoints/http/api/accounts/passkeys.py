@@ -1,4 +1,4 @@
-"""The passkeys and security keys of the signed-in user."""
+"""The signed-in user's passkeys and security keys."""
 
 from typing import Literal
 from uuid import UUID
@@ -50,7 +50,7 @@ class PasskeyWaitResponse(ResponseModel):
 
 
 class PasskeyListResponse(ResponseModel):
-    """The passkeys of a user."""
+    """A user's passkeys."""
 
     passkeys: list[PasskeyResponse] = Field(description=f"The passkeys, oldest first. There are at most {MAX_PASSKEYS}.")
     second_factor: bool = Field(description="Whether sign-ins ask for one of them after a password.")
@@ -58,7 +58,7 @@ class PasskeyListResponse(ResponseModel):
 
 
 class PasskeyOptionsRequest(RequestModel):
-    """The kind of a new passkey."""
+    """A new passkey's kind."""
 
     kind: Kind = Field(default="passkey", description=KIND)
     conditional: bool = Field(default=False, description=CONDITIONAL)
@@ -107,9 +107,8 @@ class CreatedPasskeyResponse(PasskeyResponse):
 async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     """Add a passkey or a security key.
 
-    You get an email about it, with a link that undoes it. An account can have 20 of them. If it becomes a
-    second factor, trusted devices and pending sign-ins end. The first passkey ends a change of the address that another session
-    requested.
+    You get an email about it, with a link that undoes it. An account can have 20 passkeys and security keys. If it becomes a second factor,
+    trusted devices and pending sign-ins end. The first passkey ends an address change that another session requested.
     """
     credential, kind = data.credential.model_dump(), PasskeyKind(data.kind)
     passkey, codes = await passkeys.register(
@@ -123,7 +122,7 @@ async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
 async def list_own() -> PasskeyListResponse:
     """List your passkeys and security keys.
 
-    The list has all of them, also those of an earlier host of this installation.
+    The list has all passkeys, also passkeys for an earlier host of this installation.
     """
     own = await passkeys.load_own(ports(), signed_in())
     wait, is_second = PasskeyWait.of(own.account, ports().clock.now()), own.account.passkey_second_at is not None
@@ -138,9 +137,9 @@ async def list_own() -> PasskeyListResponse:
 async def start_wait() -> PasskeyWaitResponse:
     """Report that you lost all your passkeys.
 
-    Confirm your password and a code by email first, with two calls of `POST /api/auth/reauthenticate`. After 24 hours you can remove
-    the passkeys without a passkey. You get an email at the start and at the end. The link in these emails ends the wait, and so does a
-    sign-in with a passkey. If the account has a second factor, or a sign-in policy asks it for a passkey, it needs a recovery instead.
+    Confirm your password and a code by email first, with two calls of `POST /api/auth/reauthenticate`. After 24 hours you can remove the
+    passkeys without a passkey. You get an email at the start and at the end. The link in these emails ends the wait, and so does a sign-in
+    with a passkey. If the account has a second factor, or a sign-in policy asks it for a passkey, it needs a recovery instead.
     """
     return PasskeyWaitResponse.of(await passkey_waits.start(ports(), signed_in()))
 
@@ -152,7 +151,7 @@ async def start_wait() -> PasskeyWaitResponse:
 async def cancel_wait() -> None:
     """Cancel the wait for lost passkeys.
 
-    The passkeys stay. Any session of the account can cancel the wait.
+    The passkeys stay. Any session on the account can cancel the wait.
     """
     await passkey_waits.cancel(ports(), signed_in())
 
@@ -196,7 +195,7 @@ async def set_second_factor(data: SecondPasskeysRequest) -> SecondPasskeysRespon
 
 
 class PasskeyUpdateRequest(RequestModel):
-    """A new name of a passkey."""
+    """A passkey's new name."""
 
     name: Name = Field(description="The new name.", examples=["Work laptop"])
 
@@ -204,7 +203,7 @@ class PasskeyUpdateRequest(RequestModel):
 @routes.patch(f"{PATH}/<passkey_id>")
 @person(WAYS_IN)
 async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyResponse:
-    """Rename one of your passkeys."""
+    """Rename a passkey."""
     return PasskeyResponse.of(await passkeys.rename(ports(), signed_in(), passkey_id, data.name))
 
 
@@ -213,9 +212,9 @@ async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyRespons
 @refuses(400)
 @describes({204: "The passkey is deleted."})
 async def delete(passkey_id: UUID) -> None:
-    """Delete one of your passkeys or security keys.
+    """Delete a passkey or security key.
 
-    You get an email about it, with a link that undoes it. Sessions that the passkey started continue. The only way to sign in stays.
-    With the last one, passkeys are no longer a second factor.
+    You get an email about it, with a link that undoes it. Sessions that the passkey started continue. The only way to sign in stays. After
+    you delete the last passkey, passkeys are no longer a second factor.
     """
     await passkeys.delete(ports(), signed_in(), passkey_id)

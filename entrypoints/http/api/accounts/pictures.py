@@ -1,4 +1,4 @@
-"""Uploaded images: the picture of the signed-in user, and the address of every image."""
+"""Uploaded images: the signed-in user's picture, and the address for every image."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ POLICY: Final = "default-src 'none'; sandbox"
 
 
 class PictureResponse(ResponseModel):
-    """The picture of the user."""
+    """The user's picture."""
 
     picture: str | None = Field(description="The URL of the picture, or null.", examples=["https://id.example.com/images/4kf1.../256"])
 
@@ -33,9 +33,9 @@ class PictureResponse(ResponseModel):
 async def set_picture() -> PictureResponse:
     """Upload your picture.
 
-    The body is a PNG, JPEG or WebP file of at most 200 KB and 4,000,000 pixels. It is cut to a square, and kept as PNG of 64 and of 256
-    pixels, without anything else that the file contains. Its URL becomes the `picture` of your profile, which applications with the scope
-    `profile` get, and cannot be guessed.
+    The body is a PNG, JPEG or WebP file with at most 200 KB and 4,000,000 pixels. It is cut to a square, and kept as PNG with 64 and with
+    256 pixels, without anything else that the file contains. Its URL becomes the `picture` in your profile, which applications with the
+    scope `profile` get, and cannot be guessed.
     """
     profile = await images.set_picture(ports(), signed_in(), *await read_image())
     return PictureResponse(picture=profile.picture)

@@ -45,7 +45,7 @@ class UserSearchQuery(Query):
 
 
 class UserOrganizationResponse(ResponseModel):
-    """An organization that a user is a member of."""
+    """An organization that a user belongs to."""
 
     id: UUID = Field(description="The id of the organization.")
     slug: str = Field(description="The slug of the organization.", examples=["acme"])
@@ -78,7 +78,7 @@ class UserSearchResponse(ResponseModel):
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(404)
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
-    """Search all users of the platform.
+    """Search all users on the platform.
 
     The newest users come first. The result includes deactivated users. For older users, send `next` as
     `after`.
@@ -139,7 +139,7 @@ class RemoveMfaQuery(Query):
 
 
 class RemoveMfaResponse(ResponseModel):
-    """The result of removing a second factor."""
+    """The result after a second factor was removed."""
 
     success: bool = Field(description="Always true.")
     message: str = Field(description="The result in one sentence.")
@@ -149,10 +149,10 @@ class RemoveMfaResponse(ResponseModel):
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, REMOVES_FACTORS)
 @existing_user
 async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMfaQuery) -> RemoveMfaResponse:
-    """Remove the two-factor authentication of another user.
+    """Remove another user's two-factor authentication.
 
-    All sessions of the user end, and the user gets an email. The organizations of the user get the
-    event `security.mfa.disabled` in their audit logs.
+    All the user's sessions end, and the user gets an email. The user's organizations get the event
+    `security.mfa.disabled` in their audit logs.
     """
     reason = data.reason or query_args.reason
     if reason is None:
@@ -171,7 +171,7 @@ class AccountStateRequest(RequestModel):
 
 
 class AccountStateResponse(ResponseModel):
-    """The state of an account after the request."""
+    """An account's state after the request."""
 
     message: str = Field(description="The result in one sentence.")
     user_id: UUID = Field(description="The id of the user.")
@@ -182,14 +182,13 @@ class AccountStateResponse(ResponseModel):
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
-    """Deactivate the account of a user.
+    """Deactivate a user's account.
 
-    All sessions, refresh tokens, pending sign-ins and trusted devices end. The user cannot sign in on
-    any path, and gets an email. No organization and no directory can reactivate, delete or rename the
-    account. Memberships stay, also that of an owner. The user's service accounts stop. Their pending
-    invitations to roles above member are canceled. Members who got such a role from them become members
-    again, unless a user has set their role since. Nothing changes if a platform owner has already
-    deactivated the account. Platform owners cannot be deactivated.
+    All sessions, refresh tokens, pending sign-ins and trusted devices end. The user cannot sign in on any path, and
+    gets an email. No organization and no directory can reactivate, delete or rename the account. Memberships stay, also
+    an owner's membership. The user's service accounts stop. Their pending invitations to roles above member are
+    canceled. Members who got such a role from them become members again, unless a user has set their role since.
+    Nothing changes if a platform owner has already deactivated the account. Platform owners cannot be deactivated.
     """
     changed = await user_access.deactivate(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account was deactivated, and its sessions were ended." if changed else "The account was already deactivated."
@@ -200,10 +199,10 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
-    """Undo the deactivation of an account by a platform owner.
+    """Undo a platform owner's deactivation of an account.
 
-    The account stays closed, and `is_active` is false, if the directory of an organization has also
-    deactivated it, or if its user has deleted it. Otherwise the user can sign in again, and gets an email.
+    The account stays closed, and `is_active` is false, if an organization's directory has also deactivated it, or if
+    its user has deleted it. Otherwise the user can sign in again, and gets an email.
     """
     account = await platform_users.reactivate(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account is active."
@@ -215,7 +214,7 @@ async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 
 
 class MfaMetricsResponse(ResponseModel):
-    """The use of two-factor authentication on the platform. Deactivated accounts are not counted as users."""
+    """How much two-factor authentication is used on the platform. Deactivated accounts are not counted as users."""
 
     total_users: int = Field(description="The number of users.", examples=[1200])
     mfa_enabled_users: int = Field(description="The number of users with two-factor authentication.", examples=[900])
@@ -230,7 +229,7 @@ class MfaMetricsResponse(ResponseModel):
 async def get_mfa_metrics() -> MfaMetricsResponse:
     """Return metrics about two-factor authentication.
 
-    They are computed at each request.
+    They are computed at every request.
     """
     metrics = await platform_users.get_mfa_metrics(ports())
     return MfaMetricsResponse(
@@ -256,7 +255,7 @@ class MfaAlertResponse(ResponseModel):
 
 
 class MfaAlertListResponse(ResponseModel):
-    """The alerts of the last 24 hours."""
+    """The alerts from the last 24 hours."""
 
     alerts: list[MfaAlertResponse] = Field(description="The alerts, the newest first, at most 100.")
 
@@ -265,7 +264,7 @@ class MfaAlertListResponse(ResponseModel):
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
 async def list_mfa_alerts() -> MfaAlertListResponse:
-    """List suspicious activity around second factors of the last 24 hours.
+    """List suspicious activity around second factors in the last 24 hours.
 
     The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned
     off right after a sign-in.
@@ -275,7 +274,7 @@ async def list_mfa_alerts() -> MfaAlertListResponse:
 
 
 class PlatformOwnerResponse(ResponseModel):
-    """The result of a change of platform owners."""
+    """A change to the platform owners, and its result."""
 
     message: str = Field(description="The result in one sentence.")
     user_id: UUID = Field(description="The id of the user.")
@@ -320,8 +319,8 @@ class RemovePlatformOwnerQuery(Query):
 async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     """Make a user a platform owner.
 
-    Sessions that impersonate the user end, and so do the links to connections of organizations with the sign-ins there. All platform
-    owners get an email. If the user already is a platform owner, nothing changes.
+    Sessions that impersonate the user end. The user's links to organizations' connections end with the sign-ins there. All platform owners
+    get an email. If the user already is a platform owner, nothing changes.
     """
     await platform_owners.promote(ports(), signed_in(), data.user_id, data.reason)
     return PlatformOwnerResponse(message="This user is now a platform owner.", user_id=data.user_id)
@@ -330,10 +329,10 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 @routes.delete("/api/platform/owners/<user_id>")
 @platform_owner(Capability.PLATFORM_OWN, OWNS)
 async def remove_owner(user_id: UUID, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:
-    """Revoke the rights of another platform owner.
+    """Revoke another platform owner's rights.
 
-    Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke
-    your own rights, or the rights of the last platform owner.
+    Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke your own rights,
+    or the last platform owner's rights.
     """
     await platform_owners.demote(ports(), signed_in(), user_id, query_args.reason)
     return PlatformOwnerResponse(message="This user is no longer a platform owner.", user_id=user_id)

@@ -1,4 +1,4 @@
-"""The JSON of ceremonies, with the names of WebAuthn Level 3 section 5.1. `adapters/crypto/passkey_json.py` reads their texts."""
+"""The JSON for ceremonies, with the names in WebAuthn Level 3 section 5.1. `adapters/crypto/passkey_json.py` reads their texts."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,7 +7,7 @@ from pydantic import Field
 from core.accounts.model.passkeys import MAX_CREDENTIAL_ID
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
 
-# Binary data in base64url without padding. The lengths are those of the largest real ones, and more.
+# Binary data in base64url without padding. The lengths allow the largest real values, and more.
 CredentialId = Annotated[str, Field(max_length=-(-MAX_CREDENTIAL_ID * 4 // 3))]
 ClientData = Annotated[str, Field(max_length=5462)]
 Attestation = Annotated[str, Field(max_length=21_846)]
@@ -22,7 +22,7 @@ class AttestationResponseRequest(RequestModel):
 
 
 class RegistrationCredentialRequest(RequestModel):
-    """A new passkey, as the browser returns it (RegistrationResponseJSON). Other members are ignored."""
+    """A new passkey, as the browser returns it (RegistrationResponseJSON). Further members are ignored."""
 
     id: CredentialId = Field(description="The credential id, in base64url.")
     rawId: CredentialId = Field(description="The same as `id`.")
@@ -40,7 +40,7 @@ class AssertionResponseRequest(RequestModel):
 
 
 class AuthenticationCredentialRequest(RequestModel):
-    """A passkey at a sign-in, as the browser returns it (AuthenticationResponseJSON). Other members are ignored."""
+    """A passkey at a sign-in, as the browser returns it (AuthenticationResponseJSON). Further members are ignored."""
 
     id: CredentialId = Field(description="The credential id, in base64url.")
     rawId: CredentialId = Field(description="The same as `id`.")
@@ -49,7 +49,7 @@ class AuthenticationCredentialRequest(RequestModel):
 
 
 class RequestOptionsResponse(ResponseModel):
-    """The options of a sign-in."""
+    """The options for a sign-in."""
 
     publicKey: dict[str, Any] = Field(
         description="PublicKeyCredentialRequestOptionsJSON, for `PublicKeyCredential.parseRequestOptionsFromJSON()`.",
@@ -58,7 +58,7 @@ class RequestOptionsResponse(ResponseModel):
 
 
 class CreationOptionsResponse(ResponseModel):
-    """The options of a registration."""
+    """The options for a registration."""
 
     publicKey: dict[str, Any] = Field(
         description="PublicKeyCredentialCreationOptionsJSON, for `PublicKeyCredential.parseCreationOptionsFromJSON()`.",

@@ -34,7 +34,7 @@ class RightOfMemberResponse(ResponseModel):
 
 
 class OrganizationAccessResponse(ResponseModel):
-    """The rights of a member in the organization."""
+    """A member's rights in the organization."""
 
     confirmed: bool = Field(description="Whether the member has confirmed the membership. Until then, there are no rights.")
     rights: list[RightOfMemberResponse] = Field(description="The rights, in the order of `GET /api/capabilities`.")
@@ -120,7 +120,7 @@ async def get(org_slug: str, user_id: UUID, query_args: PageQuery) -> UserAccess
     """Get what a user may do in the organization, and why.
 
     The user is a member or an end user. The answer has the rights in the organization, and the roles that give them.
-    For each service, it has the access with its reason, the roles with their sources, and the permissions.
+    For every service, it has the access with its reason, the roles with their sources, and the permissions.
     """
     access = await access_reasons.load(ports(), acting(), user_id, query_args.page_request())
     return UserAccessResponse(

@@ -1,4 +1,4 @@
-"""Login analytics: for members of an organization, and for API keys of a service."""
+"""Login analytics: for an organization's members, and for a service's API keys."""
 
 import re
 from datetime import date
@@ -43,7 +43,7 @@ ResponseDay = Annotated[date, PlainSerializer(date.isoformat, return_type=str), 
 
 
 class DateRangeQuery(Query):
-    """A range of days in UTC, both ends included."""
+    """A range of days in UTC, including the first and the last day."""
 
     start_date: QueryDay | None = Field(default=None, description="The first day, in UTC. By default 30 days before `end_date`.")
     end_date: QueryDay | None = Field(default=None, description="The last day, in UTC. By default today.")
@@ -53,14 +53,14 @@ class DateRangeQuery(Query):
 
 
 class DailyLoginsResponse(ResponseModel):
-    """The number of logins on one day."""
+    """How many logins there were on a day."""
 
     date: ResponseDay = Field(description="The day, in UTC.")
     count: int = Field(description="The number of logins on this day.")
 
 
 class ServiceLoginsResponse(ResponseModel):
-    """The number of logins to one service."""
+    """How many logins there were to a service."""
 
     service_id: UUID = Field(description="The id of the service.")
     service_name: str = Field(description="The name of the service.")
@@ -68,7 +68,7 @@ class ServiceLoginsResponse(ResponseModel):
 
 
 class ProviderLoginsResponse(ResponseModel):
-    """The number of logins through one identity provider."""
+    """How many logins there were through an identity provider."""
 
     provider: ProviderSlug = Field(description="The identity provider.")
     count: int = Field(description="The number of logins through this identity provider.")
@@ -79,8 +79,8 @@ class ProviderLoginsResponse(ResponseModel):
 async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
     """Count logins by day.
 
-    Counts the successful logins by any method: to all services of the organization, and of its
-    members to Gatehouse itself. Days without logins are left out. The earliest day comes first.
+    Counts the successful logins by any method: to all the organization's services, and its members' logins to Gatehouse
+    itself. Days without logins are left out. The earliest day comes first.
     """
     days = await analytics.count_by_day(ports(), acting(), query_args.date_range())
     return [_to_daily_logins(logins) for logins in days]
@@ -103,21 +103,21 @@ async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> 
 async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
     """Count logins by identity provider.
 
-    Logins of members to Gatehouse itself are included, logins by password or SAML are not. Providers
-    without logins in the range are left out. The highest count comes first.
+    Members' logins to Gatehouse itself are included, logins by password or SAML are not. Providers without logins in
+    the range are left out. The highest count comes first.
     """
     providers = await analytics.count_by_provider(ports(), acting(), query_args.date_range())
     return ProviderLoginsResponse.list_of(providers)
 
 
 class RecentLoginsQuery(Query):
-    """The number of logins to return."""
+    """How many logins to return."""
 
     limit: RecentLimit = 10
 
 
 class RecentLoginResponse(ResponseModel):
-    """One login to a service, or of a member to Gatehouse itself."""
+    """A login to a service, or a member's login to Gatehouse itself."""
 
     id: UUID = Field(description="The id of the login.")
     user_id: UUID = Field(description="The id of the user who signed in.")
@@ -132,15 +132,15 @@ class RecentLoginResponse(ResponseModel):
 async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Response:
     """List recent logins.
 
-    Returns the latest successful logins to the organization's services and of its members to
-    Gatehouse itself, newest first. A large limit is allowed: the response is streamed. 403 if your role does not see
-    the organization's end users.
+    Returns the latest successful logins to the organization's services, and its members' logins to Gatehouse itself,
+    newest first. A large limit is allowed: the response is streamed. 403 if your role does not see the organization's
+    end users.
     """
     return await stream_list(analytics.list_recent_logins(ports(), acting(), query_args.limit), RecentLoginResponse.of)
 
 
 class SubscriptionCountsResponse(ResponseModel):
-    """The number of subscriptions by their current status."""
+    """How many subscriptions there are, by their current status."""
 
     active: int = Field(description="The number of active subscriptions.")
     cancelled: int = Field(description="The number of canceled subscriptions.")
@@ -149,7 +149,7 @@ class SubscriptionCountsResponse(ResponseModel):
 
 
 class ServiceAnalyticsResponse(ResponseModel):
-    """The usage of a service."""
+    """A service's usage."""
 
     total_users: int = Field(description="The number of users of the service.")
     new_users_30d: int = Field(description="The number of users who first used the service in the last 30 days.")
@@ -163,9 +163,9 @@ class ServiceAnalyticsResponse(ResponseModel):
 @routes.get("/api/service/analytics")
 @service_key(Permission.READ_ANALYTICS)
 async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:
-    """Get the usage of the service.
+    """Get the service's usage.
 
-    The range applies to `login_trends` and `logins_by_provider`. All other figures are current.
+    The range applies to `login_trends` and `logins_by_provider`. All further figures are current.
     """
     figures = await analytics.analyze_service(ports(), acting_key(), query_args.date_range())
     return ServiceAnalyticsResponse(

@@ -1,4 +1,4 @@
-"""API keys of a service, managed by members."""
+"""A service's API keys, managed by members."""
 
 from typing import Annotated
 from uuid import UUID
@@ -18,7 +18,7 @@ from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("api_keys", __name__)
 
-# Plain strings, because the use case refuses unknown permissions with a list of all permissions.
+# Plain strings, because the use case refuses unknown permissions, and lists all permissions.
 Permissions = Annotated[
     list[Text],
     Field(max_length=100),
@@ -57,7 +57,7 @@ class ApiKeyDetails(ResponseModel):
 
 
 class CreatedApiKeyResponse(ApiKeyDetails):
-    """A new API key with its secret, which no other response contains."""
+    """A new API key with its secret. Only this response contains the secret."""
 
     key: str = Field(description="The secret to send in the `X-Api-Key` header. It is returned only once.")
 
@@ -77,9 +77,9 @@ class ApiKeyResponse(ApiKeyDetails):
 async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> CreatedApiKeyResponse:
     """Create an API key.
 
-    Programs send the key in the `X-Api-Key` header to the service API (`/api/service/...`). The
-    secret is returned only once: store it safely. The caller needs the rights of each permission, such as
-    `service_roles.assign` for `write:roles`: otherwise the answer is 403.
+    Programs send the key in the `X-Api-Key` header to the service API (`/api/service/...`). The secret is returned only
+    once: store it safely. The caller needs the rights for every permission, such as `service_roles.assign` for
+    `write:roles`: otherwise the answer is 403.
     """
     key, secret = await api_keys.create(ports(), acting(), service_slug, data.name, data.permissions, data.expires_in_days)
     return CreatedApiKeyResponse.of(key, key=secret)
@@ -98,7 +98,7 @@ class ApiKeyListResponse(ResponseModel):
 async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> ApiKeyListResponse:
     """List API keys.
 
-    Returns the keys of the service without their secrets, newest first, including expired keys.
+    Returns the service's keys without their secrets, newest first, including expired keys.
     """
     page = await api_keys.list_keys(ports(), acting(), service_slug, query_args.limit, query_args.offset)
     return ApiKeyListResponse(api_keys=[ApiKeyResponse.of(key) for key in page.items], total=page.total)

@@ -1,4 +1,4 @@
-"""API of the attributes of users: of end users, of the signed-in user, and of the users of a service."""
+"""The API for user attributes: an end user's, the signed-in user's, and the attributes of a service's users."""
 
 from typing import Any
 from uuid import UUID
@@ -39,7 +39,7 @@ async def existing_end_user(org_slug: str, user_id: UUID) -> None:
 @routes.get("/api/organizations/<org_slug>/users/<user_id>/attributes")
 @member(Capability.END_USERS_VIEW)
 async def get_of_end_user(org_slug: str, user_id: UUID) -> AttributeValuesResponse:
-    """Get the attributes of an end user.
+    """Get an end user's attributes.
 
     An attribute without a value is null.
     """
@@ -50,10 +50,10 @@ async def get_of_end_user(org_slug: str, user_id: UUID) -> AttributeValuesRespon
 @member(Capability.END_USERS_MANAGE, GIVES)
 @existing_end_user
 async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
-    """Change attributes of an end user.
+    """Change an end user's attributes.
 
-    An admin may change those with the writer `admin`. Tokens have the new values after the next refresh.
-    A caller who may not read values gets those that the request sets.
+    An admin may change attributes with the writer `admin`. Tokens have the new values after the next refresh. A caller
+    who may not read values gets the values that the request sets.
     """
     return to_values(await attributes.change_of_end_user(ports(), acting(), user_id, data.values))
 
@@ -61,9 +61,9 @@ async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValues
 @routes.get("/api/service/users/<user_id>/attributes")
 @service_key(Permission.READ_USERS)
 async def get_of_service_user(user_id: UUID) -> AttributeValuesResponse:
-    """Get the attributes of a user of the service.
+    """Get a service user's attributes.
 
-    These are the attributes of its organization. One without a value is null.
+    These are its organization's attributes. An attribute without a value is null.
     """
     return to_values(await attributes.of_service_user(ports(), acting_key(), user_id))
 
@@ -73,10 +73,10 @@ async def get_of_service_user(user_id: UUID) -> AttributeValuesResponse:
 @existing_service_user
 @refuses(403)
 async def change_of_service_user(user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
-    """Change attributes of a user of the service.
+    """Change a service user's attributes.
 
-    An API key may change those with the writer `application`. 403 for others. Without `read:users`, the response has only the
-    values that the request sets.
+    An API key may change attributes with the writer `application`. 403 for further attributes. Without `read:users`, the response has only
+    the values that the request sets.
     """
     return to_values(await attributes.change_of_service_user(ports(), acting_key(), user_id, data.values))
 
@@ -93,7 +93,7 @@ class OwnAttributeResponse(ResponseModel):
 
 
 class OrganizationAttributesResponse(ResponseModel):
-    """The attributes of the signed-in user in one organization."""
+    """The signed-in user's attributes in an organization."""
 
     organization: str = Field(description="The slug of the organization.")
     name: str = Field(description="The name of the organization.")
@@ -101,7 +101,7 @@ class OrganizationAttributesResponse(ResponseModel):
 
 
 class OwnAttributesResponse(ResponseModel):
-    """The attributes of the signed-in user."""
+    """The signed-in user's attributes."""
 
     organizations: list[OrganizationAttributesResponse] = Field(
         description="The organizations that have attributes, and have the user as a confirmed member or as a user of their applications."
@@ -139,7 +139,7 @@ def _to_own(own: OwnAttributes) -> OrganizationAttributesResponse:
 async def list_own() -> OwnAttributesResponse:
     """List your attributes in the organizations that you belong to.
 
-    Each says whether you may change it.
+    Every attribute says whether you may change it.
     """
     return OwnAttributesResponse(organizations=[_to_own(each) for each in await attributes.list_own(ports(), signed_in())])
 
@@ -150,6 +150,6 @@ async def list_own() -> OwnAttributesResponse:
 async def change_own(data: OwnAttributeValuesRequest) -> AttributeValuesResponse:
     """Change your attributes in an organization.
 
-    You may change those that the organization lets you write. 404 if you do not belong to the organization, or it has no attributes.
+    You may change attributes that the organization lets you write. 404 if you do not belong to the organization, or it has no attributes.
     """
     return to_values(await attributes.change_own(ports(), signed_in(), data.organization, data.values))

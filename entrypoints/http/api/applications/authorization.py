@@ -1,4 +1,4 @@
-"""The permissions and roles of a service, as one document and one by one, managed by members."""
+"""A service's permissions and roles, in a document or alone, managed by members."""
 
 from typing import Annotated
 
@@ -44,7 +44,7 @@ USERS_OF_ROLE = "The number of users who have the role themselves."
 GROUPS_OF_ROLE = "The number of groups that have the role."
 PERMISSIONS_OF_ROLE = "The permissions that the role gives. The service declares each of them."
 
-# Plain strings, because the use case names the one that is wrong.
+# Plain strings, because the use case names the wrong string.
 PermissionName = Annotated[
     Text, WithJsonSchema({"type": "string", "pattern": f"^{PERMISSION_PATTERN}$", "maxLength": MAX_PERMISSION_LENGTH})
 ]
@@ -73,13 +73,13 @@ class RoleDefinitionRequest(RequestModel):
 
 
 class RoleOfDocumentRequest(RoleDefinitionRequest):
-    """A role in the document of all roles. It always says its permissions, so that a mistyped name takes none away."""
+    """A role in the document with all roles. It always says its permissions, so that a mistyped name takes none away."""
 
     permissions: PermissionNames = Field(description=PERMISSIONS_OF_ROLE, examples=[["documents:write"]])
 
 
 class AuthorizationRequest(RequestModel):
-    """All permissions and roles of a service. They replace the previous ones. The order does not matter."""
+    """All permissions and roles in a service. They replace the previous permissions and roles. The order does not matter."""
 
     permissions: Annotated[list[DeclaredPermissionRequest], Field(max_length=MAX_PERMISSIONS)] = Field(
         description="The permissions that the service declares, at most 200."
@@ -112,7 +112,7 @@ class RoleDefinitionResponse(ResponseModel):
 
 
 class AuthorizationResponse(ResponseModel):
-    """All permissions and roles of the service. It can be sent back with `PUT`."""
+    """All the service's permissions and roles. It can be sent back with `PUT`."""
 
     version: int = Field(description="The number of changes so far. The `ETag` has it, too.")
     permissions: list[DeclaredPermissionResponse] = Field(description="The permissions, sorted by name.")
@@ -151,14 +151,14 @@ class AuthorizationChangesResponse(ResponseModel):
 
 
 class AuthorizationResultResponse(AuthorizationResponse):
-    """All permissions and roles of the service after the change, and what changed. After a dry run, `version` is the present one."""
+    """All the service's permissions and roles after the change, and what changed. After a dry run, `version` is the present version."""
 
     dry_run: bool = Field(description="Whether nothing was changed, because the request asked for a dry run.")
     changes: AuthorizationChangesResponse = Field(description="The difference to the previous document.")
 
 
 class ConfirmationQuery(Query):
-    """The confirmation of a deletion."""
+    """The confirmation for a deletion."""
 
     confirm: Flag = Field(default=False, description="Whether to delete roles that users or groups have. They lose them.")
 
@@ -170,7 +170,7 @@ class AuthorizationQuery(ConfirmationQuery):
 
 
 async def get_authorization(caller: AuthorizationCaller, slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
-    """Return the response with the permissions and roles of a service."""
+    """Return the response with a service's permissions and roles."""
     found = await authorization.get(ports(), caller, slug)
     return to_authorization_response(found), 200, version_headers(found.version)
 
@@ -189,7 +189,7 @@ def to_authorization_response(found: ServiceAuthorization) -> AuthorizationRespo
 async def replace_authorization(
     caller: AuthorizationCaller, slug: str, query: AuthorizationQuery, data: AuthorizationRequest
 ) -> tuple[AuthorizationResultResponse, int, dict[str, str]]:
-    """Replace the permissions and roles of a service, or only preview the changes, and return the response."""
+    """Replace a service's permissions and roles, or only preview the changes, and return the response."""
     document, versions = data.build(), expected_versions()
     if query.dry_run:
         result = await authorization.preview(ports(), caller, slug, document, versions=versions)
@@ -212,7 +212,7 @@ def _to_result_response(result: AuthorizationResult, *, dry_run: bool) -> Author
 @member(Capability.SERVICES_VIEW)
 @has_version
 async def get(org_slug: str, service_slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
-    """Get the permissions and roles of a service.
+    """Get a service's permissions and roles.
 
     The response can be changed and sent back with `PUT`, with its `ETag` in `If-Match`.
     """
@@ -227,16 +227,16 @@ async def get(org_slug: str, service_slug: str) -> tuple[AuthorizationResponse, 
 async def replace(
     org_slug: str, service_slug: str, query_args: AuthorizationQuery, data: AuthorizationRequest
 ) -> tuple[AuthorizationResultResponse, int, dict[str, str]]:
-    """Replace the permissions and roles of a service.
+    """Replace a service's permissions and roles.
 
-    A build pipeline can send the same document each time: without a difference, nothing changes.
-    With `dry_run=true`, nothing changes, and the answer has the changes. Users of a role that stays get and lose
-    its permissions at once. To delete a role that users or groups have, send `confirm=true`.
+    A build pipeline can always send the same document: without a difference, nothing changes. With `dry_run=true`,
+    nothing changes, and the answer has the changes. Users with a role that stays get and lose its permissions at once.
+    To delete a role that users or groups have, send `confirm=true`.
     """
     return await replace_authorization(acting(), service_slug, query_args, data)
 
 
-# One by one
+# A single permission or role
 
 
 @before_body
@@ -251,7 +251,7 @@ async def existing_permission(service_slug: str, permission_name: str, **_: obje
 @existing_service
 @returns(201)
 async def declare_permission(org_slug: str, service_slug: str, data: DeclaredPermissionRequest) -> DeclaredPermissionResponse:
-    """Declare a permission of a service.
+    """Declare a permission for a service.
 
     No role has it yet.
     """
@@ -261,7 +261,7 @@ async def declare_permission(org_slug: str, service_slug: str, data: DeclaredPer
 
 
 class DeclaredPermissionUpdateRequest(RequestModel):
-    """The new description of a permission."""
+    """A permission's new description."""
 
     description: Description | None = Field(description=DESCRIPTION_OF_PERMISSION)
 
@@ -272,9 +272,9 @@ class DeclaredPermissionUpdateRequest(RequestModel):
 async def describe_permission(
     org_slug: str, service_slug: str, permission_name: str, data: DeclaredPermissionUpdateRequest
 ) -> DeclaredPermissionResponse:
-    """Change the description of a permission.
+    """Change a permission's description.
 
-    The name cannot be changed, because the code of the application checks it.
+    The name cannot be changed, because the application's code checks it.
     """
     await authorization.describe_permission(ports(), acting(), service_slug, permission_name, data.description)
     return DeclaredPermissionResponse(name=permission_name, description=data.description)
@@ -286,7 +286,7 @@ async def describe_permission(
 async def remove_permission(org_slug: str, service_slug: str, permission_name: str) -> None:
     """Remove a permission from a service.
 
-    It is taken from all roles of the service.
+    It is taken from all the service's roles.
     """
     await authorization.remove_permission(ports(), acting(), service_slug, permission_name)
 
@@ -301,14 +301,14 @@ class ServiceRoleResponse(RoleDefinitionResponse):
 
 
 def to_role_response(role: StoredRole, number: HolderCount) -> ServiceRoleResponse:
-    """Return the response for a stored role with this number of users and groups."""
+    """Return the response for a stored role with this many users and groups."""
     return ServiceRoleResponse.of(
         role.definition, user_count=number.users, group_count=number.groups, created_at=role.created_at, updated_at=role.updated_at
     )
 
 
 class ServiceRoleListResponse(ResponseModel):
-    """All roles of a service."""
+    """All roles in a service."""
 
     roles: list[ServiceRoleResponse] = Field(description="The roles, sorted by slug.")
 
@@ -316,9 +316,9 @@ class ServiceRoleListResponse(ResponseModel):
 @routes.get(f"{SERVICE}/roles")
 @member(Capability.SERVICES_VIEW)
 async def list_roles(org_slug: str, service_slug: str) -> ServiceRoleListResponse:
-    """List the roles of a service.
+    """List a service's roles.
 
-    Each role has the numbers of its users and groups.
+    Every role says how many users and groups have it.
     """
     found, counts = await authorization.get_with_counts(ports(), acting(), service_slug)
     return ServiceRoleListResponse(roles=[to_role_response(role, counts.get(role.definition.slug, NO_HOLDERS)) for role in found.roles])
@@ -330,7 +330,7 @@ async def list_roles(org_slug: str, service_slug: str) -> ServiceRoleListRespons
 @existing_service
 @returns(201)
 async def create_role(org_slug: str, service_slug: str, data: RoleDefinitionRequest) -> ServiceRoleResponse:
-    """Create a role of a service.
+    """Create a role in a service.
 
     Its permissions must be declared.
     """
@@ -347,15 +347,15 @@ async def existing_role(service_slug: str, role_slug: str, **_: object) -> None:
 @routes.get(f"{SERVICE}/roles/<role_slug>")
 @member(Capability.SERVICES_VIEW)
 async def get_role(org_slug: str, service_slug: str, role_slug: str) -> ServiceRoleResponse:
-    """Get a role of a service.
+    """Get a service's role.
 
-    The response has the numbers of its users and groups.
+    The response says how many users and groups have it.
     """
     return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, role_slug))
 
 
 class RoleDefinitionUpdateRequest(RequestModel):
-    """The fields of the role to change, at least one."""
+    """The role's fields to change, at least one field."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -368,7 +368,7 @@ class RoleDefinitionUpdateRequest(RequestModel):
 @member(Capability.SERVICES_MANAGE, GIVES)
 @existing_role
 async def update_role(org_slug: str, service_slug: str, role_slug: str, data: RoleDefinitionUpdateRequest) -> ServiceRoleResponse:
-    """Change a role of a service.
+    """Change a service's role.
 
     Its users get and lose the permissions at once. The slug cannot be changed.
     """
@@ -385,9 +385,9 @@ async def update_role(org_slug: str, service_slug: str, role_slug: str, data: Ro
 @refuses(409)
 @describes({204: "The role is deleted. No user or group has it."})
 async def delete_role(org_slug: str, service_slug: str, role_slug: str, query_args: ConfirmationQuery) -> None:
-    """Delete a role of a service.
+    """Delete a service's role.
 
-    If users or groups have the role, the answer is 409, and names the first ones that you may see. With `confirm=true`,
-    they lose it.
+    If users or groups have the role, the answer is 409, and names the first users and groups that you may see. With
+    `confirm=true`, they lose it.
     """
     await authorization.delete_role(ports(), acting(), service_slug, role_slug, confirmed=query_args.confirm)

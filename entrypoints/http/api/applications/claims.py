@@ -1,4 +1,4 @@
-"""API of the claims of applications."""
+"""The API for applications' claims."""
 
 from typing import Annotated, Any, Final
 
@@ -46,21 +46,21 @@ SCOPE_OF_CLAIM: Final = "The scope that gives the claim. The default is `profile
 
 
 class MappedClaimRequest(RequestModel):
-    """A claim and the sources of its value."""
+    """A claim and the sources for its value."""
 
     sources: list[Text] = Field(max_length=MAX_CLAIMS, description=SOURCES_OF_CLAIM, examples=[["preferred_username", "email_local_part"]])
     scope: Annotated[Scope, Field(strict=False)] | None = Field(default=None, description=SCOPE_OF_CLAIM)
 
 
 class GroupClaimRequest(RequestModel):
-    """The groups in tokens, and the text that stands for each."""
+    """The groups in tokens, and every group's text."""
 
     which: Annotated[WhichGroups, Field(strict=False)] = Field(default=WhichGroups.ALL, description=WHICH)
     value: Annotated[GroupValue, Field(strict=False)] = Field(default=GroupValue.NAME, description=GROUP_VALUE)
 
 
 class ClaimsDocumentRequest(RequestModel):
-    """The claims of an application. A member that you leave out is empty."""
+    """An application's claims. A member that you leave out is empty."""
 
     names: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=NAMES, examples=[{"groups": "cognito:groups"}])
     prefix: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=PREFIX, examples=[{"groups": "oidc:"}])
@@ -73,12 +73,12 @@ class ClaimsDocumentRequest(RequestModel):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The claims, without the other members of a request."""
+        """The claims, without further members in the request."""
         return self.model_dump(mode="json", include=set(ClaimsDocumentRequest.model_fields))
 
 
 class ClaimsRequest(ClaimsDocumentRequest):
-    """The claims of an application. They replace the earlier ones."""
+    """An application's claims. They replace the earlier claims."""
 
     version: int = Field(ge=0, description="The `version` of the claims that you change. 0 if there were none.")
 
@@ -92,21 +92,21 @@ class ClaimsPreviewRequest(ClaimsDocumentRequest):
 
 
 class MappedClaimResponse(ResponseModel):
-    """A claim and the sources of its value."""
+    """A claim and the sources for its value."""
 
     sources: list[str] = Field(description=SOURCES_OF_CLAIM)
     scope: Scope = Field(description="The scope that gives the claim.")
 
 
 class GroupClaimResponse(ResponseModel):
-    """The groups in tokens, and the text that stands for each."""
+    """The groups in tokens, and every group's text."""
 
     which: WhichGroups = Field(description=WHICH)
     value: GroupValue = Field(description=GROUP_VALUE)
 
 
 class ClaimsResponse(ResponseModel):
-    """The claims of an application."""
+    """An application's claims."""
 
     names: dict[str, str] = Field(description=NAMES)
     prefix: dict[str, str] = Field(description=PREFIX)
@@ -144,7 +144,7 @@ def _to_tested(preview: OpenIdPreview | None) -> TestedSignInResponse | None:
 @routes.get(CLAIMS)
 @member(Capability.SERVICES_VIEW)
 async def get(org_slug: str, service_slug: str) -> ClaimsResponse:
-    """Get the claims of a service.
+    """Get a service's claims.
 
     Without saved claims, its tokens have the standard claims.
     """
@@ -156,10 +156,10 @@ async def get(org_slug: str, service_slug: str) -> ClaimsResponse:
 @existing_service
 @refuses(409)
 async def replace(org_slug: str, service_slug: str, data: ClaimsRequest) -> ClaimsResponse:
-    """Replace the claims of a service.
+    """Replace a service's claims.
 
-    New tokens and answers of the userinfo endpoint have them. Sessions continue. 409 if another request changed the claims since you
-    loaded them.
+    New tokens and the userinfo endpoint's answers have them. Sessions continue. 409 if another request changed the claims since you loaded
+    them.
     """
     return to_response(await claims.save(ports(), acting(), service_slug, data.document, data.version))
 
@@ -169,7 +169,7 @@ async def replace(org_slug: str, service_slug: str, data: ClaimsRequest) -> Clai
 @existing_service
 @describes({204: "The service has the standard claims again."})
 async def remove(org_slug: str, service_slug: str) -> None:
-    """Remove the claims of a service. Its tokens have the standard claims again."""
+    """Remove a service's claims. Its tokens have the standard claims again."""
     await claims.remove(ports(), acting(), service_slug)
 
 
@@ -177,10 +177,10 @@ async def remove(org_slug: str, service_slug: str) -> None:
 @member(Capability.SERVICES_MANAGE, SHOWS_PEOPLE)
 @existing_service
 async def preview(org_slug: str, service_slug: str, data: ClaimsPreviewRequest) -> ClaimsPreviewResponse:
-    """Preview claims of a service.
+    """Preview a service's claims.
 
-    The response has the claims that the service would receive if you signed in now. `before` has those of the saved
-    document, and `after` those of the request. Nothing is stored or signed.
+    The response has the claims that the service would receive if you signed in now. `before` has the saved document's
+    claims, and `after` the request's claims. Nothing is stored or signed.
     """
     result = await claims.preview(ports(), app_context().base_url, acting_member(), service_slug, data.document, data.scope)
     return ClaimsPreviewResponse(before=_to_tested(result.before), after=_to_tested(result.after))

@@ -1,4 +1,4 @@
-"""End users of an organization, managed by members."""
+"""An organization's end users, managed by members."""
 
 from uuid import UUID
 
@@ -59,8 +59,7 @@ class EndUserListResponse(ResponseModel):
 async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserListResponse:
     """List end users.
 
-    End users have signed in to a service of the organization, or an API key created them.
-    Deactivated users are left out.
+    End users have signed in to the organization's services, or an API key created them. Deactivated users are left out.
     """
     # A text that is not an id matches no service, as in paths.
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
@@ -80,7 +79,7 @@ class EndUserIdentityResponse(ResponseModel):
 
 
 class EndUserServiceResponse(ResponseModel):
-    """A service of the organization that the user uses."""
+    """An organization's service that the user uses."""
 
     id: UUID = Field(description="The id of the service.")
     slug: str = Field(description="The slug of the service.")
@@ -121,7 +120,7 @@ class EndUserDetailsResponse(ResponseModel):
 async def get(org_slug: str, user_id: UUID) -> EndUserDetailsResponse:
     """Get an end user.
 
-    Identities, services, logins and sessions of other organizations are not included.
+    Other organizations' identities, services, logins and sessions are not included.
     """
     details = await end_users.find(ports(), acting(), user_id)
     return EndUserDetailsResponse.of(
@@ -135,7 +134,7 @@ async def get(org_slug: str, user_id: UUID) -> EndUserDetailsResponse:
 
 
 class RevokedSessionsResponse(ResponseModel):
-    """The number of sessions that were ended."""
+    """How many sessions were ended."""
 
     message: str = Field(description="A confirmation to show to the user.")
     sessions_revoked: int = Field(description="The number of sessions that were ended.")
@@ -146,8 +145,8 @@ class RevokedSessionsResponse(ResponseModel):
 async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsResponse:
     """End a user's sessions.
 
-    Ends all sessions of the user in the organization and its services, and everything that would
-    start a new one, such as authorization codes. Sessions in other organizations continue.
+    Ends all the user's sessions in the organization and its services, and everything that would start a new session,
+    such as authorization codes. Sessions in further organizations continue.
     """
     revoked = await end_user_actions.revoke_sessions(ports(), acting(), user_id)
     return RevokedSessionsResponse(message="The user's sessions in the organization were ended.", sessions_revoked=revoked)
@@ -159,9 +158,9 @@ async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsRespon
 async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
     """Send a user a link to set a new password.
 
-    The link goes to the user's own address, which must be verified, and works once. Until then the
-    password and the sessions stay. A user gets at most five of these emails in an hour; further ones
-    are dropped. You cannot send one to the owner of the organization.
+    The link goes to the user's own address, which must be verified, and works once. Until then the password and the
+    sessions stay. A user gets at most five such emails in an hour; further emails are dropped. You cannot send the
+    email to the organization's owner.
     """
     await end_user_actions.send_password_reset(ports(), acting(), user_id)
     return Message(message="The email with the link is on its way.")
@@ -174,8 +173,8 @@ async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
 async def block(org_slug: str, user_id: UUID) -> None:
     """Block a user at the organization's services.
 
-    Their sessions there end, and they cannot sign in to them, also with SAML. The account, a membership and
-    other organizations stay. Owners and admins cannot be blocked.
+    Their sessions there end, and they cannot sign in to them, also with SAML. The account, a membership and further
+    organizations stay. Owners and admins cannot be blocked.
     """
     await end_user_actions.block(ports(), acting(), user_id)
 
@@ -196,9 +195,9 @@ async def unblock(org_slug: str, user_id: UUID) -> None:
 @refuses(400)
 @describes({204: "The user has no second factor."})
 async def remove_second_factor(org_slug: str, user_id: UUID) -> None:
-    """Remove the second factor of a user.
+    """Remove a user's second factor.
 
-    This is possible only for an account that your organization created, and that no other organization uses, and
-    not for an owner or admin: otherwise the answer is 403. All sessions of the user end, and the user gets an email.
+    This is possible only for an account that your organization created and that no other organization uses, and not for
+    an owner or admin. Otherwise the answer is 403. All the user's sessions end, and the user gets an email.
     """
     await end_user_actions.remove_second_factor(ports(), acting(), user_id)

@@ -43,7 +43,7 @@ from entrypoints.http.edge.openapi import any_origin, authenticates
 routes = Blueprint("evaluation", __name__)
 
 _KEY_START: Final = "sk_"
-_LOGGED: Final = 100  # characters of a text in the access log
+_LOGGED: Final = 100  # characters from a text in the access log
 _IGNORED: Final = "Ignored: the permissions of roles do not depend on it."
 _SECURITY: Final[Sequence[Mapping[str, Sequence[str]]]] = (
     {"api_key": []},
@@ -68,7 +68,7 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
         questions = parse(await request.get_json())
     except Invalid as refusal:
         g.refusal = refusal
-    except HTTPException:  # of the content type; the view raises it again
+    except HTTPException:  # about the content type; the view raises it again
         pass
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     key = request.headers.get("X-Api-Key")
@@ -100,7 +100,7 @@ async def _client() -> ServiceContext:
 
 
 def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str, object]:
-    """Return the entry of a decision in the access log. Subjects are logged by id only: a user name can be an email address."""
+    """Return a decision's entry in the access log. Subjects are logged by id only: a user name can be an email address."""
     if not isinstance(question, Question):
         return {"decision": False}
     return {
@@ -125,7 +125,7 @@ def _evaluator(parse: Callable[[Mapping[str, Any]], Questions]) -> AccessDecorat
 
 
 def _answers() -> tuple[Questions, list[AccessDecision]]:
-    """Return the questions of the request and their answers."""
+    """Return the questions in the request and their answers."""
     if g.refusal is not None:
         raise g.refusal
     questions, decisions = g.answers
@@ -151,7 +151,7 @@ class ActionRequest(RequestModel):
 
 
 class ResourceRequest(RequestModel):
-    """The resource of the action. It is in the access log, and changes no decision. Properties are ignored."""
+    """The resource that the action needs. It is in the access log, and changes no decision. Properties are ignored."""
 
     type: Text = Field(min_length=1, description="The type of the resource.", examples=["document"])
     id: Text = Field(min_length=1, description="The id of the resource.", examples=["q3-report"])
@@ -167,7 +167,7 @@ class EvaluationRequest(RequestModel):
 
 
 class EvaluationOptionsRequest(RequestModel):
-    """The options of a request with several questions."""
+    """The options in a request with several questions."""
 
     evaluations_semantic: Semantic = Field(
         Semantic.EXECUTE_ALL, strict=False, description="Whether the request ends at the first negative or positive decision."
@@ -175,7 +175,7 @@ class EvaluationOptionsRequest(RequestModel):
 
 
 class EvaluationsRequest(RequestModel):
-    """Several questions. Without `evaluations`, it is one question."""
+    """Several questions. Without `evaluations`, it is a single question."""
 
     subject: dict[str, Any] | None = Field(None, description="The subject of evaluations that have none.")
     action: dict[str, Any] | None = Field(None, description="The action of evaluations that have none.")
@@ -218,7 +218,7 @@ class DecisionResponse(ResponseModel):
 
 
 class DecisionsResponse(ResponseModel):
-    """The decision, or the decisions of a request with `evaluations`."""
+    """The decision, or the decisions for a request with `evaluations`."""
 
     decision: bool | None = absent_if_none("The decision, if the request had no `evaluations`.")
     context: DecisionContextResponse | None = absent_if_none("The reason of the decision, if the request had no `evaluations`.")
@@ -228,7 +228,7 @@ class DecisionsResponse(ResponseModel):
 
 
 class PolicyDecisionPointResponse(ResponseModel):
-    """The metadata of the policy decision point (AuthZEN section 9)."""
+    """The policy decision point's metadata (AuthZEN section 9)."""
 
     policy_decision_point: str = Field(description="The base URL of this installation.")
     access_evaluation_endpoint: str = Field(description="The URL for one question.")
@@ -251,12 +251,12 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 @_evaluator(parse_single)
 @authenticates(*_SECURITY)
 async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict[str, str]]:
-    """Ask whether a user has a permission of the application.
+    """Ask whether a user has an application's permission.
 
     The application authenticates with an API key that has `evaluate:access`, or with its client id and secret. An
-    access token that it got for itself is enough, too. It can ask about its own permissions only.
-    The decision is that of this moment: a role that was taken away counts in no later answer. Unknown
-    users and permissions get a negative decision.
+    access token that it got for itself is enough, too. It can ask about its own permissions only. The decision is valid
+    for this moment: a role that was taken away counts in no later answer. Unknown users and permissions get a negative
+    decision.
     """
     _, [decision] = _answers()
     return _to_response(decision), 200, _NO_STORE
@@ -268,7 +268,7 @@ async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict
 async def evaluate_all(data: EvaluationsRequest) -> tuple[DecisionsResponse, int, dict[str, str]]:
     """Ask several such questions at once.
 
-    All decisions are of the same moment. An incomplete question gets a negative decision.
+    All decisions are valid for the same moment. An incomplete question gets a negative decision.
     """
     questions, decisions = _answers()
     responses = [_to_response(decision) for decision in decisions]
@@ -282,7 +282,7 @@ async def evaluate_all(data: EvaluationsRequest) -> tuple[DecisionsResponse, int
 @operations
 @any_origin
 async def get_metadata() -> tuple[PolicyDecisionPointResponse, int, dict[str, str]]:
-    """Show the metadata of the policy decision point.
+    """Show the policy decision point's metadata.
 
     Clients can cache it for five minutes.
     """

@@ -1,4 +1,4 @@
-"""Figures for charts, of organizations and of the platform (decision 450)."""
+"""Figures for charts, for organizations and for the platform (decision 450)."""
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
@@ -21,7 +21,7 @@ _EACH = "One number for each hour or day."
 
 
 class FigureQuery(Query):
-    """The range of the figures."""
+    """The range for the figures."""
 
     range: FigureRange = Field(
         default=FigureRange.MONTH,
@@ -30,7 +30,7 @@ class FigureQuery(Query):
 
 
 class FigureAxisResponse(ResponseModel):
-    """The hours or days of the figures."""
+    """The hours or days in the figures."""
 
     unit: FigureSpan = Field(description="`hour` or `day`.")
     starts: list[Timestamp] = Field(description="The start of each hour or day, in UTC, earliest first. The last one is not over.")
@@ -44,7 +44,7 @@ class SeriesResponse(ResponseModel):
 
 
 class ApplicationSeriesResponse(ResponseModel):
-    """The sign-ins to one application."""
+    """The sign-ins to an application."""
 
     service_id: UUID | None = Field(description="The id of the application, or null.")
     service_name: str | None = Field(description="The name of the application, or null.")
@@ -68,14 +68,14 @@ class SignInFiguresResponse(FigureAxisResponse):
 
 
 class WeeklyUsersResponse(ResponseModel):
-    """The active users of one week."""
+    """The active users in a week."""
 
     monday: ResponseDay = Field(description="The first day of the week, in UTC.")
     active: int = Field(description="The number of users who signed in during this week.")
 
 
 class PopulationResponse(ResponseModel):
-    """The number of users on one day, and how many have a second factor or a passkey."""
+    """How many users there were on a day, and how many have a second factor or a passkey."""
 
     date: ResponseDay = Field(description="The day, in UTC.")
     users: int = Field(description="The number of confirmed members, or for the platform of all active users.")
@@ -113,8 +113,8 @@ class TrafficFiguresResponse(FigureAxisResponse):
 async def get_sign_ins(org_slug: str, query_args: FigureQuery) -> SignInFiguresResponse:
     """Get the sign-ins by result, method and application.
 
-    Successful sign-ins by day are those of `login-trends`. Sign-ins by hour and failures are
-    counted every few minutes. Failures are those of the sign-in log.
+    Successful sign-ins by day are the same as in `login-trends`. Sign-ins by hour and failures are counted every few
+    minutes. Failures are the same as in the sign-in log.
     """
     return _to_sign_ins(await figures.load_sign_ins(ports(), acting(), query_args.range))
 
@@ -122,10 +122,10 @@ async def get_sign_ins(org_slug: str, query_args: FigureQuery) -> SignInFiguresR
 @routes.get("/api/organizations/<org_slug>/analytics/users")
 @member(Capability.ANALYTICS_VIEW)
 async def get_users(org_slug: str, query_args: FigureQuery) -> UserFiguresResponse:
-    """Get the active users, the new users, and the adoption of second factors.
+    """Get the active users, the new users, and how many users have second factors.
 
-    A user is active who signs in to an application of the organization, or as a member to
-    Gatehouse. The figures are counted every few minutes, and second factors once an hour.
+    A user is active who signs in to the organization's applications, or as a member to Gatehouse. The figures are
+    counted every few minutes, and second factors once an hour.
     """
     return _to_users(await figures.load_users(ports(), acting(), query_args.range))
 
@@ -143,7 +143,7 @@ async def get_webhook_attempts(org_slug: str, query_args: FigureQuery) -> Traffi
 @routes.get("/api/organizations/<org_slug>/analytics/scim-requests")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def get_scim_requests(org_slug: str, query_args: FigureQuery) -> TrafficFiguresResponse:
-    """Get the SCIM requests of the directory, by outcome.
+    """Get the directory's SCIM requests, by outcome.
 
     Requests without a valid token are not counted.
     """
@@ -153,7 +153,7 @@ async def get_scim_requests(org_slug: str, query_args: FigureQuery) -> TrafficFi
 @routes.get("/api/platform/analytics/sign-ins")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_sign_ins(query_args: FigureQuery) -> SignInFiguresResponse:
-    """Get the sign-ins of the whole installation, by result and method.
+    """Get the whole installation's sign-ins, by result and method.
 
     A sign-in on the way to an application counts twice: on Gatehouse's own pages, and at the
     application.
@@ -164,9 +164,9 @@ async def get_all_sign_ins(query_args: FigureQuery) -> SignInFiguresResponse:
 @routes.get("/api/platform/analytics/users")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_users(query_args: FigureQuery) -> UserFiguresResponse:
-    """Get the active users of the whole installation, and the adoption of second factors.
+    """Get the whole installation's active users, and how many users have second factors.
 
-    It also has the new users, and the number of organizations.
+    It also has the new users, and how many organizations there are.
     """
     return _to_users(await figures.load_users(ports(), None, query_args.range))
 
@@ -174,7 +174,7 @@ async def get_all_users(query_args: FigureQuery) -> UserFiguresResponse:
 @routes.get("/api/platform/analytics/webhook-attempts")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_webhook_attempts(query_args: FigureQuery) -> TrafficFiguresResponse:
-    """Get the attempts to deliver to the webhooks of all organizations, by outcome, with their duration.
+    """Get the attempts to deliver to all organizations' webhooks, by outcome, with their duration.
 
     An attempt counts when it ends.
     """
@@ -184,7 +184,7 @@ async def get_all_webhook_attempts(query_args: FigureQuery) -> TrafficFiguresRes
 @routes.get("/api/platform/analytics/scim-requests")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_scim_requests(query_args: FigureQuery) -> TrafficFiguresResponse:
-    """Get the SCIM requests of the directories of all organizations, by outcome.
+    """Get the SCIM requests from all organizations' directories, by outcome.
 
     Requests without a valid token are not counted.
     """

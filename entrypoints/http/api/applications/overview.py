@@ -1,4 +1,4 @@
-"""API of the overview of an organization."""
+"""The API for an organization's overview."""
 
 from pydantic import Field
 from quart import Blueprint
@@ -33,7 +33,7 @@ class PendingTaskResponse(ResponseModel):
 
 
 class OverviewResponse(ResponseModel):
-    """The overview of an organization."""
+    """An organization's overview."""
 
     members: int = Field(description="The number of members.", examples=[12])
     services: int = Field(description="The number of services.", examples=[3])
@@ -47,7 +47,7 @@ class OverviewResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/overview")
 @member(Capability.ANALYTICS_VIEW)
 async def get_overview(org_slug: str) -> OverviewResponse:
-    """Return the overview of the organization: figures, sign-ins of 30 days, and pending tasks.
+    """Return the organization's overview: figures, sign-ins in 30 days, and pending tasks.
 
     A task is something that an admin should look at, such as a domain without a DNS record or a
     webhook that fails.

@@ -1,4 +1,4 @@
-"""The applications of the signed-in user."""
+"""The signed-in user's applications."""
 
 from uuid import UUID
 
@@ -55,8 +55,8 @@ def launch_url(application: OwnApplication) -> str | None:
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.
 
-    These are the applications that you have used or are assigned to, and the applications of
-    organizations that you have joined. Applications that would refuse you are left out.
+    These are the applications that you have used or are assigned to, and the applications in organizations that you
+    have joined. Applications that would refuse you are left out.
     """
     applications = [
         OwnApplicationResponse.of(

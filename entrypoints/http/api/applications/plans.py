@@ -1,4 +1,4 @@
-"""Plans of a service, managed by members."""
+"""A service's plans, managed by members."""
 
 import re
 from typing import Annotated
@@ -43,7 +43,7 @@ async def existing_plan(org_slug: str, service_slug: str, plan_id: UUID) -> None
 
 
 class PlanRequest(RequestModel):
-    """A new plan of a service."""
+    """A new plan for a service."""
 
     name: Name = Field(description="The name of the plan.", examples=["Professional"])
     price_cents: Price = Field(description="The price of one period, in the smallest unit of the currency.", examples=[1900])
@@ -58,7 +58,7 @@ class PlanRequest(RequestModel):
     )
 
     def build(self) -> PlanTerms:
-        """Return the terms of the plan."""
+        """Return the plan's terms."""
         return PlanTerms(**{**dict(self), "features": self.features or ()})
 
 
@@ -68,14 +68,14 @@ class PlanRequest(RequestModel):
 async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanResponse:
     """Create a plan.
 
-    Users can buy the plan as soon as it has a `billing_price_id`. API keys of the service can
-    subscribe users to it immediately.
+    Users can buy the plan as soon as it has a `billing_price_id`. The service's API keys can subscribe users to it
+    immediately.
     """
     return PlanResponse.of(await plans.create(ports(), acting(), service_slug, data.build()))
 
 
 class PlanListResponse(ResponseModel):
-    """All plans of a service."""
+    """All plans in a service."""
 
     plans: list[PlanResponse] = Field(description="The plans, oldest first.")
     total: int = Field(description="The number of plans.")
@@ -87,13 +87,13 @@ class PlanListResponse(ResponseModel):
 async def list_plans(org_slug: str, service_slug: str) -> Response:
     """List plans.
 
-    Returns all plans of the service, oldest first, without deleted plans.
+    Returns all the service's plans, oldest first, without deleted plans.
     """
     return await stream_list(await plans.list_plans(ports(), acting(), service_slug), PlanResponse.of, name="plans", count_name="total")
 
 
 class PlanUpdateRequest(RequestModel):
-    """The fields of a plan to change, at least one."""
+    """The plan's fields to change, at least one field."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -112,8 +112,7 @@ class PlanUpdateRequest(RequestModel):
 async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpdateRequest) -> PlanResponse:
     """Change a plan.
 
-    Only the fields in the request change. Tokens of subscribers contain new features from their
-    next refresh on.
+    Only the fields in the request change. Subscribers' tokens contain new features from their next refresh on.
     """
     changes = PlanChanges(**{**dict(data), "features": () if data.features is None else data.features})
     return PlanResponse.of(await plans.update(ports(), acting(), service_slug, plan_id, changes))

@@ -1,4 +1,4 @@
-"""The users and groups that have roles of a service, managed by members."""
+"""The users and groups that have a service's roles, managed by members."""
 
 from uuid import UUID
 
@@ -42,9 +42,9 @@ class RoleHolderListResponse(ResponseModel):
 @routes.get(USERS)
 @member(Capability.END_USERS_VIEW)
 async def list_holders(org_slug: str, service_slug: str, role_slug: str, query_args: AssignmentsQuery) -> RoleHolderListResponse:
-    """List the users who have a role of a service themselves.
+    """List the users who have a service's role themselves.
 
-    The first ones to get it come first. Users who have the role only by a group are not in the list.
+    The users who got it first come first. Users who have the role only by a group are not in the list.
     """
     result = await role_assignments.list_holders(
         ports(), acting(), service_slug, role_slug, query_args.page_request(), search=query_args.search
@@ -56,10 +56,10 @@ async def list_holders(org_slug: str, service_slug: str, role_slug: str, query_a
 @member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @existing_role
 async def assign_by_email(org_slug: str, service_slug: str, role_slug: str, data: AssignmentRequest) -> RoleHolderResponse:
-    """Give a user a role of a service by email address.
+    """Give a user a service's role by email address.
 
-    The rules of `PUT` apply. An address without an account is refused like a user who does not belong
-    to the organization.
+    The rules for `PUT` apply. An address without an account is refused like a user who does not belong to the
+    organization.
     """
     user_id = await role_assignments.assign_by_email(ports(), acting(), service_slug, role_slug, Email(data.email))
     return RoleHolderResponse.of(await role_assignments.find_holder(ports(), acting(), service_slug, role_slug, user_id))
@@ -68,7 +68,7 @@ async def assign_by_email(org_slug: str, service_slug: str, role_slug: str, data
 @routes.get(f"{USERS}/<user_id>")
 @member(Capability.END_USERS_VIEW)
 async def get(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> RoleHolderResponse:
-    """Get a user who has a role of a service.
+    """Get a user who has a service's role.
 
     The answer is 404 if the user does not have the role.
     """
@@ -80,11 +80,10 @@ async def get(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -
 @refuses(400)
 @describes({204: "The user has the role."})
 async def assign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> None:
-    """Give a user a role of a service.
+    """Give a user a service's role.
 
-    The user must be an end user or a confirmed member of the organization. Giving a role again
-    changes nothing. Users who leave the organization lose their roles. A user can have 500 roles of
-    applications in an organization.
+    The user must be an end user or a confirmed member of the organization. Giving a role again changes nothing. Users
+    who leave the organization lose their roles. A user can have 500 application roles in an organization.
     """
     await role_assignments.assign(ports(), acting(), service_slug, role_slug, user_id)
 
@@ -93,7 +92,7 @@ async def assign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID
 @member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @describes({204: "The user does not have the role any longer."})
 async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> None:
-    """Take a role of a service from a user.
+    """Take a service's role from a user.
 
     The user can still use the service, as far as its access settings admit them. If a group gives the role,
     the user keeps it by the group.
@@ -104,9 +103,9 @@ async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UU
 @routes.get(GROUPS)
 @member(Capability.END_USERS_VIEW)
 async def list_groups(org_slug: str, service_slug: str, role_slug: str) -> AssignedGroupListResponse:
-    """List the groups that have a role of a service.
+    """List the groups that have a service's role.
 
-    Their users have the role, too. They are not in the list of users.
+    Their users have the role, too. They are not in the user list.
     """
     return to_group_list(await role_assignments.list_groups(ports(), acting(), service_slug, role_slug))
 
@@ -115,11 +114,11 @@ async def list_groups(org_slug: str, service_slug: str, role_slug: str) -> Assig
 @member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @describes({204: "The group has the role."})
 async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> None:
-    """Give a group a role of a service.
+    """Give a group a service's role.
 
-    Every user of the group has the role as long as they are in the group. Members must have confirmed their
-    membership. Giving a role again changes nothing. The role does not open a service with the policy
-    `assigned`: assign the group to the service for that.
+    Every user in the group has the role as long as they are in the group. Members must have confirmed their membership.
+    Giving a role again changes nothing. The role does not open a service with the policy `assigned`: assign the group
+    to the service for that.
     """
     await role_assignments.assign_to_group(ports(), acting(), service_slug, role_slug, group_id)
 
@@ -128,7 +127,7 @@ async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, grou
 @member(Capability.SERVICE_ROLES_ASSIGN, GIVES)
 @describes({204: "The group does not have the role any longer."})
 async def unassign_from_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> None:
-    """Take a role of a service from a group.
+    """Take a service's role from a group.
 
     Users keep the role if they have it themselves, or by another group.
     """
@@ -160,7 +159,7 @@ class UserRoleResponse(ServiceUserRoleResponse):
 
 
 class UserRoleListResponse(ResponseModel):
-    """The roles that a user has in the services of the organization."""
+    """The roles that a user has in the organization's services."""
 
     roles: list[UserRoleResponse] = Field(description="The roles, sorted by service and slug.")
 
@@ -168,7 +167,7 @@ class UserRoleListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/users/<user_id>/roles")
 @member(Capability.END_USERS_VIEW)
 async def list_of_user(org_slug: str, user_id: UUID) -> UserRoleListResponse:
-    """List the roles of a user in the services of the organization.
+    """List a user's roles in the organization's services.
 
     The user is an end user or a confirmed member of the organization. Roles that groups give are in the list.
     """
@@ -176,7 +175,7 @@ async def list_of_user(org_slug: str, user_id: UUID) -> UserRoleListResponse:
 
 
 class GroupRoleResponse(ResponseModel):
-    """A role of a service that the group has."""
+    """A service role that the group has."""
 
     service_slug: str = Field(description="The slug of the service.")
     service_name: str = Field(description="The name of the service.")
@@ -187,7 +186,7 @@ class GroupRoleResponse(ResponseModel):
 
 
 class GroupRoleListResponse(ResponseModel):
-    """The roles that a group has in the services of the organization."""
+    """The roles that a group has in the organization's services."""
 
     roles: list[GroupRoleResponse] = Field(description="The roles, sorted by service and slug.")
 
@@ -195,8 +194,8 @@ class GroupRoleListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/groups/<group_id>/service-roles")
 @member(Capability.END_USERS_VIEW)
 async def list_of_group(org_slug: str, group_id: UUID) -> GroupRoleListResponse:
-    """List the roles of services that a group has.
+    """List the service roles that a group has.
 
-    All users of the group have them.
+    All users in the group have them.
     """
     return GroupRoleListResponse(roles=GroupRoleResponse.list_of(await role_assignments.list_of_group(ports(), acting(), group_id)))

@@ -1,4 +1,4 @@
-"""Access to the services of an organization: settings, and assigned users."""
+"""Access to an organization's services: settings, and assigned users."""
 
 from typing import Annotated
 from uuid import UUID
@@ -31,7 +31,7 @@ LAUNCH_URL = 'The page of the application that "Your applications" opens, unless
 
 
 class ServiceAccessRequest(RequestModel):
-    """The access settings of a service. They replace the previous ones."""
+    """A service's access settings. They replace the previous settings."""
 
     policy: Annotated[AccessPolicy, Field(strict=False)] = Field(
         description="The users that the service admits. `anyone`: every account, which becomes an end user by signing in. `members`: "
@@ -44,7 +44,7 @@ class ServiceAccessRequest(RequestModel):
 
 
 class ServiceAccessResponse(ResponseModel):
-    """The access settings of a service."""
+    """A service's access settings."""
 
     policy: AccessPolicy = Field(description="The users that the service admits.")
     saml_self_enrolled: bool = Field(description=SELF_ENROLLED)
@@ -54,7 +54,7 @@ class ServiceAccessResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/access")
 @member(Capability.SERVICES_VIEW)
 async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
-    """Get the access settings of a service.
+    """Get a service's access settings.
 
     They decide who may use the service: anyone, members, or assigned users.
     """
@@ -66,12 +66,11 @@ async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
 @refuses(409)
 @existing_service
 async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) -> ServiceAccessResponse:
-    """Replace the access settings of a service.
+    """Replace a service's access settings.
 
-    Users who lose access are signed out of the service at once. Users that
-    the organization's directory blocks are never admitted. Changing the policy from `assigned` to
-    another one ends the assignments by the directory. 409: a group has the name of a service with the policy
-    `assigned`.
+    Users who lose access are signed out of the service at once. Users that the organization's directory blocks are
+    never admitted. Changing the policy from `assigned` to a different policy ends the assignments by the directory.
+    409: a group has the name of a service with the policy `assigned`.
     """
     settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
     return ServiceAccessResponse.of(await access.save_settings(ports(), acting(), service_slug, settings))
@@ -111,8 +110,8 @@ async def list_assignments(org_slug: str, service_slug: str, query_args: Assignm
 async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to a service by email address.
 
-    The rules of `PUT` apply. An address without an account is refused like a user who does not belong
-    to the organization.
+    The rules for `PUT` apply. An address without an account is refused like a user who does not belong to the
+    organization.
     """
     user_id = await access.assign_by_email(ports(), acting(), service_slug, Email(data.email))
     return AssignedUserResponse(user_id=user_id)
@@ -135,7 +134,7 @@ async def assign(org_slug: str, service_slug: str, user_id: UUID) -> None:
 @member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The user is no longer assigned to the service."})
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> None:
-    """End the assignment of a user to a service.
+    """End a user's assignment to a service.
 
     Under the policy `assigned`, the user is signed out of the service at once, unless a subscription or a group
     gives access.
@@ -169,7 +168,7 @@ async def assign_group(org_slug: str, service_slug: str, group_id: UUID) -> None
 @member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The group is no longer assigned to the service."})
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> None:
-    """End the assignment of a group to a service.
+    """End a group's assignment to a service.
 
     Under the policy `assigned`, users who have access by nothing else lose it, and their sessions there end.
     """
@@ -196,7 +195,7 @@ class GroupServiceListResponse(ResponseModel):
 async def list_services_of_group(org_slug: str, group_id: UUID) -> GroupServiceListResponse:
     """List the services that a group is assigned to.
 
-    Under the policy `assigned`, the users of the group may use them.
+    Under the policy `assigned`, the group's users may use them.
     """
     listed = await access.list_services_of_group(ports(), acting(), group_id)
     return GroupServiceListResponse(services=GroupServiceResponse.list_of(listed), total=len(listed))

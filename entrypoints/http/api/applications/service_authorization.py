@@ -1,4 +1,4 @@
-"""Service API: the permissions and roles of the service of an API key, and the roles of its users and groups."""
+"""Service API: the permissions and roles in an API key's service, and the roles that its users and groups have."""
 
 from uuid import UUID
 
@@ -29,7 +29,7 @@ routes = Blueprint("service_authorization", __name__)
 @service_key(Permission.READ_SERVICE)
 @has_version
 async def get() -> tuple[AuthorizationResponse, int, dict[str, str]]:
-    """Get the permissions and roles of the service.
+    """Get the service's permissions and roles.
 
     The response can be changed and sent back with `PUT`, with its `ETag` in `If-Match`.
     """
@@ -41,11 +41,10 @@ async def get() -> tuple[AuthorizationResponse, int, dict[str, str]]:
 @takes_version
 @refuses(409)
 async def replace(query_args: AuthorizationQuery, data: AuthorizationRequest) -> tuple[AuthorizationResultResponse, int, dict[str, str]]:
-    """Replace the permissions and roles of the service.
+    """Replace the service's permissions and roles.
 
-    A build pipeline can send the same document each time: without a difference, nothing changes.
-    With `dry_run=true`, nothing changes, and the answer has the changes. To delete a role that users or groups
-    have, send `confirm=true`.
+    A build pipeline can always send the same document: without a difference, nothing changes. With `dry_run=true`,
+    nothing changes, and the answer has the changes. To delete a role that users or groups have, send `confirm=true`.
     """
     return await replace_authorization(acting_key(), OWN_SERVICE, query_args, data)
 
@@ -60,9 +59,9 @@ class ServiceUserRoleListResponse(ResponseModel):
 @routes.get("/api/service/users/<user_id>/roles")
 @service_key(Permission.READ_USERS)
 async def list_of_user(user_id: UUID) -> ServiceUserRoleListResponse:
-    """List the roles of a user of the service.
+    """List a service user's roles.
 
-    Roles that groups give are in the list. The response has the permissions of all roles, too.
+    Roles that groups give are in the list. The response has the permissions from all roles, too.
     """
     roles = await role_assignments.list_of_service_user(ports(), acting_key(), user_id)
     permissions = sorted({permission for role in roles for permission in role.permissions})
@@ -74,7 +73,7 @@ async def list_of_user(user_id: UUID) -> ServiceUserRoleListResponse:
 @refuses(400)
 @describes({204: "The user has the role."})
 async def assign(role_slug: str, user_id: UUID) -> None:
-    """Give a user of the service a role.
+    """Give a service user a role.
 
     Giving a role again changes nothing.
     """
@@ -85,7 +84,7 @@ async def assign(role_slug: str, user_id: UUID) -> None:
 @service_key(Permission.WRITE_ROLES)
 @describes({204: "The user does not have the role any longer."})
 async def unassign(role_slug: str, user_id: UUID) -> None:
-    """Take a role from a user of the service.
+    """Take a role from a service user.
 
     The user can still use the service, as far as its access settings admit them.
     """
@@ -98,8 +97,8 @@ async def unassign(role_slug: str, user_id: UUID) -> None:
 async def assign_to_group(role_slug: str, group_id: UUID) -> None:
     """Give a group a role.
 
-    The group must be assigned to the service. Every user of the group has the role as long as they are in
-    the group. Giving a role again changes nothing.
+    The group must be assigned to the service. Every user in the group has the role as long as they are in the group.
+    Giving a role again changes nothing.
     """
     await role_assignments.assign_to_group(ports(), acting_key(), OWN_SERVICE, role_slug, group_id)
 

@@ -1,4 +1,4 @@
-"""Service API: the service of an API key."""
+"""Service API: the service that an API key belongs to."""
 
 from quart import Blueprint
 
@@ -16,7 +16,7 @@ routes = Blueprint("service_info", __name__)
 @routes.get("/api/service/info")
 @service_key(Permission.READ_SERVICE)
 async def get() -> ServiceResponse:
-    """Get the service of the API key.
+    """Get the API key's service.
 
     Client secrets are never returned.
     """
@@ -24,7 +24,7 @@ async def get() -> ServiceResponse:
 
 
 class ServiceInfoUpdateRequest(RequestModel):
-    """The fields of the service to change, at least one. Arrays replace the previous values."""
+    """The service's fields to change, at least one field. Arrays replace the previous values."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -42,7 +42,7 @@ class ServiceInfoUpdateRequest(RequestModel):
 @service_key(Permission.WRITE_SERVICE)
 @refuses(409)
 async def update(data: ServiceInfoUpdateRequest) -> ServiceResponse:
-    """Change the service of the API key.
+    """Change the API key's service.
 
     The slug, the type and the client id cannot be changed.
     """

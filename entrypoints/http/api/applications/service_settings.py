@@ -1,4 +1,4 @@
-"""The settings of a service, as parts of its request and response models."""
+"""A service's settings, as parts of its request and response models."""
 
 import json
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, Response
 
 @dataclass(frozen=True, slots=True)
 class OnPage:
-    """The field of a setting on the page of the application. A hint can name `{shortest}` and `{longest}`."""
+    """A setting's field on the application's page. A hint can name `{shortest}` and `{longest}`."""
 
     group: str
     label: str
     hint: str | None
-    lines: int  # of a text area
+    lines: int  # lines in a text area
     inputmode: str
-    refusals: tuple[type[Invalid], ...]  # those that stand beside the field
+    refusals: tuple[type[Invalid], ...]  # the choices that stand beside the field
 
 
 def setting(
@@ -39,14 +39,14 @@ def setting(
     refusals: tuple[type[Invalid], ...] = (),
     **limits: Any,
 ) -> Any:
-    """Return the definition of a setting, as `optional` does, with its field on the page of the application."""
+    """Return the definition of a setting, as `optional` does, with its field on the application's page."""
     field = optional(description=description, **limits)
     field.metadata.append(OnPage(group, label, hint, lines, inputmode, refusals))
     return field
 
 
 def scopes_at(slug: ConnectionSlug) -> Any:
-    """Return the definition of the setting for the scopes at a connection."""
+    """Return the definition of the setting for a connection's scopes."""
     description = f"The scopes to request at `{slug}`; null for the platform's defaults, an empty array for none."
     return setting("scopes", f"Scopes at {slug}", None, description)
 

@@ -1,4 +1,4 @@
-"""Service API: users of the service of an API key."""
+"""Service API: the users of an API key's service."""
 
 from uuid import UUID
 
@@ -36,9 +36,9 @@ class ServiceUserListResponse(ResponseModel):
 @routes.get("/api/service/users")
 @service_key(Permission.READ_USERS)
 async def list_users(query_args: PartQuery) -> ServiceUserListResponse:
-    """List users of the service.
+    """List the service's users.
 
-    Users of the service have signed in to it, or one of its API keys created them.
+    The service's users have signed in to it, or its API keys created them.
     """
     page = await service_users.list_users(ports(), acting_key(), query_args.limit, query_args.offset)
     return ServiceUserListResponse(users=ServiceUserResponse.list_of(page.items), total=page.total)
@@ -80,7 +80,7 @@ async def get(user_id: UUID) -> ServiceUserResponse:
 
 
 class ServiceUserUpdateRequest(RequestModel):
-    """The fields of the user to change."""
+    """The user's fields to change."""
 
     email: EmailAddress = optional(description="The new email address. Without it nothing changes.")
 
@@ -91,9 +91,9 @@ class ServiceUserUpdateRequest(RequestModel):
 async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserResponse:
     """Change a user's email address.
 
-    This is allowed only for accounts that your organization created and manages alone. The new
-    address is unverified, and all sessions of the user end. For a member of the organization, the
-    creator of the key must have every right of the member now.
+    This is allowed only for accounts that your organization created and manages alone. The new address is unverified,
+    and all the user's sessions end. For a member of the organization, the key's creator must now have every right that
+    the member has.
     """
     value: object = data.email
     email = Email(value) if isinstance(value, str) else KEEP
@@ -106,8 +106,8 @@ async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserRe
 async def delete(user_id: UUID) -> None:
     """Delete a user.
 
-    The account is deleted permanently if your organization created it and no other organization
-    uses it. For a member of the organization, the creator of the key must also be allowed to remove them now. Otherwise
-    only the user's data at this service is deleted, and the account stays.
+    The account is deleted permanently if your organization created it and no other organization uses it. For a member
+    of the organization, the key's creator must also be allowed to remove them now. Otherwise only the user's data at
+    this service is deleted, and the account stays.
     """
     await service_users.delete(ports(), acting_key(), user_id)

@@ -1,4 +1,4 @@
-"""Services of an organization, managed by members."""
+"""An organization's services, managed by members."""
 
 from typing import Any, Literal
 from uuid import UUID
@@ -31,7 +31,7 @@ async def existing_service(service_slug: str, **_: object) -> None:
 
 
 class ServiceResponse(ResponseModel):
-    """A service, which is an application of the organization."""
+    """A service, which is an organization's application."""
 
     id: UUID = Field(description="The id of the service.")
     org_id: UUID = Field(description="The id of the organization.")
@@ -81,7 +81,7 @@ class ServiceSummaryResponse(ServiceResponse):
 
 
 class PlanResponse(ResponseModel):
-    """A plan of a service."""
+    """A service's plan."""
 
     id: UUID = Field(description="The id of the plan.")
     service_id: UUID = Field(description="The id of the service.")
@@ -94,7 +94,7 @@ class PlanResponse(ResponseModel):
 
 
 class ServiceQuotaResponse(ResponseModel):
-    """The number of services of the organization and its limit."""
+    """How many services the organization has, and its limit."""
 
     current_services: int = Field(description="The number of services.")
     max_services: int = Field(description="The maximum number of services.")
@@ -102,7 +102,7 @@ class ServiceQuotaResponse(ResponseModel):
 
 
 def _computed(service: Service) -> dict[str, Any]:
-    """Return the fields of a response that differ from those of the service."""
+    """Return a response's fields that differ from the service's."""
     keys = None if service.jwks is None else JwkSetResponse(keys=[dict(key) for key in service.jwks])
     return {"jwks": keys, **{name: service.setting(name) for name in SCOPES}}
 
@@ -143,8 +143,8 @@ class CreatedServiceResponse(ResponseModel):
 async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
     """Create a service.
 
-    The service gets a free plan. The client secret of a `web` or `api` service is returned only
-    once: store it safely. The number of services is limited by the organization's tier.
+    The service gets a free plan. The client secret for a `web` or `api` service is returned only once: store it safely.
+    The organization's tier limits how many services it can have.
     """
     created = await services.create(ports(), acting(), data.slug, data.name, data.service_type, data.to_settings())
     return CreatedServiceResponse(
@@ -156,7 +156,7 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
 
 
 class ServicesQuery(Query):
-    """Filters for the list of services."""
+    """Filters for the service list."""
 
     service_type: ServiceType | None = Field(default=None, description="Return only services of this type.")
     search: Text | None = Field(
@@ -169,7 +169,7 @@ class ServicesQuery(Query):
 
 
 class ServiceListResponse(ResponseModel):
-    """Services of the organization."""
+    """The organization's services."""
 
     services: list[ServiceSummaryResponse] = Field(description="The services, in the requested order.")
     usage: ServiceQuotaResponse = Field(description="The number of services of all types, and its limit.")
@@ -181,7 +181,7 @@ class ServiceListResponse(ResponseModel):
 async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
     """List services.
 
-    Returns all services of the organization, oldest first, unless a filter, sort, limit or offset is given.
+    Returns all the organization's services, oldest first, unless a filter, sort, limit or offset is given.
     """
     batches, quota = await services.list_services(
         ports(), acting(), query_args.service_type, query_args.limit, query_args.offset, search=query_args.search, order=query_args.sort
@@ -200,13 +200,13 @@ async def get(org_slug: str, service_slug: str) -> ServiceResponse:
 
 
 class ServiceUpdateRequest(ServiceSettingsRequest):
-    """The fields of a service to change, at least one. Arrays replace the previous values."""
+    """The service's fields to change, at least one field. Arrays replace the previous values."""
 
     model_config = AT_LEAST_ONE_FIELD
 
 
 class UpdatedServiceResponse(ServiceResponse):
-    """A changed service, with its new client secret if it got one."""
+    """A changed service, with its new client secret if it got a new secret."""
 
     client_secret: str | None = absent_if_none(
         "The new client secret if the type changed to `web` or `api`. It is returned only once, and left out otherwise."
@@ -220,16 +220,15 @@ class UpdatedServiceResponse(ServiceResponse):
 async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
     """Change a service.
 
-    Only the fields in the request change. A `spa`, `mobile` or `desktop` service that becomes
-    `web` or `api` gets a client secret, which is returned only once. In the other direction the
-    secret and the keys are deleted.
+    Only the fields in the request change. A `spa`, `mobile` or `desktop` service that becomes `web` or `api` gets a
+    client secret, which is returned only once. In the reverse direction, the secret and the keys are deleted.
     """
     service, client_secret = await services.update(ports(), acting(), service_slug, data.to_settings())
     return UpdatedServiceResponse.of(service, **_computed(service), client_secret=client_secret)
 
 
 class SecretRotationRequest(RequestModel):
-    """The overlap of the old client secret with the new one."""
+    """How long the old client secret works beside the new secret."""
 
     overlap_seconds: int = Field(
         default=0, description="The seconds for which the old secret still works, at most 7 days. By default it stops working immediately."
@@ -237,7 +236,7 @@ class SecretRotationRequest(RequestModel):
 
 
 class ClientSecretResponse(ResponseModel):
-    """A new client secret, which no other response contains."""
+    """A new client secret. Only this response contains it."""
 
     client_secret: str = Field(description="The new client secret. It is returned only once.")
 
@@ -247,8 +246,8 @@ class ClientSecretResponse(ResponseModel):
 async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRequest) -> ClientSecretResponse:
     """Replace the client secret.
 
-    The old secret stops working immediately, or after `overlap_seconds`. The new one is returned
-    only once. `spa`, `mobile` and `desktop` services have no client secret.
+    The old secret stops working immediately, or after `overlap_seconds`. The new secret is returned only once. `spa`,
+    `mobile` and `desktop` services have no client secret.
     """
     secret = await services.rotate_secret(ports(), acting(), service_slug, data.overlap_seconds)
     return ClientSecretResponse(client_secret=secret)
@@ -260,9 +259,8 @@ async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRe
 async def delete(org_slug: str, service_slug: str) -> None:
     """Delete a service.
 
-    Deletes the service with its plans, subscriptions, API keys, sessions and logins. Paid
-    subscriptions are canceled at the payment provider. The accounts of its users stay. This cannot
-    be undone.
+    Deletes the service with its plans, subscriptions, API keys, sessions and logins. Paid subscriptions are canceled at
+    the payment provider. Its users' accounts stay. This cannot be undone.
     """
     await services.delete(ports(), acting_member(), service_slug)
 
@@ -272,9 +270,9 @@ async def delete(org_slug: str, service_slug: str) -> None:
 @takes_image
 @existing_service
 async def set_logo(org_slug: str, service_slug: str) -> ServiceResponse:
-    """Upload the logo of a service.
+    """Upload a service's logo.
 
-    The body is a PNG, JPEG or WebP file of at most 200 KB and 4,000,000 pixels. It is kept as PNG of at most 64 and 256 pixels, without
+    The body is a PNG, JPEG or WebP file with at most 200 KB and 4,000,000 pixels. It is kept as PNG with at most 64 and 256 pixels, without
     anything else that the file contains. Users see it on the pages on which they sign in.
     """
     return to_service_response(await services.set_logo(ports(), acting(), service_slug, *await read_image()))
@@ -284,7 +282,7 @@ async def set_logo(org_slug: str, service_slug: str) -> ServiceResponse:
 @member(Capability.SERVICES_MANAGE, CHANGES)
 @describes({204: "The service has no logo."})
 async def remove_logo(org_slug: str, service_slug: str) -> None:
-    """Remove the logo of a service.
+    """Remove a service's logo.
 
     Nothing happens if it has none.
     """

@@ -72,9 +72,8 @@ class SignInPreviewResponse(ResponseModel):
 async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> SignInPreviewResponse:
     """Test the sign-in to a service.
 
-    Returns what the service would receive if you signed in to it now, by the rules of a real
-    sign-in: access policy, second factor and consent. Nothing is signed or stored, and no session
-    starts.
+    Returns what the service would receive if you signed in to it now, by the same rules as a real sign-in: access
+    policy, second factor and consent. Nothing is signed or stored, and no session starts.
     """
     result = await sign_in_preview.preview(
         ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri

@@ -39,10 +39,10 @@ class CheckoutResponse(ResponseModel):
 async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> CheckoutResponse:
     """Start a checkout.
 
-    The subscription is for the caller, who buys the plan on a page of the payment provider. It
-    becomes active when the provider confirms the payment, some seconds after the browser returns.
-    Members with an active or past due subscription to the service cannot buy another one. Without a
-    payment provider in the settings, the response is 501.
+    The subscription is for the caller, who buys the plan on the payment provider's page. It becomes active when the
+    provider confirms the payment, some seconds after the browser returns. Members with an active or past due
+    subscription to the service cannot buy a second subscription. Without a payment provider in the settings, the
+    response is 501.
     """
     session = await checkout.begin(ports(), acting_member(), service_slug, data.plan_id, data.success_url, data.cancel_url)
     return CheckoutResponse(checkout_url=session.url, session_id=session.session_id)

@@ -1,4 +1,4 @@
-"""Receiver of the payment provider's events."""
+"""Receives the payment provider's events."""
 
 from typing import Final, Literal
 
@@ -51,7 +51,7 @@ class EventReceivedResponse(ResponseModel):
 @refuses(400)
 @describes({}, request_schema=EVENT)
 async def receive() -> EventReceivedResponse:
-    """Receive an event of the payment provider.
+    """Receive an event from the payment provider.
 
     The body is an event as Stripe sends it. The `billing-signature` header contains its time and
     HMAC-SHA-256 signature (`t=...,v1=...`). Repeated events have no effect.

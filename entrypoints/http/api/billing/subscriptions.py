@@ -1,4 +1,4 @@
-"""Subscriptions: the caller's own, and those of a service for its API keys."""
+"""Subscriptions: the caller's own, and a service's subscriptions for its API keys."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -27,7 +27,7 @@ Status = Annotated[SubscriptionStatus, Field(strict=False)]
 
 
 class SubscriptionResponse(ResponseModel):
-    """A user's subscription to a plan of a service."""
+    """A user's subscription to a service's plan."""
 
     id: UUID = Field(description="The id of the subscription.")
     user_id: UUID = Field(description="The id of the user.")
@@ -57,7 +57,7 @@ async def get_own() -> OwnSubscriptionResponse:
 
 
 class SubscriptionsQuery(PartQuery):
-    """A part of the subscriptions, optionally with one status only."""
+    """A part of the subscriptions, optionally only with a single status."""
 
     status: SubscriptionStatus | None = Field(default=None, description="Return only subscriptions with this current status.")
 
@@ -84,13 +84,13 @@ async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionList
 
 
 class ListedSubscriptionResponse(SubscriptionResponse):
-    """A subscription with the address of its user."""
+    """A subscription with its user's address."""
 
     email: str | None = Field(description="The email address of the user.")
 
 
 class BillingCustomerResponse(ResponseModel):
-    """The customer record of the organization at the payment provider."""
+    """The organization's customer record at the payment provider."""
 
     id: str = Field(description="The id of the customer at the payment provider.")
     user_id: UUID | None = Field(description="The id of the user that the record names, or null.")
@@ -115,7 +115,7 @@ class ServiceSubscriptionListResponse(ResponseModel):
 async def list_of_service(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> ServiceSubscriptionListResponse:
     """List subscriptions to a service, for members.
 
-    API keys of the service list the same subscriptions at `/api/service/subscriptions`.
+    The service's API keys list the same subscriptions at `/api/service/subscriptions`.
     """
     page = await subscriptions.list_of_service(
         ports(), acting(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
@@ -140,8 +140,8 @@ class SubscriptionRequest(RequestModel):
 async def create(data: SubscriptionRequest) -> SubscriptionResponse:
     """Subscribe a user to a plan.
 
-    A user can have only one active or past due subscription to a service. The payment provider is
-    not involved: charge the user yourself.
+    A user can have only a single active or past due subscription to a service. The payment provider is not involved:
+    charge the user yourself.
     """
     subscription = await subscriptions.create(
         ports(),
@@ -171,7 +171,7 @@ async def existing_subscription(user_id: UUID) -> None:
 
 
 class SubscriptionUpdateRequest(RequestModel):
-    """The fields of a subscription to change, at least one."""
+    """The subscription's fields to change, at least one field."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -186,9 +186,8 @@ class SubscriptionUpdateRequest(RequestModel):
 async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> SubscriptionResponse:
     """Change a user's subscription.
 
-    To reactivate an expired subscription, send both `status` and a `current_period_end` in the
-    future. If the payment provider manages the subscription and you end it, it is canceled at the
-    provider.
+    To reactivate an expired subscription, send `status` together with a `current_period_end` in the future. If the
+    payment provider manages the subscription and you end it, it is canceled at the provider.
     """
     subscription = await subscriptions.update(
         ports(), acting_key(), user_id, status=data.status, current_period_end=data.current_period_end, plan_id=data.plan_id

@@ -1,4 +1,4 @@
-"""The audit log of an organization (decision 227)."""
+"""An organization's audit log (decision 227)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ SearchText = Annotated[Text, StringConstraints(strip_whitespace=True), WithJsonS
 
 
 class AuditActorResponse(ResponseModel):
-    """The actor of an entry: a user, a service account, an API key, a SCIM token, or an actor without account."""
+    """An entry's actor: a user, a service account, an API key, a SCIM token, or an actor without account."""
 
     id: str = Field(
         description="The id of the user, service account, API key or SCIM token. Or `system` for a background job, `anonymous` for a "
@@ -44,14 +44,14 @@ class AuditActorResponse(ResponseModel):
 
 
 class AuditLocationResponse(ResponseModel):
-    """The place of an IP address."""
+    """An IP address's place."""
 
     city: str | None = Field(description="The city, in English.", examples=["Zurich"])
     country: str = Field(description="The country as an ISO 3166-1 alpha-2 code.", examples=["CH"])
 
 
 class AuditEntryResponse(ResponseModel):
-    """An entry of the audit log."""
+    """An audit log entry."""
 
     id: UUID = Field(description="The id of the entry.")
     org_id: UUID = Field(description="The id of the organization.")
@@ -92,7 +92,7 @@ class AuditEntryListResponse(ResponseModel):
 
 
 class AuditFilters(Query):
-    """The filters of the audit log. An entry must match all of them."""
+    """The audit log's filters. An entry must match all filters."""
 
     action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.invited"])
     target_type: Target | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
@@ -132,13 +132,13 @@ class AuditFilters(Query):
 
 
 class AuditQuery(AuditFilters, PageQuery):
-    """The filters of the audit log, and the page. An entry must match all filters."""
+    """The audit log's filters, and the page. An entry must match all filters."""
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log")
 @member(Capability.AUDIT_VIEW)
 async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListResponse:
-    """List the audit log of the organization.
+    """List the organization's audit log.
 
     Entries are sorted by time, newest first. Filters can be combined.
     """
@@ -147,7 +147,7 @@ async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListR
 
 
 class AuditExportQuery(AuditFilters):
-    """The filters of the audit log, and the format. An entry must match all filters."""
+    """The audit log's filters, and the format. An entry must match all filters."""
 
     format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
 
@@ -156,11 +156,11 @@ class AuditExportQuery(AuditFilters):
 @member(Capability.AUDIT_VIEW)
 @describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
-    """Export the audit log of the organization.
+    """Export the organization's audit log.
 
-    The export has all entries that match, newest first. A line of JSON has the fields of
-    `GET .../audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would
-    run as a formula has an apostrophe before it.
+    The export has all entries that match, newest first. A JSON line has the same fields as `GET
+    .../audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would run as a formula has an
+    apostrophe before it.
     """
     batches = await audit.export(ports(), acting(), query_args.to_filter())
     return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", to_response)
@@ -169,7 +169,7 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
 @routes.get("/api/organizations/<org_slug>/audit-log/<entry_id>")
 @member(Capability.AUDIT_VIEW)
 async def get_entry(org_slug: str, entry_id: UUID) -> AuditEntryResponse:
-    """Return an entry of the audit log.
+    """Return an audit log entry.
 
     The entry has the same fields as in the list.
     """
@@ -177,12 +177,12 @@ async def get_entry(org_slug: str, entry_id: UUID) -> AuditEntryResponse:
 
 
 def to_response(described: DescribedEntry) -> AuditEntryResponse:
-    """Return the response of an entry."""
+    """Return the response for an entry."""
     return AuditEntryResponse(**to_json(described))
 
 
 def to_json(described: DescribedEntry) -> dict[str, Any]:
-    """Return the fields of the response of an entry."""
+    """Return the fields in an entry's response."""
     actor, target, location = described.actor, described.target, described.location
     is_user = described.entry.actor.kind == "user"
     return {
@@ -207,6 +207,6 @@ class AuditEventTypeResponse(ResponseModel):
 async def list_event_types(org_slug: str) -> list[AuditEventTypeResponse]:
     """List the actions that the audit log can contain.
 
-    Use `value` as the filter `action` of the audit log. The list is the same for all organizations.
+    Use `value` as the audit log's filter `action`. The list is the same for all organizations.
     """
     return [AuditEventTypeResponse(value=kind.name, label=kind.label, category=kind.category) for kind in AUDIT_ACTIONS.values()]

@@ -1,4 +1,4 @@
-"""Exports of audit logs as files: CSV, and JSON lines."""
+"""Exports audit logs as files: CSV, and JSON lines."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ExportFormat(StrEnum):
-    """The format of an export."""
+    """An export's format."""
 
     CSV = "csv"
     JSON_LINES = "jsonl"
@@ -49,10 +49,12 @@ async def stream_file(
     to_cells: Callable[[T], Iterable[str]],
     to_response: Callable[[T], ResponseModel],
 ) -> Response:
-    """Return all items as a streamed file with this name. The extension of the format is added.
+    """Return all items as a streamed file with this name.
 
-    A line of JSON is the response of an item. In CSV, a cell that a spreadsheet would run as a formula has an
-    apostrophe before it.
+    The format's extension is added.
+
+    A JSON line is an item's response. In CSV, a cell that a spreadsheet would run as a formula has an apostrophe before
+    it.
     """
 
     def to_csv(items: Sequence[T]) -> bytes:
@@ -83,7 +85,7 @@ def _safe_cells(values: Iterable[str]) -> list[str]:
 
 
 def _csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return the rows in the format of RFC 4180."""
+    """Return the rows in RFC 4180's format."""
     lines = io.StringIO(newline="")
     csv.writer(lines).writerows(rows)
     return lines.getvalue().encode()

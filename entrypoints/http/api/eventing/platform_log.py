@@ -23,7 +23,7 @@ routes = Blueprint("platform_log", __name__)
 
 
 class PlatformAuditEntryResponse(AuditEntryResponse):
-    """An entry of the platform's log. It has the fields of an organization's audit log."""
+    """An entry in the platform's log. It has the same fields as an organization's audit log."""
 
     org_id: None = Field(description="Always null: the entry belongs to no organization.")  # type: ignore[assignment]
 
@@ -38,7 +38,7 @@ class PlatformAuditEntryListResponse(ResponseModel):
 
 
 class PlatformAuditFilters(AuditFilters):
-    """The filters of the platform's log. An entry must match all of them."""
+    """The platform log's filters. An entry must match all filters."""
 
     action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.impersonated"])
     impersonator_id: Text | None = Field(default=None, description="Only entries of this platform owner's impersonations.")
@@ -52,7 +52,7 @@ class PlatformAuditFilters(AuditFilters):
 
 
 class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
-    """The filters of the platform's log, and the page. An entry must match all filters."""
+    """The platform log's filters, and the page. An entry must match all filters."""
 
 
 @routes.get("/api/platform/audit-log")
@@ -60,10 +60,10 @@ class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
 async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryListResponse:
     """List the platform's log.
 
-    It has the events that belong to no organization: impersonations with their reasons and
-    requests, changes and recoveries of platform owners, deactivated accounts, removed second factors,
-    rejected, suspended and deleted organizations, and events of users without an organization.
-    Entries are sorted by time, newest first. Filters can be combined.
+    It has the events that belong to no organization: impersonations with their reasons and requests, changes to
+    platform owners, their recoveries, deactivated accounts, removed second factors, rejected, suspended and deleted
+    organizations, and events about users without an organization. Entries are sorted by time, newest first. Filters can
+    be combined.
     """
     entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
     return PlatformAuditEntryListResponse(
@@ -72,7 +72,7 @@ async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryList
 
 
 class PlatformAuditExportQuery(PlatformAuditFilters):
-    """The filters of the platform's log, and the format. An entry must match all filters."""
+    """The platform log's filters, and the format. An entry must match all filters."""
 
     format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
 
@@ -83,9 +83,9 @@ class PlatformAuditExportQuery(PlatformAuditFilters):
 async def export(query_args: PlatformAuditExportQuery) -> Response:
     """Export the platform's log.
 
-    The export has all entries that match, newest first. A line of JSON has the fields of
-    `GET /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet
-    would run as a formula has an apostrophe before it.
+    The export has all entries that match, newest first. A JSON line has the same fields as `GET
+    /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would run as a formula
+    has an apostrophe before it.
     """
     batches = await platform_log.export(ports(), query_args.to_platform_filter())
     return await stream_entries(batches, query_args.format, "platform-log", to_response)
@@ -94,13 +94,13 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
 @routes.get("/api/platform/audit-log/<entry_id>")
 @platform_owner(Capability.PLATFORM_AUDIT_VIEW)
 async def get_entry(entry_id: UUID) -> PlatformAuditEntryResponse:
-    """Return an entry of the platform's log.
+    """Return an entry in the platform's log.
 
-    The `audit_log_id` in the response to an impersonation is the id of such an entry.
+    The `audit_log_id` in an impersonation's response is the id of such an entry.
     """
     return to_response(await platform_log.get_entry(ports(), entry_id))
 
 
 def to_response(described: DescribedEntry) -> PlatformAuditEntryResponse:
-    """Return the response of an entry."""
+    """Return the response for an entry."""
     return PlatformAuditEntryResponse(**to_json(described))

@@ -1,4 +1,4 @@
-"""Forwarding the audit log of an organization to its SIEM."""
+"""Forwarding an organization's audit log to its SIEM."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ routes = Blueprint("siem", __name__)
 
 
 class SiemRequest(RequestModel):
-    """A complete SIEM configuration. It replaces the present one, including the token."""
+    """A complete SIEM configuration. It replaces the present configuration, including the token."""
 
     provider: Annotated[SiemProvider, Field(strict=False)] = Field(
         description="The format of the requests. `http`: a JSON array of entries as in the audit log, with the token as "
@@ -37,7 +37,7 @@ class SiemRequest(RequestModel):
 
 
 class SiemResponse(ResponseModel):
-    """A SIEM configuration without its token, and the state of forwarding."""
+    """A SIEM configuration without its token, and the forwarding state."""
 
     provider: SiemProvider = Field(description="The format of the requests.")
     endpoint_url: str = Field(description="The URL that receives the entries.")
@@ -60,8 +60,8 @@ def _to_response(status: SiemStatus) -> SiemResponse:
 async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
     """Forward the audit log to a SIEM.
 
-    The SIEM receives each entry that is recorded from now on at least once, and in order. The
-    request replaces the present configuration; queued entries then go to the new SIEM.
+    The SIEM receives every entry that is recorded from now on at least once, and in order. The request replaces the
+    present configuration; queued entries then go to the new SIEM.
     """
     status = await siem.configure(
         ports(), acting(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
@@ -72,7 +72,7 @@ async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
 @routes.get("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def get_status(org_slug: str) -> SiemResponse:
-    """Get the SIEM configuration and the state of forwarding.
+    """Get the SIEM configuration and the forwarding state.
 
     The token is not returned.
     """
@@ -91,7 +91,7 @@ async def remove(org_slug: str) -> None:
 
 
 class SiemTestResponse(ResponseModel):
-    """The result of a test."""
+    """A test's result."""
 
     success: bool = Field(description="Whether the SIEM accepted the entry.")
     message: str = Field(description="The result in a sentence, with the reason for a failure.")
@@ -102,8 +102,8 @@ class SiemTestResponse(ResponseModel):
 async def send_test_entry(org_slug: str) -> SiemTestResponse:
     """Send a test entry to the SIEM.
 
-    The entry has the action `siem.test` and is not in the audit log. It is sent even if forwarding
-    is disabled. An organization can run one test at a time.
+    The entry has the action `siem.test` and is not in the audit log. It is sent even if forwarding is disabled. An
+    organization can run a single test at a time.
     """
     result = await siem.send_test_entry(ports(), acting())
     return SiemTestResponse(success=result is SiemResult.GOOD, message=result.value)

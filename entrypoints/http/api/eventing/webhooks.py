@@ -1,4 +1,4 @@
-"""Webhooks of an organization, and their deliveries."""
+"""An organization's webhooks, and their deliveries."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -46,7 +46,7 @@ class WebhookRequest(RequestModel):
 
 
 class WebhookChangeRequest(RequestModel):
-    """The new values of a webhook. Fields that are left out stay as they are."""
+    """A webhook's new values. Fields that are left out stay as they are."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -77,7 +77,7 @@ class WebhookFailureResponse(ResponseModel):
 
 
 class WebhookHealthResponse(ResponseModel):
-    """The outcomes of the 100 deliveries of a webhook with the newest attempts."""
+    """The outcomes of the webhook's 100 deliveries with the newest attempts."""
 
     state: WebhookState = Field(
         description="`off`: nothing is sent. `unused`: nothing was attempted. `healthy`: the newest attempt succeeded. "
@@ -110,13 +110,13 @@ def _with_health(webhook: Webhook, health: WebhookHealth) -> WebhookWithHealthRe
 
 
 class WebhookWithSecretResponse(WebhookResponse):
-    """A webhook with its secret, which no other response contains."""
+    """A webhook with its secret. Only this response contains the secret."""
 
     secret: str = Field(description="The secret that signs the deliveries, in the format of Standard Webhooks (`whsec_...`).")
 
 
 class DeliveryAttemptResponse(ResponseModel):
-    """One finished attempt to send a delivery."""
+    """A finished attempt to send a delivery."""
 
     at: Timestamp = Field(description="The end of the attempt.")
     status: int | None = Field(description="The HTTP status of the response, or null without a response.")
@@ -125,7 +125,7 @@ class DeliveryAttemptResponse(ResponseModel):
 
 
 class DeliveryResponse(ResponseModel):
-    """A delivery of an event to a webhook."""
+    """An event's delivery to a webhook."""
 
     id: UUID = Field(description="The id of the delivery, as in the header `webhook-id`.")
     webhook_id: UUID = Field(description="The id of the webhook.")
@@ -153,16 +153,16 @@ def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
 async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretResponse:
     """Create a webhook.
 
-    Events are sent as POST requests, signed according to Standard Webhooks. The secret is returned
-    only once. A delivery that fails is repeated; the order of deliveries is not guaranteed.
-    Deliveries name users, groups and changes as the audit log does, so this also needs `audit.view`.
+    Events are sent as POST requests, signed according to Standard Webhooks. The secret is returned only once. A
+    delivery that fails is repeated, and deliveries can arrive in any order. Deliveries name users, groups and changes
+    as the audit log does, so this also needs `audit.view`.
     """
     webhook, secret = await webhooks.create(ports(), acting(), data.name, data.url, data.events)
     return WebhookWithSecretResponse.of(webhook, secret=secret)
 
 
 class WebhookListResponse(ResponseModel):
-    """The webhooks of an organization."""
+    """An organization's webhooks."""
 
     webhooks: list[WebhookWithHealthResponse] = Field(description="All webhooks, oldest first.")
     total: int = Field(description="The number of webhooks.")
@@ -171,7 +171,7 @@ class WebhookListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/webhooks")
 @member(Capability.WEBHOOKS_MANAGE)
 async def list_webhooks(org_slug: str) -> WebhookListResponse:
-    """List the webhooks of the organization.
+    """List the organization's webhooks.
 
     The list is complete; it has no pages. Secrets are not returned.
     """
@@ -235,25 +235,25 @@ async def delete(org_slug: str, webhook_id: UUID) -> Empty:
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret")
 @member(Capability.WEBHOOKS_MANAGE, GIVES)
 async def rotate_secret(org_slug: str, webhook_id: UUID) -> WebhookWithSecretResponse:
-    """Replace the secret of a webhook.
+    """Replace a webhook's secret.
 
-    The new secret is returned only once. For 24 hours, the header `webhook-signature` has two
-    signatures with a space between them: of the new secret and of the old one. After several
-    rotations in 24 hours it has one signature for each secret, at most eleven.
+    The new secret is returned only once. For 24 hours, the header `webhook-signature` has two signatures with a space
+    between them: by the new secret and by the old secret. After several rotations in 24 hours it has a signature for
+    every secret, at most eleven.
     """
     webhook, secret = await webhooks.rotate_secret(ports(), acting(), webhook_id)
     return WebhookWithSecretResponse.of(webhook, secret=secret)
 
 
 class DeliveryListResponse(ResponseModel):
-    """A page of the deliveries of a webhook."""
+    """A page of a webhook's deliveries."""
 
     deliveries: list[DeliveryResponse] = Field(description="The deliveries, newest first.")
     pagination: Pagination = Field(description="The page, and the number of deliveries.")
 
 
 class DeliveriesQuery(PageQuery):
-    """The filters of deliveries."""
+    """The delivery filters."""
 
     event_type: Text | None = Field(default=None, description="Only deliveries of this event type.")
     delivered: Flag | None = Field(default=None, description="Only deliveries that were accepted (`true`) or not (`false`).")
@@ -262,7 +262,7 @@ class DeliveriesQuery(PageQuery):
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")
 @member(Capability.WEBHOOKS_MANAGE)
 async def list_deliveries(org_slug: str, webhook_id: UUID, query_args: DeliveriesQuery) -> DeliveryListResponse:
-    """List the deliveries of a webhook.
+    """List a webhook's deliveries.
 
     Deliveries are sorted by time, newest first, and kept for 30 days. This also needs `audit.view`.
     """
@@ -277,9 +277,9 @@ async def list_deliveries(org_slug: str, webhook_id: UUID, query_args: Deliverie
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>")
 @member(Capability.WEBHOOKS_MANAGE)
 async def get_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> DeliveryResponse:
-    """Get a delivery of a webhook, with its attempts.
+    """Get a webhook's delivery, with its attempts.
 
-    Each attempt has its time, the status or the error, and how long it took. This also needs `audit.view`.
+    Every attempt has its time, the status or the error, and how long it took. This also needs `audit.view`.
     """
     return _to_delivery_response(await webhooks.find_delivery(ports(), acting(), webhook_id, delivery_id))
 
@@ -290,8 +290,7 @@ async def get_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> De
 async def send_ping(org_slug: str, webhook_id: UUID) -> DeliveryResponse:
     """Send a test delivery to a webhook.
 
-    Its event type is `webhook.ping`, to which webhooks cannot subscribe. It is queued like any
-    other delivery.
+    Its event type is `webhook.ping`, to which webhooks cannot subscribe. It is queued like any delivery.
     """
     return _to_delivery_response(await webhooks.send_ping(ports(), acting(), webhook_id))
 
@@ -300,7 +299,7 @@ async def send_ping(org_slug: str, webhook_id: UUID) -> DeliveryResponse:
 @member(Capability.WEBHOOKS_MANAGE, SHOWS)
 @refuses(400)
 async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> DeliveryResponse:
-    """Send the payload of a delivery again.
+    """Send a delivery's payload again.
 
     This queues a new delivery with the same payload. It has its own id and its own attempts. This also needs
     `audit.view`.
@@ -332,9 +331,10 @@ class ResendResponse(ResponseModel):
 @existing_webhook
 @refuses(400)
 async def resend_failed(org_slug: str, webhook_id: UUID, data: ResendRequest) -> ResendResponse:
-    """Send all failed deliveries of a webhook again, oldest first.
+    """Send all failed deliveries to a webhook again, oldest first.
 
-    These are the deliveries without further attempts, except tests. Each is sent again once, as a new delivery with the same payload.
+    These are the deliveries without further attempts, except tests. Every delivery is sent again once, as a new delivery with the same
+    payload.
     """
     resent = await webhooks.resend_failed(ports(), acting(), webhook_id, data.since)
     return ResendResponse(queued=resent.queued, remaining=resent.remaining)
