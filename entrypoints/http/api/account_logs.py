@@ -1,4 +1,4 @@
-"""The logs of second factors and of privacy, for the user and platform owners (security M-6)."""
+"""The logs about second factors and privacy, for the user and platform owners (security M-6)."""
 
 from uuid import UUID
 
@@ -27,7 +27,7 @@ BY_USER = Field(description="Whether it was done with your own sign-in. If not, 
 
 
 class OwnMfaEventResponse(ResponseModel):
-    """An entry of your second-factor log."""
+    """An entry in your second-factor log."""
 
     id: UUID = Field(description="The id of the entry.")
     event_type: str = MFA_EVENT_TYPE
@@ -49,10 +49,9 @@ class OwnMfaEventListResponse(ResponseModel):
 @person
 @refuses(404)
 async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
-    """List the log of your second factor.
+    """List your second factor's log.
 
-    It has the codes that were entered, right and wrong, and the changes of your two-factor
-    authentication.
+    It has the codes that were entered, right and wrong, and the changes to your two-factor authentication.
     """
     entries = await personal_data.list_mfa_log(ports(), signed_in().user_id, query_args.page_request())
     return OwnMfaEventListResponse(
@@ -61,7 +60,7 @@ async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
 
 
 def to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
-    # The user must not learn the address of a platform owner.
+    # The user must not learn a platform owner's address.
     by_user = entry.actor is None and entry.impersonator is None
     return OwnMfaEventResponse.of(
         entry,
@@ -73,7 +72,7 @@ def to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
 
 
 class OwnPrivacyEventResponse(ResponseModel):
-    """An export or the anonymization of your data."""
+    """An export of your data, or its anonymization."""
 
     id: UUID = Field(description="The id of the entry.")
     event_type: str = PRIVACY_EVENT_TYPE
@@ -94,9 +93,9 @@ class OwnPrivacyEventListResponse(ResponseModel):
 @person
 @refuses(404)
 async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
-    """List the exports of your data.
+    """List the exports with your data.
 
-    If `by_user` is false, the owner of an organization or a platform owner exported it.
+    If `by_user` is false, an organization's owner or a platform owner exported it.
     """
     user = signed_in()
     entries = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
@@ -116,7 +115,7 @@ def to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEve
 
 
 class MfaEventResponse(ResponseModel):
-    """An entry of a user's second-factor log, as platform owners see it."""
+    """An entry in a user's second-factor log, as platform owners see it."""
 
     id: UUID = Field(description="The id of the entry.")
     event_type: str = MFA_EVENT_TYPE
@@ -141,8 +140,7 @@ class MfaEventListResponse(ResponseModel):
 async def list_mfa_events(user_id: UUID, query_args: PageQuery) -> MfaEventListResponse:
     """List the log of a user's second factor.
 
-    It has the codes that were entered, right and wrong, and the changes of two-factor
-    authentication.
+    It has the codes that were entered, right and wrong, and the changes to two-factor authentication.
     """
     entries = await personal_data.list_mfa_log(ports(), user_id, query_args.page_request())
     events = [MfaEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]
@@ -150,7 +148,7 @@ async def list_mfa_events(user_id: UUID, query_args: PageQuery) -> MfaEventListR
 
 
 class PrivacyEventResponse(ResponseModel):
-    """An export or the anonymization of a user's data, as platform owners see it."""
+    """An export of a user's data, or its anonymization, as platform owners see it."""
 
     id: UUID = Field(description="The id of the entry.")
     event_type: str = PRIVACY_EVENT_TYPE
@@ -172,7 +170,7 @@ class PrivacyEventListResponse(ResponseModel):
 async def list_privacy_events(user_id: UUID, query_args: PageQuery) -> PrivacyEventListResponse:
     """List the exports and the anonymization of a user's data.
 
-    The newest entry comes first. Each has the user who asked for it.
+    The newest entry comes first. Every entry has the user who asked for it.
     """
     entries = await personal_data.list_privacy_log(ports(), user_id, query_args.page_request())
     events = [PrivacyEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]

@@ -1,4 +1,4 @@
-"""The health of the installation and its settings, for platform owners."""
+"""The installation's health and its settings, for platform owners."""
 
 from pydantic import Field
 from quart import Blueprint
@@ -15,7 +15,7 @@ routes = Blueprint("installation", __name__)
 
 
 class ActorResponse(ResponseModel):
-    """A background actor of a process."""
+    """A process's background actor."""
 
     name: str = Field(description="The name of the actor.", examples=["mailer"])
     status: ActorStatus = Field(description="Whether the actor works, or waits for a restart after a failure.")
@@ -26,7 +26,7 @@ class ActorResponse(ResponseModel):
 
 
 class QueueResponse(ResponseModel):
-    """A queue of background work."""
+    """A queue for background work."""
 
     name: str = Field(description="The kind of work.", examples=["webhook_deliveries"])
     depth: int = Field(description="The number of pieces of work that are due, up to 100,000.", examples=[3])
@@ -34,7 +34,7 @@ class QueueResponse(ResponseModel):
 
 
 class ConnectionsResponse(ResponseModel):
-    """The database connections of a process."""
+    """A process's database connections."""
 
     total: int = Field(description="The number of open connections.", examples=[4])
     idle: int = Field(description="The number of open connections that are idle.", examples=[3])
@@ -53,7 +53,7 @@ class SigningKeyResponse(ResponseModel):
 
 
 class PlatformHealthResponse(ResponseModel):
-    """The state of the process that answered, and of the queues and keys that all processes share."""
+    """The state of the process that answered, and the queues and keys that all processes share."""
 
     version: str = Field(description="The version of Gatehouse.")
     problems: list[str] = Field(description="Problems that need an operator, each with its solution. Empty if there is none.")
@@ -69,7 +69,7 @@ class PlatformHealthResponse(ResponseModel):
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
 async def get_health() -> PlatformHealthResponse:
-    """Return the state of the installation.
+    """Return the installation's state.
 
     Actors and connections belong to the process that answers. All processes share queues and keys.
     """
@@ -85,7 +85,7 @@ async def get_health() -> PlatformHealthResponse:
 
 
 class CheckFindingResponse(ResponseModel):
-    """The finding of a check."""
+    """A check's finding."""
 
     subject: str = Field(description="The subject of the check.", examples=["mail"])
     result: CheckResult = Field(description="The result.")
@@ -93,7 +93,7 @@ class CheckFindingResponse(ResponseModel):
 
 
 class CheckListResponse(ResponseModel):
-    """The findings of all checks."""
+    """The findings from all checks."""
 
     findings: list[CheckFindingResponse] = Field(description="The findings.")
 
@@ -102,7 +102,7 @@ class CheckListResponse(ResponseModel):
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
 async def run_checks() -> CheckListResponse:
-    """Return the findings of `gatehouse doctor`.
+    """Return the findings from `gatehouse doctor`.
 
     The checks contact the mail server, the name servers and the payment provider, so the first request can take half a
     minute. Further requests within a minute return the same findings.

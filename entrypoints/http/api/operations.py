@@ -55,7 +55,7 @@ async def live() -> Response:
 
 
 class Readiness(ResponseModel):
-    """The state of the database connection."""
+    """The database connection's state."""
 
     status: Literal["ready", "unhealthy"] = Field(description="`ready` if requests can be served.")
     version: str = Field(description="The version of Gatehouse.")
@@ -132,7 +132,7 @@ async def interactive_docs() -> Response:
 @operations
 @describes({200: "The file."}, content_type="*/*")
 async def assets(name: str) -> Response:
-    """Return a static file of the pages.
+    """Return a static file for the pages.
 
     File names contain a fingerprint, so responses can be cached forever.
     """

@@ -30,7 +30,7 @@ routes = Blueprint("privacy", __name__)
 
 
 class ExportedMembershipResponse(ResponseModel):
-    """A membership of an organization."""
+    """An organization's membership."""
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
@@ -69,7 +69,7 @@ class ExportedIdentityResponse(ResponseModel):
 
 
 class ExportedMfaEventResponse(ResponseModel):
-    """An entry of the second-factor log."""
+    """An entry in the second-factor log."""
 
     event_type: str = Field(description="The kind of the event.", examples=["mfa_enabled"])
     timestamp: Timestamp = Field(description="When it happened.")
@@ -88,7 +88,7 @@ class ExportedPasskeyResponse(ResponseModel):
 
 
 class ExportedEmailChangeResponse(ResponseModel):
-    """A change of the email address that the user requested in the last days."""
+    """A change to the email address that the user requested in the last days."""
 
     old_email: str = Field(description="The address of the account at that time.")
     new_email: str = Field(description="The requested address.")
@@ -120,7 +120,7 @@ class ExportedConsentResponse(ResponseModel):
 
 
 class ExportedSecurityNoticeResponse(ResponseModel):
-    """An email about a change to the security of the account."""
+    """An email about a change to the account's security."""
 
     kind: str = Field(description="What the email was about.", examples=["identity_linked"])
     detail: str | None = Field(description="The identity provider of a linked account, or null.", examples=["codehost"])
@@ -130,7 +130,7 @@ class ExportedSecurityNoticeResponse(ResponseModel):
 
 
 class ExportedApplicationBlockResponse(ResponseModel):
-    """A block of the user at the applications of an organization, by one of its admins."""
+    """A block by an organization's admin that keeps the user out of its applications."""
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
@@ -153,7 +153,7 @@ class ExportedApplicationRoleResponse(ResponseModel):
 
 
 class ExportedGroupResponse(ResponseModel):
-    """A group of an organization that the user is in."""
+    """An organization's group that the user is in."""
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
@@ -164,7 +164,7 @@ class ExportedGroupResponse(ResponseModel):
 
 
 class ExportedAttributesResponse(ResponseModel):
-    """The values of an organization's own attributes of its users."""
+    """The values in the attributes that an organization declared for its users."""
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
@@ -198,7 +198,7 @@ class ExportedPersonalTokenResponse(ResponseModel):
 
 
 class ExportedAccountResponse(ResponseModel):
-    """The account of an export, with the basic fields of the profile."""
+    """The account in an export, with the basic profile fields."""
 
     user_id: UUID = Field(description="The id of the account.")
     email: str = Field(description="The email address of the account.")
@@ -210,19 +210,19 @@ class ExportedAccountResponse(ResponseModel):
 
 
 class ExportedUserResponse(ProfileDetailsResponse, ExportedAccountResponse):
-    """The account of an export."""
+    """The account in an export."""
 
     picture_file: str | None = Field(description="The uploaded picture as a data URL with a PNG, or null.")
 
 
 class LoginCountResponse(ResponseModel):
-    """The number of stored logins. The export contains the newest of them."""
+    """How many logins are stored. The export contains the newest logins."""
 
     login_events_count: int = Field(description="The number of all stored logins.")
 
 
 class PersonalDataExportResponse(ExportedUserResponse):
-    """The stored data of a user. It contains no secrets and no hashes."""
+    """A user's stored data. It contains no secrets and no hashes."""
 
     memberships: list[ExportedMembershipResponse] = Field(description="The memberships, oldest first.")
     login_events_count: int = Field(description="The number of all stored logins. `login_events` has the newest of them.")
@@ -253,9 +253,9 @@ class PersonalDataExportResponse(ExportedUserResponse):
 async def export(user_id: UUID) -> Response:
     """Export a user's data.
 
-    You get all data of your own account. Platform owners get all data of any account. The owner of an organization gets
-    the memberships, logins, identities, consents, blocks, roles, groups and attributes of a confirmed member that belong to the
-    organization. An application gets the same data of its signed-in user, unless its token has the scope `openid`.
+    You get all data in your own account. Platform owners get all data in any account. An organization's owner gets a confirmed member's
+    memberships, logins, identities, consents, blocks, roles, groups and attributes that belong to the organization. An application gets the
+    same data about its signed-in user, unless its token has the scope `openid`.
     """
     return await export_package(await personal_data.export(ports(), signed_in(), user_id))
 
@@ -279,13 +279,13 @@ async def export_package(data: PersonalDataExport) -> Response:
 
 
 def _to_part(list_: ExportedList, items: Batches[ExportedItem]) -> Part[ExportedItem]:
-    """Return a list of the response. The model of its items is the one that the response declares."""
+    """Return a list in the response. The response declares the model for its items."""
     (model,) = get_args(PersonalDataExportResponse.model_fields[list_].annotation)
     return Part(list_, items, lambda item: model.model_validate(item.fields))
 
 
 class AnonymizationResponse(ResponseModel):
-    """The result of an anonymization."""
+    """An anonymization's result."""
 
     success: bool = Field(description="Always true.")
     message: str = Field(description="The result in one sentence.")
@@ -298,15 +298,13 @@ class AnonymizationResponse(ResponseModel):
 async def anonymize(user_id: UUID) -> AnonymizationResponse:
     """Anonymize a user permanently.
 
-    Platform owners can do this, and callers who own every organization that the user is a confirmed
-    member of. It deletes the email address, the password, the second factor and every other way to
-    sign in. The id, memberships, times and log entries stay. A platform owner must lose that role
-    first.
+    Platform owners can do this, and callers who own every organization that has the user as a confirmed member. It
+    deletes the email address, the password, the second factor and every further way to sign in. The id, memberships,
+    times and log entries stay. A platform owner must lose that role first.
 
-    If you are not a platform owner, the account may be closed first. This happens while a link in an
-    email can undo a change to the account, and always if you delete another person's account that has a
-    verified address and that none of your organizations created. The link in the email opens it again.
-    It is anonymized when the last link has expired.
+    If you are not a platform owner, the account may be closed first. This happens while a link in an email can undo a
+    change to the account, and always if you delete another person's account that has a verified address and that your
+    organizations did not create. The link in the email opens it again. It is anonymized when the last link has expired.
     """
     erase_at = await personal_data.anonymize(ports(), signed_in(), user_id)
     message = "The user is anonymized." if erase_at is None else closure_message(erase_at)

@@ -1,4 +1,4 @@
-"""API resources of an organization: settings, clients, and assigned users."""
+"""An organization's API resources: settings, clients, and assigned users."""
 
 from typing import Annotated
 from uuid import UUID
@@ -49,7 +49,7 @@ TokenSeconds = Annotated[int, Field(ge=MIN_TOKEN_SECONDS, le=MAX_TOKEN_SECONDS)]
 
 
 class ResourceScopeRequest(RequestModel):
-    """A scope of an API resource."""
+    """An API resource's scope."""
 
     name: Text = Field(description="The scope, as applications ask for it. It must not be one of OpenID Connect.", examples=["orders:read"])
     description: Description = Field(description="What it allows. Users read this before they agree.", examples=["Read your orders"])
@@ -76,7 +76,7 @@ class ApiResourceRequest(RequestModel):
 
 
 class ApiResourceUpdateRequest(RequestModel):
-    """The fields of an API resource to change."""
+    """The API resource's fields to change."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -86,7 +86,7 @@ class ApiResourceUpdateRequest(RequestModel):
 
 
 class ResourceScopeResponse(ResponseModel):
-    """A scope of an API resource."""
+    """An API resource's scope."""
 
     name: str = Field(description="The scope, as applications ask for it.")
     description: str = Field(description="What it allows.")
@@ -109,7 +109,7 @@ class ApiResourceResponse(ResponseModel):
 
 
 class ApiResourceListResponse(ResponseModel):
-    """The API resources of an organization."""
+    """An organization's API resources."""
 
     api_resources: list[ApiResourceResponse] = Field(description="The API resources, oldest first. There are at most 100.")
 
@@ -128,9 +128,9 @@ def to_changes(data: ApiResourceUpdateRequest) -> ApiResourceChanges:
 @routes.get("/api/organizations/<org_slug>/api-resources")
 @member(Capability.RESOURCES_VIEW)
 async def list_resources(org_slug: str) -> ApiResourceListResponse:
-    """List the API resources of the organization.
+    """List the organization's API resources.
 
-    Each one has its identifier, its scopes and the lifetime of its access tokens.
+    Every API resource has its identifier, its scopes and its access tokens' lifetime.
     """
     return ApiResourceListResponse(api_resources=ApiResourceResponse.list_of(await api_resources.list_resources(ports(), acting())))
 
@@ -142,9 +142,8 @@ async def list_resources(org_slug: str) -> ApiResourceListResponse:
 async def create(org_slug: str, data: ApiResourceRequest) -> ApiResourceResponse:
     """Create an API resource.
 
-    An API resource is an API that applications get access tokens for. At first, no application may
-    ask for it, and its policy admits every user. The host of an https identifier must be the
-    organization's verified domain, or below it.
+    An API resource is an API that applications get access tokens for. At first, no application may ask for it, and its
+    policy admits every user. The host in an https identifier must be the organization's verified domain, or below it.
     """
     resource = await api_resources.create(ports(), acting(), data.identifier, data.name, to_scopes(data.scopes), data.token_seconds)
     return ApiResourceResponse.of(resource)
@@ -155,7 +154,7 @@ async def create(org_slug: str, data: ApiResourceRequest) -> ApiResourceResponse
 async def get(org_slug: str, resource_id: UUID) -> ApiResourceResponse:
     """Get an API resource.
 
-    It is inactive while the organization has not verified the host of its identifier.
+    It is inactive while the organization has not verified the host in its identifier.
     """
     return ApiResourceResponse.of(await api_resources.find(ports(), acting(), resource_id))
 
@@ -188,7 +187,7 @@ async def delete(org_slug: str, resource_id: UUID) -> None:
 
 
 class ApiResourceAccessRequest(RequestModel):
-    """The access policy of an API resource."""
+    """An API resource's access policy."""
 
     policy: Annotated[AccessPolicy, Field(strict=False)] = Field(
         description="The users that applications get tokens for. `anyone`: every user of the application. `members`: members of the "
@@ -198,7 +197,7 @@ class ApiResourceAccessRequest(RequestModel):
 
 
 class ApiResourceAccessResponse(ResponseModel):
-    """The access policy of an API resource."""
+    """An API resource's access policy."""
 
     policy: AccessPolicy = Field(description="The users that applications get tokens for.")
 
@@ -206,7 +205,7 @@ class ApiResourceAccessResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/access")
 @member(Capability.RESOURCES_VIEW)
 async def get_access(org_slug: str, resource_id: UUID) -> ApiResourceAccessResponse:
-    """Get the access policy of an API resource.
+    """Get an API resource's access policy.
 
     The policy decides which users applications get access tokens for.
     """
@@ -217,7 +216,7 @@ async def get_access(org_slug: str, resource_id: UUID) -> ApiResourceAccessRespo
 @member(Capability.RESOURCES_MANAGE, GIVES)
 @existing_resource
 async def replace_access(org_slug: str, resource_id: UUID, data: ApiResourceAccessRequest) -> ApiResourceAccessResponse:
-    """Replace the access policy of an API resource.
+    """Replace an API resource's access policy.
 
     A user who loses access loses it at the next refresh, and introspection calls their tokens
     inactive at once. Users that the organization's directory blocks never have access.
@@ -260,8 +259,8 @@ async def list_assignments(org_slug: str, resource_id: UUID, query_args: Assignm
 async def assign_by_email(org_slug: str, resource_id: UUID, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to an API resource by email address.
 
-    The rules of `PUT` apply. An address without an account is refused like a user who does not belong
-    to the organization.
+    The rules for `PUT` apply. An address without an account is refused like a user who does not belong to the
+    organization.
     """
     user_id = await api_resources.assign_by_email(ports(), acting(), resource_id, Email(data.email))
     return AssignedUserResponse(user_id=user_id)
@@ -283,7 +282,7 @@ async def assign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
 @member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The user is no longer assigned to the API resource."})
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
-    """End the assignment of a user to an API resource.
+    """End a user's assignment to an API resource.
 
     Under the policy `assigned`, the user loses access at the next refresh, and introspection calls
     their tokens inactive at once.
@@ -317,7 +316,7 @@ async def assign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None
 @member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The group is no longer assigned to the API resource."})
 async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None:
-    """End the assignment of a group to an API resource.
+    """End a group's assignment to an API resource.
 
     Users who lose access by this lose it at the next refresh, and introspection calls their tokens inactive at once.
     """
@@ -328,7 +327,7 @@ async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> No
 
 
 class ResourceClientRequest(RequestModel):
-    """The rights of an application at an API resource."""
+    """An application's rights at an API resource."""
 
     scopes: Texts = Field(
         description="The scopes that the application gets for itself, with the grant `client_credentials`. If the list is empty, it gets "
@@ -370,8 +369,8 @@ async def list_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) 
 async def save_client(org_slug: str, resource_id: UUID, client_id: UUID, data: ResourceClientRequest) -> ResourceClientResponse:
     """Let an application ask for an API resource.
 
-    The application belongs to the same organization. It can ask for all scopes of the API resource on
-    behalf of its users, who agree to them. The body has the scopes that it gets for itself.
+    The application belongs to the same organization. It can ask for all the API resource's scopes on behalf of its
+    users, who agree to them. The body has the scopes that it gets for itself.
     """
     return ResourceClientResponse.of(await api_resources.save_client(ports(), acting(), resource_id, client_id, data.scopes))
 

@@ -1,4 +1,4 @@
-"""External clients of API resources: the policy that admits them."""
+"""API resources' external clients: the policy that admits them."""
 
 from typing import Annotated
 from uuid import UUID
@@ -91,8 +91,8 @@ async def get(org_slug: str, resource_id: UUID) -> ExternalClientsResponse:
 async def replace(org_slug: str, resource_id: UUID, data: ExternalClientsRequest) -> ExternalClientsResponse:
     """Replace the external clients that may ask for an API resource.
 
-    A client that is no longer admitted gets no further tokens, and introspection calls its tokens
-    inactive at once. The access policy of the API resource decides about users, and `access` takes the place of `anyone`.
+    A client that is no longer admitted gets no further tokens, and introspection calls its tokens inactive at once. The API resource's
+    access policy decides about users, and `access` replaces `anyone`.
     """
     resource = await api_resources.save_external_clients(ports(), acting(), resource_id, to_policy(data), data.access)
     return ExternalClientsResponse.of(resource.external_clients)

@@ -1,4 +1,4 @@
-"""The request and the responses of credentials, which service accounts and API resources have."""
+"""The request and the responses for credentials, which service accounts and API resources have."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseM
 
 
 class CredentialRequest(RequestModel):
-    """A new credential of a service account or an API resource."""
+    """A new credential for a service account or an API resource."""
 
     kind: Annotated[CredentialKind, Field(strict=False)] = Field(
         description="`secret`: we create a client secret. `key`: the program signs assertions with a private key (private_key_jwt). "
@@ -57,13 +57,13 @@ class CredentialResponse(ResponseModel):
 
 
 class CreatedCredentialResponse(CredentialResponse):
-    """A new credential. No other response contains the secret."""
+    """A new credential. Only this response contains the secret."""
 
     secret: str | None = absent_if_none("With the kind `secret`: the client secret. It is returned only once.")
 
 
 class CredentialListResponse(ResponseModel):
-    """The credentials of a service account or an API resource."""
+    """A service account's or an API resource's credentials."""
 
     credentials: list[CredentialResponse] = Field(description="The credentials, newest first, including expired ones for 30 days.")
 
@@ -82,7 +82,7 @@ def to_credential_response(credential: Credential) -> CredentialResponse:
 
 
 def to_created_response(credential: Credential, secret: str | None) -> CreatedCredentialResponse:
-    """Return the response for a new credential, with its secret if it has one."""
+    """Return the response for a new credential, with its secret if it has a secret."""
     return CreatedCredentialResponse.of(credential, **_trust_fields(credential.trust), secret=secret)
 
 

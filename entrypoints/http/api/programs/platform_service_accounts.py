@@ -1,4 +1,4 @@
-"""Service accounts of the platform, and their credentials. Every route needs a person."""
+"""The platform's service accounts, and their credentials. Every route needs a person."""
 
 from uuid import UUID
 
@@ -36,7 +36,7 @@ routes = Blueprint("platform_service_accounts", __name__)
 @routes.get("/api/platform/service-accounts")
 @platform_owner(Capability.PLATFORM_OWN, SHOWS_PEOPLE)
 async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResponse:
-    """List the service accounts of the platform.
+    """List the platform's service accounts.
 
     They act for the installation, and in no organization.
     """
@@ -50,10 +50,10 @@ async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResp
 @platform_owner(Capability.PLATFORM_OWN, OWNS)
 @returns(201)
 async def create(data: PlatformServiceAccountRequest) -> PlatformServiceAccountResponse:
-    """Create a service account of the platform.
+    """Create a service account for the platform.
 
-    It is a program that calls the routes of the platform with scopes of the platform. It stops when its
-    owner is no longer a platform owner.
+    It is a program that calls the platform's routes with the platform's scopes. It stops when its owner is no longer a
+    platform owner.
     """
     return to_platform_response(await service_accounts.create(ports(), signed_in(), to_new_account(data)))
 
@@ -63,7 +63,7 @@ async def create(data: PlatformServiceAccountRequest) -> PlatformServiceAccountR
 async def get(account_id: UUID) -> PlatformServiceAccountResponse:
     """Get a service account of the platform.
 
-    A service account of an organization is 404.
+    An organization's service account is 404.
     """
     return to_platform_response(await service_accounts.find(ports(), signed_in(), account_id))
 
@@ -87,9 +87,9 @@ async def delete(account_id: UUID) -> None:
 @routes.get("/api/platform/service-accounts/<account_id>/credentials")
 @platform_owner(Capability.PLATFORM_OWN, SHOWS_PEOPLE)
 async def list_credentials(account_id: UUID) -> CredentialListResponse:
-    """List the credentials of a service account of the platform.
+    """List the credentials of a platform service account.
 
-    Expired ones are listed for 30 days. Secrets are not returned.
+    Expired credentials are listed for 30 days. Secrets are not returned.
     """
     credentials = await service_accounts.list_credentials(ports(), signed_in(), account_id)
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
@@ -100,10 +100,10 @@ async def list_credentials(account_id: UUID) -> CredentialListResponse:
 @existing_account
 @returns(201)
 async def create_credential(account_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
-    """Create a credential of a service account of the platform.
+    """Create a credential for a platform service account.
 
-    At most two secrets and keys work at a time. To replace one without downtime, create the new one,
-    change the configuration of your program, and revoke the old one.
+    At most two secrets and keys work at a time. To replace a credential without downtime, create a new credential,
+    change your program's configuration, and revoke the old credential.
     """
     request = to_credential_request(data)
     credential, secret = await service_accounts.create_credential(ports(), signed_in(), account_id, request)
@@ -114,7 +114,7 @@ async def create_credential(account_id: UUID, data: CredentialRequest) -> Create
 @platform_owner(Capability.PLATFORM_OWN, OWNS)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(account_id: UUID, credential_id: UUID) -> None:
-    """Revoke a credential of a service account of the platform.
+    """Revoke a platform service account's credential.
 
     It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """

@@ -1,4 +1,4 @@
-"""Registration tokens of an organization."""
+"""An organization's registration tokens."""
 
 from typing import Annotated
 from uuid import UUID
@@ -40,13 +40,13 @@ class RegistrationTokenResponse(ResponseModel):
 
 
 class CreatedRegistrationTokenResponse(RegistrationTokenResponse):
-    """A new registration token with its secret, which no other response contains."""
+    """A new registration token with its secret. Only this response contains the secret."""
 
     token: str = Field(description="The secret, to send as Bearer token to `POST /auth/register`. It is returned only once.")
 
 
 class RegistrationTokenListResponse(ResponseModel):
-    """All registration tokens of an organization."""
+    """All registration tokens in an organization."""
 
     tokens: list[RegistrationTokenResponse] = Field(description="The tokens, oldest first, also those that no longer work.")
     total: int = Field(description="The number of tokens.")
@@ -58,8 +58,8 @@ class RegistrationTokenListResponse(ResponseModel):
 async def create(org_slug: str, data: RegistrationTokenRequest) -> CreatedRegistrationTokenResponse:
     """Create a registration token.
 
-    A program that has it can register as an application of the organization (RFC 7591). The secret is returned only once.
-    The token works while its creator may create applications.
+    A program that has it can register as the organization's application (RFC 7591). The secret is returned only once. The token works while
+    its creator may create applications.
     """
     token, secret = await registration_tokens.create(ports(), acting(), data.name, data.uses, data.expires_at)
     return CreatedRegistrationTokenResponse.of(token, token=secret)

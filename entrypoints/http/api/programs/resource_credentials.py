@@ -1,4 +1,4 @@
-"""Credentials of API resources."""
+"""API resources' credentials."""
 
 from uuid import UUID
 
@@ -26,9 +26,9 @@ routes = Blueprint("resource_credentials", __name__)
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/credentials")
 @member(Capability.RESOURCES_VIEW)
 async def list_credentials(org_slug: str, resource_id: UUID) -> CredentialListResponse:
-    """List the credentials of an API resource.
+    """List an API resource's credentials.
 
-    The API introspects tokens with them. Expired ones are listed for 30 days. Secrets are not returned.
+    The API introspects tokens with them. Expired credentials are listed for 30 days. Secrets are not returned.
     """
     credentials = await resource_credentials.list_credentials(ports(), acting(), resource_id)
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
@@ -39,11 +39,10 @@ async def list_credentials(org_slug: str, resource_id: UUID) -> CredentialListRe
 @existing_resource
 @returns(201)
 async def create_credential(org_slug: str, resource_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
-    """Create a credential of an API resource.
+    """Create a credential for an API resource.
 
-    With it, the API asks at the introspection endpoint about the access tokens that it receives, and
-    sees only those for itself. At most two secrets and keys work at a time. An API resource does not trust
-    pipelines.
+    With it, the API asks at the introspection endpoint about the access tokens that it receives, and sees only its own
+    tokens. At most two secrets and keys work at a time. An API resource does not trust pipelines.
     """
     credential, secret = await resource_credentials.create(ports(), acting(), resource_id, to_credential_request(data))
     return to_created_response(credential, secret)
@@ -53,5 +52,5 @@ async def create_credential(org_slug: str, resource_id: UUID, data: CredentialRe
 @member(Capability.RESOURCES_MANAGE, GIVES)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(org_slug: str, resource_id: UUID, credential_id: UUID) -> None:
-    """Revoke a credential of an API resource. Its next request is refused."""
+    """Revoke an API resource's credential. Its next request is refused."""
     await resource_credentials.revoke(ports(), acting(), resource_id, credential_id)

@@ -1,4 +1,4 @@
-"""The requests and responses of service accounts. Those of an organization have a role, too."""
+"""The requests and responses for service accounts. An organization's service accounts have a role, too."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -28,7 +28,7 @@ GRANTED = (
 
 
 class PlatformServiceAccountRequest(RequestModel):
-    """A new service account of the platform."""
+    """A new service account for the platform."""
 
     name: Name = Field(description="The name of the service account, which the audit log shows.", examples=["Nightly export"])
     owner_id: Id | None = Field(
@@ -39,13 +39,13 @@ class PlatformServiceAccountRequest(RequestModel):
 
 
 class ServiceAccountRequest(PlatformServiceAccountRequest):
-    """A new service account of an organization."""
+    """A new service account for an organization."""
 
     role: Text = Field(description=ROLE, examples=["member"])
 
 
 class PlatformServiceAccountUpdateRequest(RequestModel):
-    """The fields of a service account of the platform to change."""
+    """The platform service account's fields to change."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -56,7 +56,7 @@ class PlatformServiceAccountUpdateRequest(RequestModel):
 
 
 class ServiceAccountUpdateRequest(PlatformServiceAccountUpdateRequest):
-    """The fields of a service account of an organization to change."""
+    """The fields to change in an organization's service account."""
 
     role: Text | Keep = optional(description=ROLE)
 
@@ -78,7 +78,7 @@ class PlatformServiceAccountResponse(ResponseModel):
 
 
 class ServiceAccountResponse(PlatformServiceAccountResponse):
-    """A service account of an organization."""
+    """An organization's service account."""
 
     role: Role = Field(description="The role of the service account.")
     ends_at: Timestamp | None = Field(
@@ -123,13 +123,13 @@ def to_changes(data: PlatformServiceAccountUpdateRequest) -> ServiceAccountChang
 
 
 def to_response(listed: ListedServiceAccount) -> ServiceAccountResponse:
-    """Return the response for a service account of an organization."""
+    """Return the response for an organization's service account."""
     assert listed.account.role is not None, "the account is one of an organization"
     return ServiceAccountResponse.of(listed.account, **_differing_fields(listed))
 
 
 def to_platform_response(listed: ListedServiceAccount) -> PlatformServiceAccountResponse:
-    """Return the response for a service account of the platform."""
+    """Return the response for a platform service account."""
     return PlatformServiceAccountResponse.of(listed.account, **_differing_fields(listed))
 
 

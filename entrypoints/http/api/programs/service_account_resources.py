@@ -1,4 +1,4 @@
-"""The scopes of API resources that service accounts get for themselves. Every route needs a person."""
+"""The API resource scopes that service accounts get for themselves. Every route needs a person."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ routes = Blueprint("service_account_resources", __name__)
 
 
 class AccountResourceRequest(RequestModel):
-    """The scopes of a service account at an API resource."""
+    """A service account's scopes at an API resource."""
 
     scopes: Texts = Field(description="Scopes of the API resource. They replace the scopes that the service account had there.")
 
@@ -47,7 +47,7 @@ def _to_response(resource: AccountResource) -> AccountResourceResponse:
 async def list_resources(org_slug: str, account_id: UUID) -> AccountResourceListResponse:
     """List the API resources that a service account gets tokens for.
 
-    Each one has the scopes that an admin gave to the service account there.
+    Every API resource has the scopes that an admin gave to the service account there.
     """
     resources = await service_account_resources.list_resources(ports(), acting_member(), account_id)
     return AccountResourceListResponse(api_resources=[_to_response(resource) for resource in resources])
@@ -57,7 +57,7 @@ async def list_resources(org_slug: str, account_id: UUID) -> AccountResourceList
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @existing_account
 async def save(org_slug: str, account_id: UUID, resource_id: UUID, data: AccountResourceRequest) -> AccountResourceResponse:
-    """Give a service account scopes of an API resource.
+    """Give a service account an API resource's scopes.
 
     With the grant `client_credentials` and the parameter `resource`, it gets access tokens for the API
     resource with these scopes.
@@ -70,7 +70,7 @@ async def save(org_slug: str, account_id: UUID, resource_id: UUID, data: Account
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The service account gets no further tokens for the API resource."})
 async def remove(org_slug: str, account_id: UUID, resource_id: UUID) -> None:
-    """Take away a service account's scopes of an API resource.
+    """Take away a service account's scopes at an API resource.
 
     Introspection calls its tokens inactive from now on; an API that checks tokens by itself accepts them
     until they expire.

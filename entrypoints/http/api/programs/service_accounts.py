@@ -1,4 +1,4 @@
-"""Service accounts of an organization, and their credentials. Every route needs a person."""
+"""An organization's service accounts, and their credentials. Every route needs a person."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -39,16 +39,19 @@ routes = Blueprint("service_accounts", __name__)
 
 @before_body
 async def existing_account(account_id: UUID, **_: object) -> None:
-    """Answer 404 if there is no service account `<account_id>` of the organization of the path, or of the platform if it has none."""
+    """Answer 404 if there is no service account `<account_id>`.
+
+    It belongs to the path's organization, or to the platform if the path has no organization.
+    """
     await service_accounts.find(ports(), signed_in(), account_id)
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
 async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountListResponse:
-    """List the service accounts of the organization.
+    """List the organization's service accounts.
 
-    Each one has its role, its owner and its scopes.
+    Every service account has its role, its owner and its scopes.
     """
     result = await service_accounts.list_page(ports(), acting_member(), query_args.page_request())
     return ServiceAccountListResponse(
@@ -62,9 +65,9 @@ async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountL
 async def create(org_slug: str, data: ServiceAccountRequest) -> ServiceAccountResponse:
     """Create a service account.
 
-    A service account is a program that calls this API for the organization. It gets access tokens with
-    the grant `client_credentials` and one of its credentials. Its role is not above yours, and it stops
-    when its owner may no longer create it.
+    A service account is a program that calls this API for the organization. It gets access tokens with the grant
+    `client_credentials` and its credential. Its role is not above yours, and it stops when its owner may no longer
+    create it.
     """
     return to_response(await service_accounts.create(ports(), acting_member(), to_new_account(data)))
 
@@ -74,7 +77,7 @@ async def create(org_slug: str, data: ServiceAccountRequest) -> ServiceAccountRe
 async def get(org_slug: str, account_id: UUID) -> ServiceAccountResponse:
     """Get a service account.
 
-    A service account of another organization is 404.
+    Another organization's service account is 404.
     """
     return to_response(await service_accounts.find(ports(), acting_member(), account_id))
 
@@ -108,7 +111,7 @@ async def delete(org_slug: str, account_id: UUID) -> None:
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The service account has ended, or has an owner."})
 async def end(org_slug: str, account_id: UUID) -> None:
-    """End a service account of a former owner now.
+    """End a former owner's service account now.
 
     Its next request is refused. An account without `ends_at` stays as it is.
     """
@@ -118,9 +121,9 @@ async def end(org_slug: str, account_id: UUID) -> None:
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
 async def list_credentials(org_slug: str, account_id: UUID) -> CredentialListResponse:
-    """List the credentials of a service account.
+    """List a service account's credentials.
 
-    Expired ones are listed for 30 days. Secrets are not returned.
+    Expired credentials are listed for 30 days. Secrets are not returned.
     """
     credentials = await service_accounts.list_credentials(ports(), acting_member(), account_id)
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
@@ -131,11 +134,11 @@ async def list_credentials(org_slug: str, account_id: UUID) -> CredentialListRes
 @existing_account
 @returns(201)
 async def create_credential(org_slug: str, account_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
-    """Create a credential of a service account.
+    """Create a credential for a service account.
 
-    At most two secrets and keys work at a time. To replace one without downtime, create the new one,
-    change the configuration of your program, and revoke the old one. With `federated`, nothing secret is
-    stored: the program presents the token that GitHub Actions or GitLab CI gives it.
+    At most two secrets and keys work at a time. To replace a credential without downtime, create a new credential,
+    change your program's configuration, and revoke the old credential. With `federated`, nothing secret is stored: the
+    program presents the token that GitHub Actions or GitLab CI gives it.
     """
     request = to_credential_request(data)
     credential, secret = await service_accounts.create_credential(ports(), acting_member(), account_id, request)
@@ -146,7 +149,7 @@ async def create_credential(org_slug: str, account_id: UUID, data: CredentialReq
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> None:
-    """Revoke a credential of a service account.
+    """Revoke a service account's credential.
 
     It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """
@@ -188,6 +191,6 @@ async def list_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecret
 async def end_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecretsResponse:
     """End all API keys and SCIM tokens that a service account created, and return them.
 
-    Requests with one of them are refused from now on.
+    Requests with such a secret are refused from now on.
     """
     return _to_created_secrets(await created_secrets.end_created(ports(), acting_member(), account_id))

@@ -25,7 +25,7 @@ class DirectoryBlockResponse(ResponseModel):
 
 
 class DirectoryBlockListResponse(ResponseModel):
-    """One page of the users that the organization's directory blocks."""
+    """A page of the users that the organization's directory blocks."""
 
     blocks: list[DirectoryBlockResponse] = Field(description="The blocked users, the newest block first.")
     pagination: Pagination
@@ -47,7 +47,7 @@ async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockLis
 @member(Capability.MEMBERS_MANAGE, GIVES)
 @describes({204: "The block is removed."})
 async def remove_block(org_slug: str, user_id: UUID) -> None:
-    """Remove the block of a user.
+    """Remove the block on a user.
 
     The user can be invited again, and can use services again. They do not become a member.
     """

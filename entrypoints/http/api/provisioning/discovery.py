@@ -44,14 +44,14 @@ class MeUnsupported(Unsupported):
 
 
 class BulkUnsupported(Unsupported):
-    """Bulk operations are not supported. Send one request per resource."""
+    """Bulk operations are not supported. Send a request for every resource."""
 
 
 @routes.get("/scim/v2/ServiceProviderConfig")
 @scim_client
 @describes({200: "The supported features."}, content_type=SCIM_JSON, response_schema=SERVICE_PROVIDER_CONFIG_RESPONSE)
 async def get_service_provider_config() -> Response:
-    """Get the supported features of SCIM.
+    """Get the supported SCIM features.
 
     Patches and filters are supported. Bulk operations, password changes, sorting and entity tags
     are not.
@@ -111,10 +111,10 @@ async def get_resource_type(resource_type: str) -> Response:
 @scim_client
 @describes({200: "A list response of schemas."}, content_type=SCIM_JSON, response_schema=SCHEMA_LIST_RESPONSE)
 async def list_schemas() -> Response:
-    """List the schemas of users and groups.
+    """List the schemas for users and groups.
 
-    A schema describes the attributes and their types. The common attributes of all resources, such
-    as `id` and `meta`, are not part of it.
+    A schema describes the attributes and their types. Attributes that all resources have, such as `id` and `meta`, are
+    not in it.
     """
     refuse_filter()
     schemas = await _schemas_of_caller()
@@ -127,8 +127,8 @@ async def list_schemas() -> Response:
 async def get_schema(schema_id: str) -> Response:
     """Get a schema by its URN.
 
-    A schema describes the attributes and their types. The common attributes of all resources, such
-    as `id` and `meta`, are not part of it.
+    A schema describes the attributes and their types. Attributes that all resources have, such as `id` and `meta`, are
+    not in it.
     """
     for schema in await _schemas_of_caller():
         if schema.id.lower() == schema_id.lower():
@@ -155,7 +155,7 @@ async def me() -> Response:
 async def bulk() -> Response:
     """Not supported.
 
-    Send one request per resource instead.
+    Send a request for every resource instead.
     """
     raise BulkUnsupported
 
@@ -190,7 +190,7 @@ def _schema(schema: ScimSchema) -> dict[str, Any]:
         "id": schema.id,
         "name": schema.name,
         "description": schema.description,
-        # Common attributes are not part of a schema (RFC 7643 section 3.1).
+        # A schema does not contain common attributes (RFC 7643 section 3.1).
         "attributes": [
             _attribute(attribute, schema.without_urn(attribute.name))
             for attribute in (*schema.attributes, *schema.computed)

@@ -1,4 +1,4 @@
-"""SCIM groups: the organization, its services with the policy `assigned`, and groups of directories (RFC 7643 section 4.2)."""
+"""SCIM groups: the organization, its services with the policy `assigned`, and directory groups (RFC 7643 section 4.2)."""
 
 import json
 from collections.abc import Callable
@@ -54,10 +54,9 @@ class GroupEmpty(BodyInvalid):
 async def list_groups() -> Response:
     """List the groups.
 
-    The first group is the organization. Each application with the access policy `assigned` is a
-    group, too: its members are the users that your directory assigned. With *directory groups*, the groups that
-    your directory created follow. In this list, only the organization has its members. With `excludedAttributes=members`,
-    the response is small and fast for any number of members.
+    The first group is the organization. Every application with the access policy `assigned` is a group, too: its members are the users that
+    your directory assigned. With *directory groups*, the groups that your directory created follow. In this list, only the organization has
+    its members. With `excludedAttributes=members`, the response is small and fast for any number of members.
     """
     (start, count), filter_ = read_page(), read_filter(scim_filters.parse_group_filter)
     projection = Projection(GROUP)
@@ -66,7 +65,7 @@ async def list_groups() -> Response:
 
 
 async def _list_response(page: list[ScimGroup], total: int, start: int, projection: Projection) -> Response:
-    """Return a part of the list of groups. The organization is streamed, because it can have many members."""
+    """Return a part of the group list. The organization is streamed, because it can have many members."""
     if not page or page[0].kind is not GroupKind.ORGANIZATION:
         return json_response(list_body([_resource(group, projection) for group in page], total, start))
     envelope = json.dumps({**list_body([{}] * len(page), total, start), "Resources": []})
@@ -81,7 +80,7 @@ async def _list_response(page: list[ScimGroup], total: int, start: int, projecti
 async def get(group_id: UUID) -> Response:
     """Get the group with all its members.
 
-    Users that your directory deactivated are members only of groups that your directory created.
+    Users that your directory deactivated are members only in groups that your directory created.
     `excludedAttributes=members` leaves the members out.
     """
     group = await scim_groups.find(ports(), acting_directory(), group_id)
@@ -95,9 +94,8 @@ async def get(group_id: UUID) -> Response:
 async def create() -> Response:
     """Create a group.
 
-    Your token needs *directory groups*: without it, the response is 501. No other group may have the name, and neither
-    may the organization or an application with the access policy `assigned`. Case does not count. 409 says which of them
-    has it.
+    Your token needs *directory groups*: without it, the response is 501. The name must not belong to another group, to the organization or
+    to an application with the access policy `assigned`. Case does not count. 409 says what has the name.
     """
     scim_groups.require_creation(acting_directory())
     projection = Projection(GROUP)
@@ -112,11 +110,11 @@ async def create() -> Response:
 @refuses(409)
 @describes_group({200: "The group with all members."}, request_schema=GROUP_REQUEST)
 async def replace(group_id: UUID) -> Response:
-    """Replace the members of the group.
+    """Replace the group's members.
 
-    Members that are not named leave the group; the owner and platform owners stay in the organization. New
-    members must be users that your directory knows. The `externalId` changes, too, and the name of a group that your
-    directory created. Members that are groups are ignored there, and the log of requests says so.
+    Members that are not named leave the group; the owner and platform owners stay in the organization. New members must
+    be users that your directory knows. The `externalId` changes, too, and the name if your directory created the group.
+    Members that are groups are ignored there, and the request log says so.
     """
     group, changes, projection = await _read_changes(group_id, lambda body, kind: _parse_group(body, kind))
     return await _group_response(await _change(group, changes), projection)
@@ -131,14 +129,14 @@ async def replace(group_id: UUID) -> Response:
 async def patch(group_id: UUID) -> Response:
     """Add members to the group, or remove members from it.
 
-    Either all operations are applied, or none. New members must be users that your directory knows.
-    Of a group that your directory created, `displayName` and `externalId` change, too. The response then has no body,
-    unless `attributes` or `excludedAttributes` asks for one. Of the other groups, only `externalId` changes. There, a
-    removal of `members` that names no member removes only members that your directory provisioned.
+    Either all operations are applied, or none. New members must be users that your directory knows. If your directory
+    created the group, `displayName` and `externalId` change, too. The response then has no body, unless `attributes` or
+    `excludedAttributes` asks for a body. In all further groups, only `externalId` changes. There, removing `members`
+    without naming a member removes only members that your directory provisioned.
     """
     group, changes, projection = await _read_changes(group_id, lambda body, kind: parse_group_patch(kind, parse_operations(body)))
     changed = await _change(group, changes)
-    # The cost of a change of a few members must not grow with the group (RFC 7644 section 3.5.2).
+    # Changing a few members must not cost more in a larger group (RFC 7644 section 3.5.2).
     if group.kind is GroupKind.DIRECTORY and not {"attributes", "excludedAttributes"} & request.args.keys():
         return no_content()
     return await _group_response(changed, projection)
@@ -157,7 +155,7 @@ async def delete(group_id: UUID) -> None:
 
 
 def _parse_group(body: dict[str, Any], kind: GroupKind) -> GroupChanges:
-    """Return the changes of a whole group."""
+    """Return a whole group's changes."""
     if not body:
         raise GroupEmpty
     return parse_group(kind, check_body(body, GROUP_URN))
@@ -178,7 +176,7 @@ async def _change(group: ScimGroup, changes: GroupChanges) -> ScimGroup:
 
 
 def _report_nested(group: ScimGroup, changes: GroupChanges) -> None:
-    """Note in the log of requests that members were ignored because they are groups."""
+    """Note in the request log that members were ignored because they are groups."""
     if changes.nested:
         log.info("scim_nested_groups_ignored", org_id=str(acting_directory().org_id), group_id=str(group.id), groups=len(changes.nested))
         if (call := directory_call()) is not None:

@@ -1,4 +1,4 @@
-"""The JSON schemas of SCIM requests and responses, for the API description.
+"""The JSON schemas for SCIM requests and responses, for the API description.
 
 Responses are described by the same schemas that `/Schemas` publishes (`core.provisioning.model.schemas`).
 """

@@ -1,7 +1,7 @@
 """The SCIM protocol: request bodies, query parameters and responses (RFC 7644 section 3).
 
-Names of attributes are case-insensitive (RFC 7643 section 2.1), so bodies are not read by pydantic
-models, which know one spelling only. The core gets plain values.
+Attribute names are case-insensitive (RFC 7643 section 2.1), so bodies are not read by pydantic models, which know a
+single spelling. The core gets plain values.
 """
 
 import json
@@ -24,7 +24,7 @@ from entrypoints.http.edge.streaming import only_headers
 
 LIST_URN: Final = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
 PATCH_URN: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
-# The schema of users and groups in drafts of SCIM 2.0, which OneLogin still sends
+# The schema for users and groups in drafts of SCIM 2.0, which OneLogin still sends
 DRAFT_URN: Final = "urn:scim:schemas:core:2.0"
 DEFAULT_COUNT: Final = 100
 MAX_COUNT: Final = 1000
@@ -91,10 +91,9 @@ def get_member(body: Mapping[str, Any], name: str, default: Any = None) -> Any:
 
 
 def parse_operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
-    """Return the operations of a patch (RFC 7644 section 3.5.2).
+    """Return a patch's operations (RFC 7644 section 3.5.2).
 
-    Each one is removed from the body when it is read. Releasing a very long list at once would
-    block all threads.
+    An operation is removed from the body when it is read. Releasing a very long list at once would block all threads.
     """
     for operation in _take_operations(check_body(body, PATCH_URN)):
         yield _parse_operation(operation)
@@ -131,7 +130,7 @@ def _parse_operation(operation: Any) -> PatchOperation:
 
 
 async def read_user_patch() -> UserPatch:
-    """Return the patch in the body of the current request.
+    """Return the patch in the current request's body.
 
     Wrong `schemas` and operations that are not valid are errors among its operations, because a patch
     that deactivates is applied without them.
@@ -168,11 +167,11 @@ def refuse_filter() -> None:
 
 
 class _Names(dict[str, "_Names | None"]):
-    """Names of attributes in lower case, each with the names of its parts, or None for the whole attribute."""
+    """Attribute names in lower case, with the names of their parts, or None for the whole attribute."""
 
 
 class Projection:
-    """The attributes to return, from the query of the current request (RFC 7644 section 3.9).
+    """The attributes to return, from the current request's query (RFC 7644 section 3.9).
 
     A handler that changes something creates it before the change, because an invalid query must
     change nothing. Raises: AttributesInvalid.
@@ -202,7 +201,7 @@ class Projection:
         return names
 
     def _split(self, item: str) -> list[str]:
-        """Return the name of the member in the response, and those of its parts."""
+        """Return the member's name in the response, and its parts' names."""
         for urn in (extension.id.lower() for extension in self.schema.extensions):
             if item == urn or item.startswith(f"{urn}:"):
                 return [urn, *(name for name in item[len(urn) + 1 :].split(".") if name)]
@@ -224,7 +223,7 @@ class Projection:
         return {name: always.get(name, selected.get(name)) for name in resource if name in always or name in selected}
 
     def _select(self, value: Any, names: _Names) -> Any:
-        """Return the object, or each object of the list, with only the parts to return."""
+        """Return the object, or every object in the list, with only the parts to return."""
         if isinstance(value, list):
             return [self._select(item, names) for item in value]
         if not isinstance(value, Mapping):
@@ -243,13 +242,13 @@ class Projection:
 
 
 def location(endpoint: str, resource_id: object | None = None) -> str:
-    """Return the URL of a resource, or of all resources of an endpoint."""
+    """Return the URL of a resource, or of all resources at an endpoint."""
     url = f"{app_context().base_url}/scim/v2{endpoint}"
     return url if resource_id is None else f"{url}/{resource_id}"
 
 
 def meta(schema: ScimSchema, resource_id: object, created: datetime, updated: datetime) -> dict[str, Any]:
-    """Return the attribute `meta` of a resource."""
+    """Return a resource's attribute `meta`."""
     return {
         "resourceType": schema.name,
         "created": rfc3339(created),
@@ -264,7 +263,7 @@ def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[s
 
 
 def list_body(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> dict[str, Any]:
-    """Return the body of a list response (RFC 7644 section 3.4.2)."""
+    """Return the body for a list response (RFC 7644 section 3.4.2)."""
     return {"schemas": [LIST_URN], "totalResults": total, "startIndex": start, "itemsPerPage": len(resources), "Resources": list(resources)}
 
 
@@ -273,8 +272,8 @@ async def stream_with_list(
 ) -> Response:
     """Return a resource with a long list as its last member. The list is sent while it is read.
 
-    `name` is the name of the list. `around` has the texts before and after the resource. The first
-    batch is read before the response starts, so that a database outage gives an error response.
+    `name` is the list's name. `around` has the texts before and after the resource. The first batch is read before the
+    response starts, so that a database outage gives an error response.
     """
     first = await batches.next_batch()
     if request.method == "HEAD":

@@ -1,4 +1,4 @@
-"""The last SCIM requests of an organization."""
+"""An organization's last SCIM requests."""
 
 from uuid import UUID
 
@@ -34,13 +34,13 @@ class ScimRequestResponse(ResponseModel):
 
 
 class ScimRequestListResponse(ResponseModel):
-    """The last SCIM requests of an organization."""
+    """An organization's last SCIM requests."""
 
     requests: list[ScimRequestResponse] = Field(description="The last 100 requests, newest first.")
 
 
 class ScimRequestsQuery(Query):
-    """The filter of the requests."""
+    """The filter for the requests."""
 
     failed: Flag | None = Field(None, description="Return only requests that failed, or with false only those that succeeded.")
 
@@ -48,10 +48,10 @@ class ScimRequestsQuery(Query):
 @routes.get("/api/organizations/<org_slug>/scim-requests")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimRequestListResponse:
-    """List the last SCIM requests of the organization.
+    """List the organization's last SCIM requests.
 
-    The list is complete and contains no values, only names of attributes. Requests with an unknown or
-    revoked token are not listed. A request appears shortly after its response.
+    The list is complete and contains no values, only attribute names. Requests with an unknown or revoked token are not
+    listed. A request appears shortly after its response.
     """
     requests = await request_log.list_last(ports(), acting(), failed=query_args.failed)
     return ScimRequestListResponse(requests=ScimRequestResponse.list_of(requests))

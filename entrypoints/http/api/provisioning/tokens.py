@@ -1,4 +1,4 @@
-"""SCIM tokens of an organization."""
+"""An organization's SCIM tokens."""
 
 from uuid import UUID
 
@@ -50,7 +50,7 @@ class ScimTokenResponse(ResponseModel):
 
 
 class CreatedScimTokenResponse(ScimTokenResponse):
-    """A new SCIM token with its secret, which no other response contains."""
+    """A new SCIM token with its secret. Only this response contains the secret."""
 
     token: str = Field(description="The secret. Your directory sends it as `Authorization: Bearer`.")
 
@@ -60,15 +60,15 @@ class CreatedScimTokenResponse(ScimTokenResponse):
 async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenResponse:
     """Create a SCIM token.
 
-    Your directory uses it to provision users at `/scim/v2`. The secret is returned only once. An
-    organization can have 100 tokens. A directory changes and removes admins, so you need every right of an admin.
+    Your directory uses it to provision users at `/scim/v2`. The secret is returned only once. An organization can have
+    100 tokens. A directory changes and removes admins, so you need every right that an admin has.
     """
     token, secret = await scim_tokens.create(ports(), acting(), data.name, data.expires_at, directory_groups=data.directory_groups)
     return CreatedScimTokenResponse.of(token, token=secret)
 
 
 class ScimTokenListResponse(ResponseModel):
-    """The SCIM tokens of an organization."""
+    """An organization's SCIM tokens."""
 
     tokens: list[ScimTokenResponse] = Field(description="All tokens, including expired ones, oldest first.")
     total: int = Field(description="The number of tokens.")
@@ -77,7 +77,7 @@ class ScimTokenListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_tokens(org_slug: str) -> ScimTokenListResponse:
-    """List the SCIM tokens of the organization.
+    """List the organization's SCIM tokens.
 
     The list is complete; it has no pages. Secrets are not returned.
     """
@@ -92,9 +92,9 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
 async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) -> ScimTokenResponse:
     """Let a directory create groups, or no longer.
 
-    This counts from the next request on. To switch it on, you need every right of an admin, and of the roles that groups of
-    directories give. Groups that the directory created stay when this is switched off. Admins can change them then,
-    unless another token has the switch. 409: the creator of the token lacks one of these rights. Create another token.
+    This counts from the next request on. To switch it on, you need every right that an admin has, and every right in the roles that
+    directory groups give. Groups that the directory created stay when this is switched off. Admins can change them then, unless another
+    token has the switch. 409: the token's creator lacks such a right. Create another token.
     """
     token = await scim_tokens.set_directory_groups(ports(), acting(), token_id, directory_groups=data.directory_groups)
     return ScimTokenResponse.of(token)

@@ -62,7 +62,7 @@ async def _user_response(user: ScimUser, projection: Projection, status: int = 2
 
 
 async def _projection() -> Projection:
-    """Return the attributes to return, of the schema of the directory's organization."""
+    """Return the attributes to return, in the schema for the directory's organization."""
     return Projection(await scim_users.schema_of(ports(), acting_directory()))
 
 
@@ -99,8 +99,8 @@ def _log_skipped(user: ScimUser, skipped: SkippedParts) -> None:
 async def list_users() -> Response:
     """List the users that your directory knows.
 
-    These are the members of the organization, users that your directory deactivated, and users that
-    it provisioned and removed from the group. They are sorted by time, oldest first.
+    These are the organization's members, users that your directory deactivated, and users that it provisioned and
+    removed from the group. They are sorted by time, oldest first.
     """
     (start, count), filter_ = read_page(), read_filter(scim_filters.parse_user_filter)
     projection = await _projection()
@@ -144,10 +144,10 @@ async def create() -> Response:
 @refuses(409)
 @describes_user({200: "The changed user."}, request_schema=USER_REQUEST)
 async def replace(user_id: UUID) -> Response:
-    """Replace the attributes of a user.
+    """Replace a user's attributes.
 
-    Attributes that are missing are removed; only a missing `active` stays as it is. A body with
-    `active` false is applied as far as it can be, even if other values are refused.
+    Attributes that are missing are removed; only a missing `active` stays as it is. A body with `active` false is
+    applied as far as possible, even if further values are refused.
     """
     user = await scim_users.find_to_change(ports(), acting_directory(), user_id)  # an unknown id is 404, whatever the body is
     projection = await _projection()
@@ -164,10 +164,9 @@ async def replace(user_id: UUID) -> Response:
 async def patch(user_id: UUID) -> Response:
     """Change a user.
 
-    Either all operations are applied, or none. Only a patch that sets `active` to false is applied as
-    far as it can be: the user cannot use the organization's services afterwards, and cannot sign in at
-    all if only this organization uses the account. Attributes of RFC 7643 that are not kept are
-    ignored.
+    Either all operations are applied, or none. Only a patch that sets `active` to false is applied as far as it can be:
+    the user cannot use the organization's services afterwards, and cannot sign in at all if only this organization uses
+    the account. Attributes from RFC 7643 that are not kept are ignored.
     """
     user = await scim_users.find_to_change(ports(), acting_directory(), user_id)
     projection = await _projection()

@@ -1,4 +1,4 @@
-"""Set-up links of an organization, for the IT department of a customer."""
+"""An organization's set-up links, for a customer's IT department."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -54,7 +54,7 @@ class SetupLinkRequest(RequestModel):
     )
 
     def build(self) -> SetupLinkDraft:
-        """Return the values of the link."""
+        """Return the link's values."""
         return SetupLinkDraft(**{**dict(self), "recipient": None if self.recipient is None else Email.parse(self.recipient)})
 
 
@@ -90,13 +90,13 @@ class SetupLinkResponse(ResponseModel):
 
 
 class CreatedSetupLinkResponse(SetupLinkResponse):
-    """A new set-up link with its address, which no other response contains."""
+    """A new set-up link with its address. Only this response contains the address."""
 
     url: str = Field(description="The address of the link. It is returned only once.")
 
 
 class SetupPartResponse(ResponseModel):
-    """The proposal of the reader of a link for a part."""
+    """What the link's reader proposes for a part."""
 
     part: SetupPart = Field(description="The part.")
     is_ready: bool = Field(description="Whether an admin can apply it.")
@@ -124,7 +124,7 @@ class SetupLinkDetailsResponse(SetupLinkResponse):
 
 
 class SetupLinkListResponse(ResponseModel):
-    """The set-up links of an organization."""
+    """An organization's set-up links."""
 
     setup_links: list[SetupLinkResponse] = Field(description="The links, newest first. Those that ended stay for 30 days.")
 
@@ -143,7 +143,7 @@ async def create(org_slug: str, data: SetupLinkRequest) -> CreatedSetupLinkRespo
 
 
 def url_of(secret: str) -> str:
-    """Return the address of a link."""
+    """Return a link's address."""
     return f"{app_context().base_url}{SETUP_PATH}?token={secret}"
 
 
@@ -174,8 +174,7 @@ async def get(org_slug: str, setup_link_id: UUID) -> SetupLinkDetailsResponse:
 async def end(org_slug: str, setup_link_id: UUID) -> None:
     """End a set-up link.
 
-    Its browser is refused from the next request on. Its proposals are deleted, also those of a link that has ended or expired. Applied
-    parts stay.
+    Its browser is refused from the next request on. Its proposals are deleted, also if the link has ended or expired. Applied parts stay.
     """
     await links.end(ports(), acting(), setup_link_id)
 
@@ -184,10 +183,10 @@ async def end(org_slug: str, setup_link_id: UUID) -> None:
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400, 409)
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, data: SetupPartRequest) -> SetupLinkDetailsResponse:
-    """Apply the proposal of a set-up link for a part.
+    """Apply a set-up link's proposal for a part.
 
     The caller needs the rights that making it themselves would need. A domain is looked up again. A SCIM token, a certificate or a SIEM
-    works from now on. Send the `changed_at` of the proposal that you looked at: 409 if its reader has changed it since.
+    works from now on. Send the `changed_at` from the proposal that you looked at: 409 if its reader has changed it since.
     """
     return await _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part), data.changed_at))
 

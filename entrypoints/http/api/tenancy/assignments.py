@@ -1,4 +1,4 @@
-"""The models of users and groups that are assigned to services, API resources, roles of services and groups."""
+"""The models for users and groups that are assigned to services, API resources, service roles and groups."""
 
 from collections.abc import Iterable
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""API of the attributes of users that an organization declares, and of their values for members and groups."""
+"""The API for user attributes that an organization declares, and for their values on members and groups."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -46,7 +46,7 @@ class AttributeRequest(RequestModel):
 
 
 class AttributeUpdateRequest(RequestModel):
-    """The fields of an attribute to change, at least one."""
+    """The attribute's fields to change, at least one field."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -57,7 +57,7 @@ class AttributeUpdateRequest(RequestModel):
 
 
 class AttributeResponse(ResponseModel):
-    """An attribute of the users of an organization."""
+    """An attribute that an organization's users have."""
 
     name: str = Field(description=NAME)
     label: str = Field(description=LABEL)
@@ -69,7 +69,7 @@ class AttributeResponse(ResponseModel):
 
 
 class AttributeListResponse(ResponseModel):
-    """The attributes of the users of an organization."""
+    """The attributes that an organization's users have."""
 
     attributes: list[AttributeResponse] = Field(description=f"The attributes by position. There are at most {MAX_ATTRIBUTES}.")
 
@@ -81,7 +81,7 @@ class AttributeValuesRequest(RequestModel):
 
 
 class AttributeValuesResponse(ResponseModel):
-    """The values of a user."""
+    """A user's values."""
 
     values: dict[str, Any] = Field(description="The user's own value of each attribute by its name. null: the user has none.")
     effective: dict[str, Any] = Field(
@@ -90,13 +90,13 @@ class AttributeValuesResponse(ResponseModel):
 
 
 class GroupAttributeValuesResponse(ResponseModel):
-    """The values of a group."""
+    """A group's values."""
 
     values: dict[str, Any] = Field(description="The value of each attribute by its name. null: the group has none.")
 
 
 def to_attribute(data: AttributeRequest) -> Attribute:
-    """Return the attribute of a request, in the caller's organization."""
+    """Return the attribute in a request, in the caller's organization."""
     return Attribute(
         org_id=acting().acts_in.id,
         name=data.name,
@@ -109,7 +109,7 @@ def to_attribute(data: AttributeRequest) -> Attribute:
 
 
 def to_changes_of(data: AttributeUpdateRequest) -> dict[str, Any]:
-    """Return the fields of a request that change."""
+    """Return a request's fields that change."""
     changes = data.model_dump(exclude_unset=True)
     if "writers" in changes:
         changes["writers"] = tuple(dict.fromkeys(data.writers))
@@ -119,7 +119,7 @@ def to_changes_of(data: AttributeUpdateRequest) -> dict[str, Any]:
 
 
 def to_values(values: AttributeValues) -> AttributeValuesResponse:
-    """Return the response with the values of a user."""
+    """Return the response with a user's values."""
     return AttributeValuesResponse(values=_by_name(values, values.values), effective=_by_name(values, values.effective))
 
 
@@ -130,9 +130,9 @@ def _by_name(declared: AttributeValues, values: Mapping[str, Any]) -> dict[str, 
 @routes.get(ATTRIBUTES)
 @member(Capability.MEMBERS_VIEW)
 async def list_attributes(org_slug: str) -> AttributeListResponse:
-    """List the attributes of the organization's users.
+    """List the attributes for the organization's users.
 
-    They have the order of their positions, and the values of each user have a request of their own.
+    They are ordered by position. A separate request returns a user's values.
     """
     return AttributeListResponse(attributes=AttributeResponse.list_of(await attributes.list_declared(ports(), acting())))
 
@@ -142,9 +142,9 @@ async def list_attributes(org_slug: str) -> AttributeListResponse:
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: AttributeRequest) -> AttributeResponse:
-    """Declare an attribute of the organization's users.
+    """Declare an attribute for the organization's users.
 
-    Claims and SAML attributes of applications can have its values.
+    Applications' claims and SAML attributes can have its values.
     """
     return AttributeResponse.of(await attributes.create(ports(), acting(), to_attribute(data)))
 
@@ -181,7 +181,7 @@ async def delete(org_slug: str, attribute_name: str) -> None:
 @routes.get("/api/organizations/<org_slug>/members/<user_id>/attributes")
 @member(Capability.MEMBERS_MANAGE)
 async def get_of_member(org_slug: str, user_id: UUID) -> AttributeValuesResponse:
-    """Get the attributes of a member.
+    """Get a member's attributes.
 
     An attribute without a value is null.
     """
@@ -192,10 +192,10 @@ async def get_of_member(org_slug: str, user_id: UUID) -> AttributeValuesResponse
 @member(Capability.MEMBERS_MANAGE, GIVES)
 @existing_member
 async def change_of_member(org_slug: str, user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
-    """Change attributes of a member.
+    """Change a member's attributes.
 
-    An admin may change those with the writer `admin`. Tokens have the new values after the next refresh.
-    A caller who may not read values gets those that the request sets.
+    An admin may change attributes with the writer `admin`. Tokens have the new values after the next refresh. A caller
+    who may not read values gets the values that the request sets.
     """
     return to_values(await attributes.change_of_member(ports(), acting(), user_id, data.values))
 
@@ -203,9 +203,9 @@ async def change_of_member(org_slug: str, user_id: UUID, data: AttributeValuesRe
 @routes.get("/api/organizations/<org_slug>/groups/<group_id>/attributes")
 @member(Capability.GROUPS_MANAGE)
 async def get_of_group(org_slug: str, group_id: UUID) -> GroupAttributeValuesResponse:
-    """Get the attributes of a group.
+    """Get a group's attributes.
 
-    A user of the group without an own value has that of the group.
+    A user in the group without an own value has the group's value.
     """
     _, values = await attributes.of_group(ports(), acting(), group_id)
     return GroupAttributeValuesResponse(values=_by_name(values, values.values))
@@ -215,10 +215,10 @@ async def get_of_group(org_slug: str, group_id: UUID) -> GroupAttributeValuesRes
 @member(Capability.GROUPS_MANAGE, GIVES)
 @existing_group
 async def change_of_group(org_slug: str, group_id: UUID, data: AttributeValuesRequest) -> GroupAttributeValuesResponse:
-    """Change attributes of a group.
+    """Change a group's attributes.
 
-    A directory can manage the group. Only attributes with the writer `admin` change. Tokens have the new values after the next
-    refresh. A caller who may not read values gets those that the request sets.
+    A directory can manage the group. Only attributes with the writer `admin` change. Tokens have the new values after the next refresh. A
+    caller who may not read values gets the values that the request sets.
     """
     values = await attributes.change_of_group(ports(), acting(), group_id, data.values)
     return GroupAttributeValuesResponse(values=_by_name(values, values.values))

@@ -1,4 +1,4 @@
-"""API of an organization's branding."""
+"""The API for an organization's branding."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ Color = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^#[0-9A-Fa
 
 
 class BrandingResponse(ResponseModel):
-    """The branding of an organization's emails and pages. null means that the organization has not chosen a value."""
+    """The branding for an organization's emails and pages. null means that the organization has not chosen a value."""
 
     logo_url: str | None = Field(description="The URL of the logo.")
     primary_color: str | None = Field(description="The color of buttons and links, as `#rrggbb` in lower case.")
@@ -34,8 +34,7 @@ class BrandingResponse(ResponseModel):
 async def get_branding(org_slug: str) -> BrandingResponse:
     """Get the organization's branding.
 
-    Branding is the name, logo and color of the organization's emails and of the pages that they
-    link to.
+    Branding is the name, logo and color in the organization's emails and on the pages that they link to.
     """
     return BrandingResponse.of(await branding.get_settings(ports(), acting()))
 
@@ -73,8 +72,8 @@ async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse
 async def set_logo(org_slug: str) -> BrandingResponse:
     """Upload the organization's logo.
 
-    The body is a PNG, JPEG or WebP file of at most 200 KB and 4,000,000 pixels. It is kept as PNG of at most 64 and 256 pixels, without
-    anything else that the file contains. Its URL becomes the `logo_url` of the branding.
+    The body is a PNG, JPEG or WebP file with at most 200 KB and 4,000,000 pixels. It is kept as PNG with at most 64 and 256 pixels, without
+    anything else that the file contains. Its URL becomes the branding's `logo_url`.
     """
     return BrandingResponse.of(await branding.set_logo(ports(), acting(), *await read_image()))
 

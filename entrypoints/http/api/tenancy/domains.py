@@ -1,4 +1,4 @@
-"""API of the domains of an organization."""
+"""The API for an organization's domains."""
 
 from typing import Literal
 from uuid import UUID
@@ -23,7 +23,7 @@ PATH = "/api/organizations/<org_slug>/domains"
 
 
 class DomainRequest(RequestModel):
-    """A domain of an organization."""
+    """An organization's domain."""
 
     domain: DomainName = Field(description="A domain such as `example.com`. It includes its subdomains.")
 
@@ -37,7 +37,7 @@ class TxtRecordResponse(ResponseModel):
 
 
 class DomainResponse(ResponseModel):
-    """A domain of an organization, and the DNS record that verifies it."""
+    """An organization's domain, and the DNS record that verifies it."""
 
     domain: str = Field(description="The domain in ASCII form.")
     verified: bool = Field(description="Whether the organization has verified the domain.")
@@ -47,7 +47,7 @@ class DomainResponse(ResponseModel):
 
 
 class DomainListResponse(ResponseModel):
-    """The domains of an organization."""
+    """An organization's domains."""
 
     domains: list[DomainResponse] = Field(description="The domains, ordered by name. There are at most 50.")
 
@@ -71,7 +71,7 @@ def domain_of_path(text: str) -> Domain:
 @routes.get(PATH)
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_domains(org_slug: str) -> DomainListResponse:
-    """List the domains of the organization.
+    """List the organization's domains.
 
     A domain has no effect until it is verified.
     """
@@ -92,7 +92,7 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
 @routes.get(f"{PATH}/<domain>")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def get_domain(org_slug: str, domain: str) -> DomainResponse:
-    """Get a domain of the organization.
+    """Get a domain in the organization.
 
     The response contains the DNS record that verifies the domain, also after the verification.
     """
@@ -103,7 +103,7 @@ async def get_domain(org_slug: str, domain: str) -> DomainResponse:
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400, 409)
 async def verify(org_slug: str, domain: str) -> DomainResponse:
-    """Verify a domain of the organization.
+    """Verify a domain for the organization.
 
     Looks up the TXT record in the DNS. 400 if it is not found: a new record can take a while to
     become visible. 409 if another organization has verified this domain.
@@ -116,7 +116,7 @@ async def verify(org_slug: str, domain: str) -> DomainResponse:
 @refuses(409)
 @describes({204: "The organization no longer has the domain."})
 async def remove(org_slug: str, domain: str) -> None:
-    """Remove a domain of the organization.
+    """Remove a domain from the organization.
 
     Everything that depends on this verified domain stops working, for example its home realm routes. 409: the sign-in policy requires a
     connection for this domain.
@@ -132,7 +132,7 @@ class ForeignOrganizationResponse(ResponseModel):
 
 
 class ForeignAccountResponse(ResponseModel):
-    """An account at one of your domains that another organization created."""
+    """An account at your domain that another organization created."""
 
     user_id: UUID = Field(description="The user's id.")
     email: str = Field(description="The email address of the account.")
@@ -143,7 +143,7 @@ class ForeignAccountResponse(ResponseModel):
 
 
 class ForeignAccountListResponse(ResponseModel):
-    """One page of the accounts at one of your domains that other organizations created."""
+    """A page of the accounts at your domain that other organizations created."""
 
     accounts: list[ForeignAccountResponse] = Field(description="The accounts, the newest first.")
     pagination: Pagination
@@ -152,7 +152,7 @@ class ForeignAccountListResponse(ResponseModel):
 @routes.get(f"{PATH}/<domain>/accounts")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_foreign_accounts(org_slug: str, domain: str, query_args: PageQuery) -> ForeignAccountListResponse:
-    """List the accounts at one of your verified domains that other organizations created.
+    """List the accounts at your verified domain that other organizations created.
 
     Your directory takes over such an account by creating a user with its address over SCIM. 404 if
     the domain is not verified.
@@ -170,7 +170,7 @@ def _to_account_response(account: ForeignAccount) -> ForeignAccountResponse:
 
 
 class ForeignInvitationResponse(ResponseModel):
-    """A pending invitation of another organization to an address at one of your domains."""
+    """A pending invitation from another organization to an address at your domain."""
 
     email: str = Field(description="The invited email address.")
     created_at: Timestamp = Field(description="When the invitation was sent.")
@@ -179,7 +179,7 @@ class ForeignInvitationResponse(ResponseModel):
 
 
 class ForeignInvitationListResponse(ResponseModel):
-    """One page of the invitations of other organizations to your domain."""
+    """A page of other organizations' invitations to your domain."""
 
     invitations: list[ForeignInvitationResponse] = Field(description="The invitations, the newest first.")
     pagination: Pagination
@@ -188,7 +188,7 @@ class ForeignInvitationListResponse(ResponseModel):
 @routes.get(f"{PATH}/<domain>/invitations")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_foreign_invitations(org_slug: str, domain: str, query_args: PageQuery) -> ForeignInvitationListResponse:
-    """List the pending invitations of other organizations to addresses at one of your verified domains.
+    """List other organizations' pending invitations to addresses at your verified domain.
 
     404 if the domain is not verified.
     """

@@ -1,4 +1,4 @@
-"""API of tiers and of the lifecycle of organizations, for platform owners."""
+"""The API for tiers and for organizations' lifecycle, for platform owners."""
 
 from typing import Annotated
 from uuid import UUID
@@ -28,7 +28,7 @@ async def existing_organization(org_id: UUID) -> None:
 
 
 class TierResponse(ResponseModel):
-    """A tier: default limits of organizations, and a price."""
+    """A tier: default limits for organizations, and a price."""
 
     id: UUID = Field(description="The tier's id.")
     name: str = Field(description="The tier's unique name.")
@@ -57,7 +57,7 @@ class PlatformOrganizationResponse(OrganizationResponse):
 
 
 class OrganizationOwnerResponse(ResponseModel):
-    """The owner of an organization."""
+    """An organization's owner."""
 
     id: str = Field(description="The owner's user id, or `unknown` if the account no longer exists.")
     email: str = Field(description="The owner's email address.")
@@ -106,7 +106,7 @@ class OrganizationsQuery(PartQuery):
 async def list_organizations(query_args: OrganizationsQuery) -> OrganizationListResponse:
     """List all organizations.
 
-    Returns organizations in any status, newest first, each with its owner and tier.
+    Returns organizations in any status, newest first, with their owners and tiers.
     """
     tier_id = None if query_args.tier_id is None else path_id(query_args.tier_id)
     listed = await governance.list_organizations(
@@ -173,7 +173,7 @@ class ChangedOrganizationResponse(ResponseModel):
 
 
 class ApprovalRequest(RequestModel):
-    """The approval of an organization."""
+    """An organization's approval."""
 
     tier_id: Id | None = Field(
         None, description="The organization's tier. By default it keeps its tier, which is the free one unless it was changed."
@@ -193,7 +193,7 @@ async def approve(org_id: UUID, data: ApprovalRequest) -> ChangedOrganizationRes
 
 
 class RejectionRequest(RequestModel):
-    """The rejection of an organization."""
+    """An organization's rejection."""
 
     reason: Reason = Field(description="Why the organization is rejected. Platform owners can see it.")
 
@@ -211,7 +211,7 @@ async def reject(org_id: UUID, data: RejectionRequest) -> ChangedOrganizationRes
 
 
 class SuspensionRequest(RequestModel):
-    """The suspension of an organization."""
+    """An organization's suspension."""
 
     reason: Reason | None = Field(None, description="Why the organization is suspended. Platform owners can see it.")
 
@@ -247,7 +247,7 @@ OwnLimit = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 class OrganizationTierRequest(RequestModel):
-    """The tier and the limits of an organization. A limit that is left out keeps its value."""
+    """An organization's tier and limits. A limit that is left out keeps its value."""
 
     tier_id: Id = Field(description="The organization's tier.")
     max_services: OwnLimit | None = optional(description="The organization's own limit of services, or null for the limit of its tier.")
@@ -258,7 +258,7 @@ class OrganizationTierRequest(RequestModel):
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, CHANGES)
 @existing_organization
 async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
-    """Change the tier and the limits of an organization.
+    """Change an organization's tier and limits.
 
     Nothing is removed if a limit is below the current number. New members or services are refused
     until the number is below the limit. 400 if the organization is rejected.
@@ -282,9 +282,9 @@ class RemoveNetworksRequest(RequestModel):
 @existing_organization
 @describes({204: "The owner and the admins can act from any network."})
 async def remove_admin_networks(org_id: UUID, data: RemoveNetworksRequest) -> None:
-    """Remove the networks from which the admins of an organization may act.
+    """Remove the networks from which an organization's admins may act.
 
-    Use it if they changed, so that no admin can act. All other rules of the sign-in policy stay. 400 if there are no networks.
+    Use it if they changed, so that no admin can act. The policy's remaining rules stay. 400 if there are no networks.
     """
     await governance.remove_admin_networks(ports(), signed_in(), org_id, data.reason)
 
@@ -297,7 +297,7 @@ async def remove_admin_networks(org_id: UUID, data: RemoveNetworksRequest) -> No
 async def delete(org_id: UUID) -> None:
     """Delete an organization permanently.
 
-    Works in any status. Services, API keys, invitations, webhooks and the audit log are deleted,
-    too. The accounts of the members remain.
+    Works in any status. Services, API keys, invitations, webhooks and the audit log are deleted, too. The members'
+    accounts remain.
     """
     await governance.delete(ports(), signed_in(), org_id)

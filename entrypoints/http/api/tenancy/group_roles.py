@@ -1,4 +1,4 @@
-"""API of the roles that groups give to their members."""
+"""The API for the roles that groups give to their members."""
 
 from uuid import UUID
 
@@ -28,12 +28,12 @@ class GroupRoleRequest(RequestModel):
 @existing_group
 @refuses(409)
 async def give_role(org_slug: str, group_id: UUID, data: GroupRoleRequest) -> OrganizationGroupResponse:
-    """Give the members of a group a role.
+    """Give a group's members a role.
 
-    Confirmed members in the group have its rights beside those of their own role, from their next request on. Platform
-    owners get none. You need every right of the role, and of the role that the group gave before. The group
-    stops to give the role if you lose one of these rights, or the right to manage roles. This request starts it again. 409: a directory
-    fills the group, and the creator of one of its SCIM tokens does not have every right of the role.
+    Confirmed members in the group have its rights beside the rights from their own role, from their next request on. Platform owners get
+    none. You need every right in the role, and in the role that the group gave before. The group stops giving the role if you lose such a
+    right, or the right to manage roles. This request starts it again. 409: a directory fills the group, and the creator of one of its SCIM
+    tokens does not have every right in the role.
     """
     return OrganizationGroupResponse.of(await group_roles.give(ports(), acting_member(), group_id, data.role))
 

@@ -1,4 +1,4 @@
-"""API of the groups of an organization, and of their members."""
+"""The API for an organization's groups, and for their members."""
 
 from uuid import UUID
 
@@ -44,7 +44,7 @@ class GroupUpdateRequest(RequestModel):
 
 
 class OrganizationGroupResponse(ResponseModel):
-    """A group of the organization."""
+    """A group in the organization."""
 
     id: UUID = Field(description="The id of the group.")
     name: str = Field(description="The name of the group.", examples=["Engineering"])
@@ -84,9 +84,9 @@ class GroupsQuery(PageQuery):
 @routes.get("/api/organizations/<org_slug>/groups")
 @member(Capability.MEMBERS_VIEW)
 async def list_groups(org_slug: str, query_args: GroupsQuery) -> OrganizationGroupListResponse:
-    """List the groups of the organization.
+    """List the organization's groups.
 
-    They are the groups that admins created, and those that a directory created with *directory groups*.
+    They are the groups that admins created, and the groups that a directory created with *directory groups*.
     """
     result = await groups.list_page(ports(), acting(), query_args.page_request(), search=query_args.search)
     return OrganizationGroupListResponse(
@@ -109,7 +109,7 @@ async def create(org_slug: str, data: GroupRequest) -> OrganizationGroupResponse
 @routes.get("/api/organizations/<org_slug>/groups/<group_id>")
 @member(Capability.MEMBERS_VIEW)
 async def get(org_slug: str, group_id: UUID) -> OrganizationGroupResponse:
-    """Get a group of the organization.
+    """Get a group in the organization.
 
     `GET .../members` has its users, and `GET .../services` the services that it is assigned to.
     """
@@ -121,7 +121,7 @@ async def get(org_slug: str, group_id: UUID) -> OrganizationGroupResponse:
 @refuses(409)
 @existing_group
 async def update(org_slug: str, group_id: UUID, data: GroupUpdateRequest) -> OrganizationGroupResponse:
-    """Change the name or the description of a group.
+    """Change a group's name or description.
 
     409: another thing has the name, or a directory manages the group.
     """
@@ -135,9 +135,9 @@ async def update(org_slug: str, group_id: UUID, data: GroupUpdateRequest) -> Org
 async def delete(org_slug: str, group_id: UUID) -> None:
     """Delete a group.
 
-    Its users stay in the organization. They lose the access to applications and the rights that only the group gave, at
-    once. You need every right of each member in the group. If the group gives a role, you need the right to manage roles,
-    and every right of the role. 409: a directory manages the group.
+    Its users stay in the organization. They lose the access to applications and the rights that only the group gave, at once. You need
+    every right that the group's members have. If the group gives a role, you need the right to manage roles, and every right in the role.
+    409: a directory manages the group.
     """
     await groups.delete(ports(), acting(), group_id)
 
@@ -175,7 +175,7 @@ async def list_members(org_slug: str, group_id: UUID, query_args: AssignmentsQue
 async def add_member_by_email(org_slug: str, group_id: UUID, data: AssignmentRequest) -> AssignedUserResponse:
     """Add a user to a group by email address.
 
-    The rules of `PUT` apply. An address without an account is refused like a user who does not belong to the
+    The rules for `PUT` apply. An address without an account is refused like a user who does not belong to the
     organization.
     """
     return AssignedUserResponse(user_id=await groups.add_member_by_email(ports(), acting(), group_id, Email(data.email)))
@@ -188,9 +188,9 @@ async def add_member_by_email(org_slug: str, group_id: UUID, data: AssignmentReq
 async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
     """Add a user to a group.
 
-    The user must be an end user or a confirmed member of the organization. Adding a user again changes nothing. A user
-    leaves the groups when their membership ends. If the group gives a role, you need the right to manage roles, and every
-    right of the role. 409: a directory manages the group.
+    The user must be an end user or a confirmed member of the organization. Adding a user again changes nothing. A user leaves the groups
+    when their membership ends. If the group gives a role, you need the right to manage roles, and every right in the role. 409: a directory
+    manages the group.
     """
     await groups.add_member(ports(), acting(), group_id, user_id)
 
@@ -202,7 +202,7 @@ async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
 async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
     """Remove a user from a group.
 
-    They lose the access to applications and the rights that only the group gave. Their sessions at these
-    applications end. If the group gives a role, the rules of `PUT` apply. 409: a directory manages the group.
+    They lose the access to applications and the rights that only the group gave. Their sessions at these applications
+    end. If the group gives a role, the rules for `PUT` apply. 409: a directory manages the group.
     """
     await groups.remove_member(ports(), acting(), group_id, user_id)

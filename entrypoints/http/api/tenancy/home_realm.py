@@ -1,4 +1,4 @@
-"""API of home realm discovery: the identity provider for an email domain (decision 103)."""
+"""The API for home realm discovery: the identity provider for an email domain (decision 103)."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ PATH = "/api/organizations/<org_slug>/hrd"
 
 
 class HomeRealmProviderRequest(RequestModel):
-    """The identity provider of a domain: `provider` or `connection`."""
+    """A domain's identity provider: `provider` or `connection`."""
 
     provider: Annotated[ProviderSlug | None, Field(strict=False)] = Field(
         None, description="The identity provider of the platform for users at this domain."
@@ -33,7 +33,7 @@ class HomeRealmProviderRequest(RequestModel):
 
     @property
     def target(self) -> str:
-        """The slug of the identity provider."""
+        """The identity provider's slug."""
         if (self.provider is None) == (self.connection is None):
             raise RouteTargetAmbiguous
         if self.connection in PLATFORM_CONNECTIONS:
@@ -42,13 +42,13 @@ class HomeRealmProviderRequest(RequestModel):
 
 
 class HomeRealmRouteRequest(HomeRealmProviderRequest):
-    """The identity provider for email addresses at one domain."""
+    """The identity provider for email addresses at a domain."""
 
     domain: DomainName = Field(description="The domain of the email addresses. Each subdomain needs its own route.")
 
 
 class HomeRealmRoutesRequest(RequestModel):
-    """All routes of the organization."""
+    """All the organization's routes."""
 
     domains: Annotated[list[HomeRealmRouteRequest], Field(max_length=MAX_ROUTES)] = Field(
         description="The routes. Routes that are not in the list are removed. Each domain may appear once."
@@ -56,14 +56,14 @@ class HomeRealmRoutesRequest(RequestModel):
 
 
 class ConnectionRefResponse(ResponseModel):
-    """A connection of an organization."""
+    """An organization's connection."""
 
     slug: str = Field(description="The slug of the connection.")
     name: str = Field(description="The name of the connection.")
 
 
 class HomeRealmRouteResponse(ResponseModel):
-    """The identity provider for email addresses at one domain."""
+    """The identity provider for email addresses at a domain."""
 
     domain: str = Field(description="The domain of the email addresses.")
     provider: ProviderSlug | None = Field(description="The identity provider of the platform, or null for a connection.")
@@ -77,7 +77,7 @@ class HomeRealmRouteResponse(ResponseModel):
 
 
 class HomeRealmRouteListResponse(ResponseModel):
-    """The routes of the organization."""
+    """The organization's routes."""
 
     domains: list[HomeRealmRouteResponse] = Field(description="The routes, ordered by domain.")
 
@@ -87,8 +87,8 @@ class HomeRealmRouteListResponse(ResponseModel):
 async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     """List the organization's home realm routes.
 
-    A route names the identity provider for users with an email address at a domain: one of the platform, or a connection of the
-    organization. The route is in use while `verified` is true, and the connection is active.
+    A route names the identity provider for users with an email address at a domain: a platform provider, or the organization's connection.
+    The route is in use while `verified` is true, and the connection is active.
     """
     return HomeRealmRouteListResponse(domains=HomeRealmRouteResponse.list_of(await home_realm.list_routes(ports(), acting())))
 
@@ -111,9 +111,9 @@ async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRea
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400)
 async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) -> HomeRealmRouteResponse:
-    """Set the identity provider of one domain.
+    """Set a domain's identity provider.
 
-    The other routes stay as they are. The domain may be a subdomain of one that you have verified.
+    All further routes stay as they are. The domain may be a subdomain of a domain that you have verified.
     """
     route = await home_realm.set_route(ports(), acting(), Domain.parse(domain), data.target)
     return HomeRealmRouteResponse.of(route)
@@ -123,7 +123,7 @@ async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) 
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The domain no longer has an identity provider."})
 async def remove_route(org_slug: str, domain: str) -> None:
-    """Remove the identity provider of one domain. The other routes stay as they are."""
+    """Remove a domain's identity provider. All further routes stay as they are."""
     await home_realm.remove_route(ports(), acting(), domain_of_path(domain))
 
 
@@ -159,8 +159,8 @@ class EmailLookupResponse(ResponseModel):
 async def look_up(data: EmailLookupRequest) -> EmailLookupResponse:
     """Find the identity provider for an email address.
 
-    The result depends only on the domain of the address and on the application, so it does not reveal
-    whether there is an account.
+    The result depends only on the address's domain and on the application, so it does not reveal whether there is an
+    account.
     """
     sign_in = await find_sign_in(ports(), Email(data.email), data.org, data.service)
     if sign_in is None:

@@ -1,4 +1,4 @@
-"""API of invitations, for members who send them and for their recipients.
+"""The API for invitations, for members who send them and for their recipients.
 
 The pages behind the link in an invitation email are in `entrypoints.http.pages.tenancy.invitation_links`.
 """
@@ -60,7 +60,7 @@ class ListedInvitationResponse(ResponseModel):
 class CreatedInvitationResponse(ListedInvitationResponse):
     """A new invitation and its inviter.
 
-    Only this response contains this token. The email has another one, which also proves the mailbox.
+    Only this response contains this token. The email has a second token, which also proves the mailbox.
     """
 
     token: str = Field(description="The one-time token, which accepts or declines the invitation.")
@@ -82,9 +82,9 @@ class InvitationRequest(RequestModel):
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:
     """Invite an email address to the organization.
 
-    Sends an email with a link to accept or decline. The response contains the one-time token, which
-    no later response does. 400 if there is already a pending invitation for this address. 429 if
-    the organization has reached its daily limit of invitations.
+    Sends an email with a link to accept or decline. The response contains the one-time token, which no later response
+    does. 400 if there is already a pending invitation for this address. 429 if the organization has reached its daily
+    invitation limit.
     """
     created, token = await inviting.invite(ports(), acting(), Email(data.email), data.role)
     return CreatedInvitationResponse(**dict(_to_listed_response(created)), token=token)
@@ -101,7 +101,7 @@ class BulkInvitationRequest(RequestModel):
 
 
 class BulkInvitationResponse(ResponseModel):
-    """The result for one address."""
+    """The result for an address."""
 
     email: str = Field(description="The email address.")
     invitation: InvitationResponse | None = Field(description="The invitation, or null if this address was not invited.")
@@ -109,7 +109,7 @@ class BulkInvitationResponse(ResponseModel):
 
 
 class BulkInvitationListResponse(ResponseModel):
-    """The results of a bulk invitation."""
+    """A bulk invitation's results."""
 
     results: list[BulkInvitationResponse] = Field(description="One result for each address, in the order of the request.")
     invited: int = Field(description="The number of invitations that were sent.")
@@ -121,9 +121,9 @@ class BulkInvitationListResponse(ResponseModel):
 async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitationListResponse:
     """Invite up to 100 email addresses to the organization.
 
-    Each address gets an email. Addresses of members, of blocked users and with a pending invitation are
-    skipped, and their results say why. Any other error refuses the whole call, and sends nothing: an
-    invalid address, a role that you may not give, or 429 if the daily limit does not allow all of them.
+    Every address gets an email. Addresses of members, of blocked users and with a pending invitation are skipped, and
+    their results say why. Any further error refuses the whole call, and sends nothing: an invalid address, a role that
+    you may not give, or 429 if the daily limit does not allow all invitations.
     """
     results = await inviting.invite_many(ports(), acting(), [(Email(item.email), item.role) for item in data.invitations])
     return BulkInvitationListResponse(
@@ -140,7 +140,7 @@ async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitat
 
 
 class InvitationsQuery(PageQuery):
-    """The page of the list, and the filters."""
+    """The page in the list, and the filters."""
 
     status: InvitationStatus | None = Field(None, description="Return only invitations with this status.")
     role: Text | None = Field(None, description="Return only invitations to this role.")
@@ -152,7 +152,7 @@ class InvitationsQuery(PageQuery):
 async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple[list[ListedInvitationResponse], int, dict[str, str]]:
     """List the organization's invitations.
 
-    The newest come first. The header X-Total-Count has the number of all invitations that match.
+    The newest come first. The header X-Total-Count says how many invitations match.
     """
     page, search, role = query_args.page_request(), query_args.search, query_args.role
     listed = await invitations.list_page(ports(), acting(), query_args.status, page, search=search, role=role)
@@ -177,9 +177,9 @@ async def cancel(org_slug: str, invitation_id: UUID) -> Empty:
 async def resend(org_slug: str, invitation_id: UUID) -> ListedInvitationResponse:
     """Send a pending or expired invitation again.
 
-    This cancels a pending invitation, so its links stop working, and sends a new one to the same address with
+    This cancels a pending invitation, so its links stop working, and sends a new invitation to the same address with
     the same role. 404 if the invitation was answered or canceled. 429 if the organization has reached its daily
-    limit of invitations.
+    invitation limit.
     """
     return _to_listed_response(await inviting.resend(ports(), acting(), invitation_id))
 
@@ -249,7 +249,7 @@ def _to_received_response(received: ReceivedInvitation) -> ReceivedInvitationRes
 
 
 class InvitationTokenRequest(RequestModel):
-    """The token of an invitation."""
+    """An invitation's token."""
 
     token: Text = Field(
         description="The token from the email, or from the response that created the invitation. If you are signed in, the `token` from "
@@ -262,10 +262,9 @@ class InvitationTokenRequest(RequestModel):
 async def accept(data: InvitationTokenRequest) -> Empty:
     """Accept an invitation.
 
-    You need no access token. If you send one, it must be for the invited address. If there is no
-    account with the invited address, one is created without a password: set it with POST
-    /api/auth/forgot-password. At a domain that another organization has verified, only the token of the
-    email creates one.
+    You need no access token. If you send an access token, it must be for the invited address. If there is no account
+    with the invited address, an account is created without a password: set it with POST /api/auth/forgot-password. At a
+    domain that another organization has verified, only the email's token creates an account.
     """
     await invitations.accept(ports(), caller(), data.token)
     return Empty()

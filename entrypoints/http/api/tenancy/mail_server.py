@@ -1,4 +1,4 @@
-"""API of an organization's mail server."""
+"""The API for an organization's mail server."""
 
 from typing import Annotated
 from uuid import UUID
@@ -23,7 +23,7 @@ Port = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 25, "maximum
 
 
 class MailServerRequest(RequestModel):
-    """The mail server of an organization.
+    """An organization's mail server.
 
     It replaces all earlier settings, including the password.
     """
@@ -41,12 +41,12 @@ class MailServerRequest(RequestModel):
     )
 
     def build(self, org_id: UUID) -> MailServer:
-        """Return the mail server of this organization."""
+        """Return this organization's mail server."""
         return MailServer(**{**dict(self), "org_id": org_id, "from_email": Email(self.from_email)})
 
 
 class MailServerResponse(ResponseModel):
-    """The mail server of an organization, without the password."""
+    """An organization's mail server, without the password."""
 
     host: str = Field(description="The host name or IP address.")
     port: int = Field(description="The port.")
@@ -91,7 +91,7 @@ async def remove(org_slug: str) -> None:
 
 
 class MailServerTestResponse(ResponseModel):
-    """The result of a connection test."""
+    """A connection test's result."""
 
     success: bool = Field(description="Whether the mail server can be used.")
     message: str = Field(description="The result to show to the user, with the reason if the mail server cannot be used.")

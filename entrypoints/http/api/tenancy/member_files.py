@@ -1,4 +1,4 @@
-"""Exports of the members of an organization as files: CSV, and JSON lines."""
+"""Exports an organization's members as files: CSV, and JSON lines."""
 
 import json
 from typing import Any, Final
@@ -24,7 +24,7 @@ class ExportedMemberRoleResponse(ResponseModel):
 
 
 class ExportedMemberResponse(ResponseModel):
-    """A line of the export."""
+    """A line in the export."""
 
     user_id: UUID = Field(description="The id of the user.")
     email: str = Field(description="The email address.")
@@ -46,7 +46,7 @@ class ExportedMemberResponse(ResponseModel):
 
 
 async def stream_members(batches: Batches[ExportedMember], format_: ExportFormat, name: str) -> Response:
-    """Return all members as a streamed file with this name. The extension of the format is added. In CSV, lists and objects are JSON."""
+    """Return all members as a streamed file with this name. The format's extension is added. In CSV, lists and objects are JSON."""
     return await stream_file(batches, format_, name, tuple(ExportedMemberResponse.model_fields), _cells, _to_response)
 
 

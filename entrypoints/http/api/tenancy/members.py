@@ -1,4 +1,4 @@
-"""API of members: list, roles, removal, and the transfer of ownership (decision 199)."""
+"""The API for members: list, roles, removal, and the transfer to a new owner (decision 199)."""
 
 from uuid import UUID
 
@@ -25,7 +25,7 @@ routes = Blueprint("members", __name__)
 
 
 class MemberFilters(Query):
-    """The filters of the members. A member must match all of them."""
+    """The member filters. A member must match all filters."""
 
     role: Text | None = Field(None, description="Return only members with this role: `owner`, `admin`, `member`, or a slug.")
     search: Text | None = Field(
@@ -41,13 +41,13 @@ class MemberFilters(Query):
 
 
 class MembersQuery(MemberFilters, PageQuery):
-    """The page of the list, the filters and the order."""
+    """The page in the list, the filters and the order."""
 
     sort: MemberOrder = Field(MemberOrder.JOINED, description="The order: `joined`, with the first members first, or `email`.")
 
 
 class MemberExportQuery(MemberFilters):
-    """The filters of the members, and the format. A member must match all filters."""
+    """The member filters, and the format. A member must match all filters."""
 
     format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
 
@@ -62,27 +62,27 @@ class MemberRoleResponse(ResponseModel):
 
 
 class ListedUserResponse(MemberUserResponse):
-    """The user of a membership, with their name."""
+    """A membership's user, with their name."""
 
     name: str | None = Field(description="The user's name, or null. It is null until the user has confirmed the membership.")
 
 
 class MemberResponse(ResponseModel):
-    """A member of an organization."""
+    """An organization's member."""
 
     user: ListedUserResponse = Field(description="The user.")
     membership: MemberRoleResponse = Field(description="The user's role.")
 
 
 class MemberLimitResponse(ResponseModel):
-    """The maximum number of members, and where it comes from."""
+    """How many members are allowed, and where the limit comes from."""
 
     max_users: int = Field(description="The maximum number of members.")
     source: LimitSource = Field(description="Whether the organization, its tier or the platform's default sets the limit.")
 
 
 class MemberListResponse(ResponseModel):
-    """One page of the members."""
+    """A page of the members."""
 
     members: list[MemberResponse] = Field(description="The members on this page.")
     pagination: Pagination = Field(description="The position of this page, and the total number of members.")
@@ -92,10 +92,9 @@ class MemberListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/members")
 @member(Capability.MEMBERS_VIEW)
 async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:
-    """List the members of the organization.
+    """List the organization's members.
 
-    By default, the members who joined first come first. The response also has the maximum number of
-    members.
+    By default, the members who joined first come first. The response also says how many members are allowed.
     """
     listed = await members.list_page(
         ports(),
@@ -128,10 +127,10 @@ def _to_response(listed: ListedMember) -> MemberResponse:
 @member(Capability.MEMBERS_MANAGE)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(org_slug: str, query_args: MemberExportQuery) -> Response:
-    """Export the members of the organization.
+    """Export the organization's members.
 
-    The export has all members that match, with the state of their accounts, their groups, roles and attributes.
-    In CSV, lists and objects are JSON, and a cell that a spreadsheet would run as a formula has an apostrophe before it.
+    The export has all members that match, with their accounts' state, their groups, roles and attributes. In CSV, lists and objects are
+    JSON, and a cell that a spreadsheet would run as a formula has an apostrophe before it.
     """
     batches = await members.export(ports(), acting(), query_args.role, search=query_args.search, state=query_args.state)
     return await stream_members(batches, query_args.format, f"members-{org_slug}")
@@ -145,7 +144,7 @@ class MemberSessionsResponse(ResponseModel):
 
 
 class MemberDetailsResponse(MemberResponse):
-    """A member, with the state of their account and their sessions in the organization."""
+    """A member, with their account's state and their sessions in the organization."""
 
     confirmed_at: Timestamp | None = Field(description="When the membership was confirmed, or null if it is not confirmed yet.")
     email_verified: bool | None = Field(
@@ -182,7 +181,7 @@ async def get(org_slug: str, user_id: UUID) -> MemberDetailsResponse:
 
 
 class RevokedMemberSessionsResponse(ResponseModel):
-    """The number of sessions that were ended."""
+    """How many sessions were ended."""
 
     sessions_revoked: int = Field(description="The number of sessions that were ended.")
 
@@ -192,8 +191,8 @@ class RevokedMemberSessionsResponse(ResponseModel):
 async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedMemberSessionsResponse:
     """End a member's sessions.
 
-    Ends all sessions of the user in the organization and its services, and everything that would
-    start a new one, such as authorization codes. Other sessions and the membership continue.
+    Ends all the user's sessions in the organization and its services, and everything that would start a new session,
+    such as authorization codes. Sessions elsewhere and the membership continue.
     """
     return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting(), user_id))
 
@@ -205,14 +204,14 @@ async def existing_member(org_slug: str, user_id: UUID) -> None:
 
 
 class RoleRequest(RequestModel):
-    """The new role of a member."""
+    """A member's new role."""
 
     # A plain string, because the use case has a better error message for the role owner.
     role: AssignableRole = Field(description="The new role. To make a member the owner, transfer the ownership.")
 
 
 class MemberReferenceResponse(ResponseModel):
-    """The user of a membership, by id and email address."""
+    """A membership's user, by id and email address."""
 
     id: UUID = Field(description="The user's id.")
     email: str = Field(description="The user's email address.")
@@ -231,9 +230,9 @@ class RoleChangeResponse(ResponseModel):
 async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
     """Change a member's role.
 
-    The new role is `admin`, `member` or one of the organization's roles. You need every right of the old and of
-    the new role. Pending invitations that the member sent are canceled if the new role does not allow them. You
-    cannot change your own role or the owner's.
+    The new role is `admin`, `member` or a role that the organization defined. You need every right in the old and the
+    new role. Pending invitations that the member sent are canceled if the new role does not allow them. You cannot
+    change your own role or the owner's.
     """
     changed = await members.change_role(ports(), acting(), user_id, data.role)
     return RoleChangeResponse(
@@ -247,9 +246,9 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
 async def remove(org_slug: str, user_id: UUID) -> Message:
     """Remove a member from the organization.
 
-    The member's sessions in the organization end, and pending invitations from and to the member
-    are canceled. You cannot remove yourself or the owner. The account remains. If the member left in the last 72 hours,
-    this ends the service accounts of the member that have no more rights than you.
+    The member's sessions in the organization end, and pending invitations from and to the member are canceled. You
+    cannot remove yourself or the owner. The account remains. If the member left in the last 72 hours, this ends the
+    member's service accounts that have no more rights than you.
     """
     await members.remove(ports(), acting(), user_id)
     return Message(message="The member was removed.")
@@ -261,9 +260,9 @@ async def remove(org_slug: str, user_id: UUID) -> Message:
 async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
     """Send a member a link to set a new password.
 
-    The link goes to the member's own address, which must be verified, and works once. Until then the
-    password and the sessions stay. A member gets at most five of these emails in an hour; further ones
-    are dropped. You cannot send one to the owner, or to a user who has not used the organization yet.
+    The link goes to the member's own address, which must be verified, and works once. Until then the password and the
+    sessions stay. A member gets at most five such emails in an hour; further emails are dropped. You cannot send the
+    email to the owner, or to a user who has not used the organization yet.
     """
     await members.send_password_reset(ports(), acting(), user_id)
     return Message(message="The email with the link is on its way.")

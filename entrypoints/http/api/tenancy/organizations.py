@@ -1,4 +1,4 @@
-"""API of organizations, for their members (decision 207)."""
+"""The API for organizations, for their members (decision 207)."""
 
 from typing import Final
 from uuid import UUID
@@ -48,7 +48,7 @@ class OrganizationResponse(ResponseModel):
 
 
 class MemberUserResponse(ResponseModel):
-    """The user of a membership."""
+    """A membership's user."""
 
     id: UUID = Field(description="The user's id.")
     email: str = Field(description="The user's email address.")
@@ -56,7 +56,7 @@ class MemberUserResponse(ResponseModel):
 
 
 class MembershipResponse(ResponseModel):
-    """The membership of a user in an organization."""
+    """A user's membership in an organization."""
 
     id: UUID = Field(description="The membership's id.")
     org_id: UUID = Field(description="The organization's id.")
@@ -109,14 +109,13 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
 
-    Returns all organizations that you are a member of, in any status, with your membership, ordered
-    by slug.
+    Returns all organizations that you belong to, in any status, with your membership, ordered by slug.
     """
     return [_to_own_response(*own) for own in await organizations.list_own(ports(), signed_in())]
 
 
 class OrganizationLimitsResponse(ResponseModel):
-    """The limits that apply to an organization, and where each one comes from."""
+    """The limits that apply to an organization, and where they come from."""
 
     max_users: int = Field(description="The maximum number of members.")
     max_users_source: LimitSource = Field(description="Whether the organization, its tier or the platform's default sets `max_users`.")
@@ -145,7 +144,7 @@ def _to_detail_response(organization: Organization) -> OrganizationDetailRespons
 @routes.get("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_VIEW, inactive=True)
 async def get_organization(org_slug: str) -> OrganizationDetailResponse:
-    """Get one of your organizations.
+    """Get an organization that you belong to.
 
     This also works if the organization is not active. The response contains the limits that apply
     to the organization.
@@ -170,10 +169,10 @@ class OrganizationUpdateRequest(RequestModel):
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or settings.
 
-    Fields that you leave out keep their value. A new trust period also applies to devices that are
-    already trusted. While `personal_tokens` is false, personal access tokens of the organization are
-    refused from the next request on. While `members_see_end_users` is false, the role `member` gets 403 for end users.
-    To change this, the caller needs `end_users.view`, too. 409: a group has the new name.
+    Fields that you leave out keep their value. A new trust period also applies to devices that are already trusted.
+    While `personal_tokens` is false, the organization's personal access tokens are refused from the next request on.
+    While `members_see_end_users` is false, the role `member` gets 403 for end users. To change this, the caller needs
+    `end_users.view`, too. 409: a group has the new name.
     """
     return _to_detail_response(await organizations.update(ports(), acting(), **data.model_dump(exclude_unset=True)))
 
@@ -184,8 +183,8 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 async def delete(org_slug: str) -> None:
     """Delete an organization permanently.
 
-    Only the owner can do this. Services, API keys, invitations, webhooks and the audit log are
-    deleted, too. The accounts of the members remain.
+    Only the owner can do this. Services, API keys, invitations, webhooks and the audit log are deleted, too. The
+    members' accounts remain.
     """
     await organizations.delete(ports(), acting_member())
 

@@ -1,4 +1,4 @@
-"""API of the platform's sign-in policy."""
+"""The API for the platform's sign-in policy."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ routes = Blueprint("platform_sign_in_policy", __name__)
 
 
 class PlatformPolicyPreviewRequest(RequestModel):
-    """The sign-in policy of the platform."""
+    """The platform's sign-in policy."""
 
     second_factor: list[Text] = Field(max_length=10, description=DESCRIPTIONS_OF_PLATFORM[Rule.SECOND_FACTOR])
     phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT, DESCRIPTIONS_OF_PLATFORM)
@@ -47,13 +47,13 @@ class PlatformPolicyPreviewRequest(RequestModel):
 
 
 class PlatformPolicyRequest(PlatformPolicyPreviewRequest):
-    """The sign-in policy of the platform. It replaces the earlier one: a rule that you leave out asks for nothing."""
+    """The platform's sign-in policy. It replaces the earlier policy: a rule that you leave out asks for nothing."""
 
     version: int = version_field()
 
 
 class PlatformRulesResponse(ResponseModel):
-    """The rules of platform owners. null means that there is no such rule."""
+    """The rules for platform owners. null means that there is no such rule."""
 
     second_factor: list[str] | None = shown(Rule.SECOND_FACTOR, DESCRIPTIONS_OF_PLATFORM)
     phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT, DESCRIPTIONS_OF_PLATFORM)
@@ -63,7 +63,7 @@ class PlatformRulesResponse(ResponseModel):
 
 
 class PlatformPolicyResponse(StoredPolicyResponse, PlatformRulesResponse):
-    """The sign-in policy of the platform. It is stored at the first sign-in of a platform owner."""
+    """The platform's sign-in policy. It is stored at a platform owner's first sign-in."""
 
     in_force: PlatformRulesResponse = Field(description="The rules that count now.")
 
@@ -79,10 +79,10 @@ class PlatformPolicyPreviewResponse(ResponseModel):
 @routes.get("/api/platform/sign-in-policy")
 @platform_owner(Capability.PLATFORM_OWN, SHOWS_PEOPLE)
 async def get() -> PlatformPolicyResponse:
-    """Get the sign-in policy of the platform.
+    """Get the platform's sign-in policy.
 
-    It counts for platform owners on the pages and the API of the platform. They need a second factor, seven days after the first of
-    them has signed in.
+    It counts for platform owners on the platform's pages and in its API. They need a second factor, seven days after the first platform
+    owner has signed in.
     """
     return PlatformPolicyResponse(**fields_of_policy(await platform_sign_in_policy.get(ports())))
 
@@ -91,7 +91,7 @@ async def get() -> PlatformPolicyResponse:
 @platform_owner(Capability.PLATFORM_OWN, OWNS)
 @refuses(409)
 async def replace(data: PlatformPolicyRequest) -> PlatformPolicyResponse:
-    """Replace the sign-in policy of the platform.
+    """Replace the platform's sign-in policy.
 
     Rules that you could not meet yourself are refused. 409 if another request changed the policy since you loaded it.
     """
@@ -102,7 +102,7 @@ async def replace(data: PlatformPolicyRequest) -> PlatformPolicyResponse:
 @routes.post("/api/platform/sign-in-policy/preview")
 @platform_owner(Capability.PLATFORM_OWN, PREVIEWS, limit=POLICY_PREVIEW)
 async def preview(data: PlatformPolicyPreviewRequest) -> PlatformPolicyPreviewResponse:
-    """Preview the effect of a sign-in policy of the platform.
+    """Preview the effect of the platform's sign-in policy.
 
     The response says which platform owners could not use the platform without a new factor. Nothing is changed.
     """

@@ -1,4 +1,4 @@
-"""API of the roles of an organization, and the catalog of capabilities."""
+"""The API for an organization's roles, and the capability catalog."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ class CapabilityResponse(ResponseModel):
 
 
 class CapabilityListResponse(ResponseModel):
-    """The capabilities that roles of organizations can give."""
+    """The capabilities that organization roles can give."""
 
     capabilities: list[CapabilityResponse] = Field(description="The capabilities, in the order of the console.")
 
@@ -38,10 +38,10 @@ class CapabilityListResponse(ResponseModel):
 @routes.get("/api/capabilities")
 @anyone
 async def list_capabilities() -> CapabilityListResponse:
-    """List the capabilities that the roles of an organization can give.
+    """List the capabilities that an organization's roles can give.
 
-    `organization.own` is missing: an organization has one owner, and the ownership is transferred. Every role lets its
-    holders see the organization (`organization.view`).
+    `organization.own` is missing: an organization has a single owner, who can transfer it. Every role lets its holders
+    see the organization (`organization.view`).
     """
     return CapabilityListResponse(capabilities=[CapabilityResponse(name=name, description=text) for name, text in SENTENCES.items()])
 
@@ -61,7 +61,7 @@ class OrganizationRoleRequest(RequestModel):
 
 
 class OrganizationRoleUpdateRequest(RequestModel):
-    """The fields of a role to change."""
+    """The role's fields to change."""
 
     model_config = AT_LEAST_ONE_FIELD
 
@@ -87,7 +87,7 @@ class OrganizationRoleResponse(ResponseModel):
 
 
 class OrganizationRoleListResponse(ResponseModel):
-    """The roles of an organization."""
+    """An organization's roles."""
 
     roles: list[OrganizationRoleResponse] = Field(description="The built-in roles, then those of the organization by name.")
 
@@ -117,9 +117,9 @@ async def existing_role(role_name: str, **_: object) -> None:
 @routes.get("/api/organizations/<org_slug>/roles")
 @member(Capability.MEMBERS_VIEW)
 async def list_roles(org_slug: str) -> OrganizationRoleListResponse:
-    """List the roles of the organization.
+    """List the organization's roles.
 
-    The built-in roles come first. There are at most 50 others.
+    The built-in roles come first. An organization can have 50 further roles.
     """
     return OrganizationRoleListResponse(roles=[_to_response(role) for role in await roles.list_all(ports(), acting())])
 
@@ -150,7 +150,7 @@ async def get(org_slug: str, role_name: str) -> OrganizationRoleResponse:
 
 
 class ConfirmQuery(Query):
-    """Whether the caller has seen the holders of the role."""
+    """Whether the caller has seen the role's holders."""
 
     confirm: Flag = Field(default=False, description="`true`: change the role although it has holders. The refusal names them.")
 
@@ -162,11 +162,11 @@ class ConfirmQuery(Query):
 async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
     """Change a role.
 
-    Its holders have the new rights from their next request on. To take a right away from a role that has holders,
-    send `confirm=true`. Without it, the response is 409 `ROLE_IN_USE` with their number, and the first 20 that you may see. Pending
-    invitations, roles and credentials that holders gave with this right end. A group stops to give the role if the member
-    who gave it to the group lacks a new right: this needs `confirm=true`, too. You need every right of the role, before
-    and after the change. A service account cannot add rights to a role that has holders.
+    Its holders have the new rights from their next request on. To take a right away from a role that has holders, send `confirm=true`.
+    Without it, the response is 409 `ROLE_IN_USE` with their number, and the first 20 that you may see. Pending invitations, roles and
+    credentials that holders gave with this right end. A group stops to give the role if the member who gave it to the group lacks a new
+    right: this needs `confirm=true`, too. You need every right in the role, before and after the change. A service account cannot add
+    rights to a role that has holders.
     """
     changes = roles.RoleChanges(
         name=data.name,
@@ -194,10 +194,9 @@ class RoleDeletionQuery(ConfirmQuery):
 async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -> None:
     """Delete a role.
 
-    If it has holders, send `confirm=true` and a `replacement`. Without these, the response is 409 `ROLE_IN_USE` with
-    their number, and the first 20 that you may see. Members, pending invitations, service accounts and groups get the
-    replacement. You need every right of both roles, and of each member with the role. You cannot delete the role that you
-    have yourself. You answer for the roles of the groups from then on. A service account cannot give a group a replacement
-    with rights that the old role lacks.
+    If it has holders, send `confirm=true` and a `replacement`. Without these, the response is 409 `ROLE_IN_USE` with their number, and the
+    first 20 that you may see. Members, pending invitations, service accounts and groups get the replacement. You need every right in the
+    deleted and the replacing role, and every right that a member with the role has. You cannot delete the role that you have yourself. You
+    answer for the groups' roles from then on. A service account cannot give a group a replacement with rights that the old role lacks.
     """
     await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)

@@ -1,4 +1,4 @@
-"""API of the sign-in policies of organizations and their applications."""
+"""The API for the sign-in policies of organizations and their applications."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -42,7 +42,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 
 
-# The same of the policy of the platform. It is about platform owners only.
+# The same for the platform's policy. It is about platform owners only.
 DESCRIPTIONS_OF_PLATFORM: Final[Mapping[str, str]] = {
     **DESCRIPTIONS,
     Rule.SECOND_FACTOR: "It has `everyone`: platform owners always need a second factor.",
@@ -76,13 +76,13 @@ class _RulesRequest(RequestModel):
 
 
 class ApplicationPolicyPreviewRequest(_RulesRequest):
-    """The sign-in policy of an application. It adds to that of the organization: the stricter rule counts."""
+    """An application's sign-in policy. It adds to the organization's policy: the stricter rule counts."""
 
     required_connection: Text | None = Field(default=None, description=DESCRIPTIONS[Rule.CONNECTION])
 
 
 class PolicyPreviewRequest(_RulesRequest):
-    """The sign-in policy of an organization."""
+    """An organization's sign-in policy."""
 
     min_password_length: int | None = number(Rule.MIN_PASSWORD_LENGTH)
     admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
@@ -95,13 +95,13 @@ def version_field() -> Any:
 
 
 class ApplicationPolicyRequest(ApplicationPolicyPreviewRequest):
-    """The sign-in policy of an application. It replaces the earlier one: a rule that you leave out asks for nothing."""
+    """An application's sign-in policy. It replaces the earlier policy: a rule that you leave out asks for nothing."""
 
     version: int = version_field()
 
 
 class SignInPolicyRequest(PolicyPreviewRequest):
-    """The sign-in policy of an organization. It replaces the earlier one: a rule that you leave out asks for nothing."""
+    """An organization's sign-in policy. It replaces the earlier policy: a rule that you leave out asks for nothing."""
 
     version: int = version_field()
 
@@ -120,13 +120,13 @@ class _RulesResponse(ResponseModel):
 
 
 class ApplicationRulesResponse(_RulesResponse):
-    """The rules of an application's sign-ins. null means that there is no such rule."""
+    """The rules for an application's sign-ins. null means that there is no such rule."""
 
     required_connection: str | None = shown(Rule.CONNECTION)
 
 
 class PolicyRulesResponse(_RulesResponse):
-    """The rules of an organization's sign-ins. null means that there is no such rule."""
+    """The rules for an organization's sign-ins. null means that there is no such rule."""
 
     min_password_length: int | None = shown(Rule.MIN_PASSWORD_LENGTH)
     admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS)
@@ -158,14 +158,14 @@ class StoredPolicyResponse(ResponseModel):
 
 
 class ApplicationPolicyResponse(StoredPolicyResponse, ApplicationRulesResponse):
-    """The sign-in policy of an application."""
+    """An application's sign-in policy."""
 
     imposed: list[str] = IMPOSED
     in_force: ApplicationRulesResponse = Field(description="The rules that count now, together with those of the organization.")
 
 
 class SignInPolicyResponse(StoredPolicyResponse, PolicyRulesResponse):
-    """The sign-in policy of an organization."""
+    """An organization's sign-in policy."""
 
     imposed: list[str] = IMPOSED
     in_force: PolicyRulesResponse = Field(description="The rules that count now.")
@@ -224,7 +224,7 @@ def starts_of(rules: Rules) -> PolicyStartsResponse:
 
 
 def fields_of_policy(details: PolicyDetails) -> dict[str, Any]:
-    """Return the fields of a response for a policy. A model takes those that it has."""
+    """Return a response's fields for a policy. A model takes the fields that it has."""
     policy = details.policy
     return {
         **_values(policy.rules),
@@ -246,7 +246,7 @@ def _to_preview(preview: PolicyPreview) -> PolicyPreviewResponse:
 async def get(org_slug: str) -> SignInPolicyResponse:
     """Get the organization's sign-in policy.
 
-    It says how the users of the organization sign in, and counts when they open it or one of its applications.
+    It says how the organization's users sign in, and counts when they open it or its applications.
     """
     return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.get(ports(), acting_member())))
 
@@ -266,7 +266,7 @@ async def replace(org_slug: str, data: SignInPolicyRequest) -> SignInPolicyRespo
 @routes.post(f"{OF_ORGANIZATION}/preview")
 @member(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
 async def preview(org_slug: str, data: PolicyPreviewRequest) -> PolicyPreviewResponse:
-    """Preview the effect of a sign-in policy of the organization.
+    """Preview the effect of the organization's sign-in policy.
 
     The response says how many people it concerns, and who could not sign in without a new factor. Nothing is changed.
     """
@@ -276,9 +276,9 @@ async def preview(org_slug: str, data: PolicyPreviewRequest) -> PolicyPreviewRes
 @routes.get(OF_APPLICATION)
 @member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
 async def get_of_service(org_slug: str, service_slug: str) -> ApplicationPolicyResponse:
-    """Get the sign-in policy of a service.
+    """Get a service's sign-in policy.
 
-    It adds to that of the organization: the stricter rule counts.
+    It adds to the organization's policy: the stricter rule counts.
     """
     return ApplicationPolicyResponse(**fields_of_policy(await of_applications.get(ports(), acting_member(), service_slug)))
 
@@ -288,7 +288,7 @@ async def get_of_service(org_slug: str, service_slug: str) -> ApplicationPolicyR
 @existing_service
 @refuses(409)
 async def replace_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyRequest) -> ApplicationPolicyResponse:
-    """Replace the sign-in policy of a service.
+    """Replace a service's sign-in policy.
 
     Rules that you could not meet yourself are refused. 409 if another request changed the policy since you loaded it.
     """
@@ -300,9 +300,9 @@ async def replace_of_service(org_slug: str, service_slug: str, data: Application
 @member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @describes({204: "The service has no sign-in policy of its own."})
 async def remove_of_service(org_slug: str, service_slug: str) -> None:
-    """Remove the sign-in policy of a service.
+    """Remove a service's sign-in policy.
 
-    That of the organization stays.
+    The organization's policy stays.
     """
     await of_applications.remove(ports(), acting_member(), service_slug)
 
@@ -311,9 +311,9 @@ async def remove_of_service(org_slug: str, service_slug: str) -> None:
 @member(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
 @existing_service
 async def preview_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyPreviewRequest) -> PolicyPreviewResponse:
-    """Preview the effect of a sign-in policy of a service.
+    """Preview the effect of a service's sign-in policy.
 
-    It counts the users of the service.
+    It counts the service's users.
     """
     return _to_preview(await of_applications.preview(ports(), acting_member(), service_slug, data.document))
 
@@ -335,7 +335,7 @@ class BreakGlassUserListResponse(ResponseModel):
 
 
 class BreakGlassUsersRequest(RequestModel):
-    """The members who may come without the required connection. They replace the earlier ones."""
+    """The members who may come without the required connection. They replace the earlier members."""
 
     user_ids: list[Id] = Field(
         max_length=MAX_BREAK_GLASS,
@@ -351,10 +351,10 @@ def to_break_glass_users(users: Sequence[BreakGlassUser]) -> BreakGlassUserListR
 @routes.get(OF_BREAK_GLASS)
 @member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
 async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
-    """List the users of break glass.
+    """List the break-glass users.
 
-    They are up to three owners and admins who may sign in without the connection that the policy requires, for example when the
-    identity provider fails. They need a factor of their own account, and meet the other rules of the policy.
+    They are up to three owners and admins who may sign in without the connection that the policy requires, for example when the identity
+    provider fails. They need a factor on their own account, and meet the policy's remaining rules.
     """
     return to_break_glass_users(await break_glass.list_users(ports(), acting_member()))
 
@@ -363,15 +363,15 @@ async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
 @member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
 @refuses(409)
 async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest) -> BreakGlassUserListResponse:
-    """Replace the users of break glass.
+    """Replace the break-glass users.
 
-    Each use is emailed to all owners and admins of the organization and to the platform owners, once in a session.
+    Every use is emailed to all the organization's owners and admins and to the platform owners, once in a session.
     """
     return to_break_glass_users(await break_glass.replace_users(ports(), acting_member(), data.user_ids))
 
 
 class ImposedRulesResponse(ResponseModel):
-    """The imposed rules in a sign-in policy of the organization."""
+    """The imposed rules in the organization's sign-in policy."""
 
     service_slug: str | None = Field(description="The slug of the service, or null for the sign-in policy of the organization.")
     rules: list[str] = Field(description="The names of the rules, as in the policy. `break_glass_users` is the list of break glass.")
@@ -394,8 +394,8 @@ async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
 async def remove_imposed_rules(org_slug: str) -> None:
     """Remove the rules that members with fewer rights than the owner made.
 
-    The owner's rules and list of break glass are in force again. You need a passkey or a second factor of your account, used in the last
-    10 minutes. No sign-in policy counts here, so the rules cannot keep the owner out. If users could then not sign in to a service, the
-    policies of the organization and of the service also accept passkeys.
+    The owner's rules and break-glass list are in force again. You need a passkey or a second factor on your account, used in the last 10
+    minutes. No sign-in policy counts here, so the rules cannot keep the owner out. If users could then not sign in to a service, the
+    organization's and the service's policies also accept passkeys.
     """
     await imposed_rules.remove(ports(), acting_member())
