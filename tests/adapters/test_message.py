@@ -126,7 +126,7 @@ def test_the_reminder_of_platform_owners_names_the_day_and_links_to_the_page_tha
     assert link in message.text.splitlines(), "on a line of its own"
     assert Page(message.html).links == [link, link]
     for part in (message.text, Page(message.html).visible_text):
-        assert "Set one up by 5 March 2026." in normalize(part)
+        assert "Set up a second factor by 5 March 2026." in normalize(part)
 
 
 @pytest.mark.parametrize("kind", ABOUT_SECRETS)

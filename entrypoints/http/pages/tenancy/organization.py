@@ -112,7 +112,7 @@ async def _deletion() -> Question:
         target=organization.name,
         consequences=(
             f"Its {size} can no longer sign in to its applications. Its applications, subscriptions, API keys, invitations, webhooks and "
-            "audit log are deleted permanently. The accounts of its members remain.",
+            "audit log are deleted permanently. Its members' accounts remain.",
         ),
         button="Delete organization",
         keep="Keep organization",

@@ -27,7 +27,7 @@ from entrypoints.http.pages.form_values import FieldInvalid, checked
 routes = Blueprint("selected_people_pages", __name__)
 
 ROLE_CONSEQUENCE: Final = (
-    "Admins manage the organization and its applications. Members see them. The page of the roles shows the rights of each other role. "
+    "Admins manage the organization and its applications. Members see them. The roles page shows what every other role may do. "
     "Credentials that a member created for service accounts and API resources end if the new role does not allow them."
 )
 
