@@ -1,4 +1,4 @@
-"""The slugs of connections in the API description."""
+"""Connection slugs in the API description."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The identity providers of the platform, for platform owners."""
+"""The platform's identity providers, for platform owners."""
 
 from pydantic import Field
 from quart import Blueprint
@@ -16,7 +16,7 @@ routes = Blueprint("connections", __name__)
 
 
 class ConnectionResponse(ResponseModel):
-    """An identity provider of the platform."""
+    """A platform identity provider."""
 
     slug: str = Field(description="Its name in addresses and events.", examples=["websuite"])
     name: str = Field(description="The name that pages show.", examples=["Google"])
@@ -26,9 +26,9 @@ class ConnectionResponse(ResponseModel):
 @routes.get("/api/platform/connections")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def list_connections() -> list[ConnectionResponse]:
-    """List the identity providers of the platform.
+    """List the platform's identity providers.
 
-    The list also has those that are not set up.
+    The list also has identity providers that are not set up.
     """
     return ConnectionResponse.list_of(await connections.list_all(ports()))
 
@@ -37,10 +37,10 @@ async def list_connections() -> list[ConnectionResponse]:
 @platform_owner(Capability.PLATFORM_OWN, CHANGES, limit=IMAGE_UPLOAD)
 @takes_image
 async def set_logo(provider: str) -> ConnectionResponse:
-    """Upload the logo of an identity provider.
+    """Upload an identity provider's logo.
 
-    The body is a PNG, JPEG or WebP file of at most 200 KB and 4,000,000 pixels. It is kept as PNG of at most 64 and 256 pixels, without
-    anything else that the file contains. The buttons of the provider show it.
+    The body is a PNG, JPEG or WebP file with at most 200 KB and 4,000,000 pixels. It is kept as PNG with at most 64 and 256 pixels, without
+    anything else that the file contains. The provider's buttons show it.
     """
     return ConnectionResponse.of(await connections.set_logo(ports(), acting_on_platform(), provider, *await read_image()))
 
@@ -49,7 +49,7 @@ async def set_logo(provider: str) -> ConnectionResponse:
 @platform_owner(Capability.PLATFORM_OWN, CHANGES)
 @describes({204: "The provider has no logo."})
 async def remove_logo(provider: str) -> None:
-    """Remove the logo of an identity provider.
+    """Remove an identity provider's logo.
 
     Nothing happens if it has none.
     """

@@ -17,7 +17,7 @@ routes = Blueprint("email_sign_in", __name__)
 
 
 class EmailSignInRequest(RequestModel):
-    """An email address, and the target of the sign-in."""
+    """An email address, and the sign-in's target."""
 
     email: EmailAddress = Field(description="The email address of the account.")
     saml_state: Text | None = Field(default=None, description="The state of a pending SAML sign-on that this sign-in completes.")
@@ -39,10 +39,10 @@ class EmailSignInResponse(ResponseModel):
 async def request_code(data: EmailSignInRequest) -> EmailSignInResponse:
     """Send an email with a code and a link to sign in.
 
-    The response does not tell whether an account exists. The code works once, for 15 minutes, and only
-    with the `request_token` of this response. A newer email replaces it. The link in the email opens
-    our page and signs in the browser that opens it, which also uses the code up. 404 if the
-    platform or the service does not offer sign-in by email.
+    The response does not tell whether an account exists. The code works once, for 15 minutes, and only with the
+    `request_token` in this response. A newer email replaces it. The link in the email opens our page and signs in the
+    browser that opens it, which also uses the code up. 404 if the platform or the service does not offer sign-in by
+    email.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
     secret = await email_sign_in.request(ports(), caller(), Email(data.email), target)
@@ -54,7 +54,7 @@ async def request_code(data: EmailSignInRequest) -> EmailSignInResponse:
 
 
 class EmailSignInVerificationRequest(RequestModel):
-    """The code of an email."""
+    """The code in an email."""
 
     request_token: Text = Field(description="The `request_token` of POST /api/auth/email-sign-in.")
     code: Text = Field(description="The 6-digit code of the email.", examples=["123456"])
@@ -65,11 +65,11 @@ class EmailSignInVerificationRequest(RequestModel):
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @refuses(401, 403, 404)
 async def verify(data: EmailSignInVerificationRequest) -> LoginResponse:
-    """Sign in with the code of an email.
+    """Sign in with the code from an email.
 
-    The response is the same as of POST /api/auth/login: tokens, or a pre-auth token if the account has a
-    second factor and the device is not trusted. The code also verifies the email address. After 5
-    wrong codes, request a new email.
+    The response is the same as from POST /api/auth/login: tokens, or a pre-auth token if the account has a second
+    factor and the device is not trusted. The code also verifies the email address. After 5 wrong codes, request a new
+    email.
     """
     presented = client(data.device_token)
     outcome = await email_sign_in.sign_in_with_code(ports(), caller(), data.request_token, data.code, presented)

@@ -1,4 +1,4 @@
-"""The caller's linked accounts at identity providers, and the tokens of these providers."""
+"""The caller's linked accounts at identity providers, and these providers' tokens."""
 
 from typing import Final
 from urllib.parse import urlencode
@@ -75,7 +75,7 @@ async def unlink(provider: str) -> Message:
 
 
 class ProviderTokenResponse(ResponseModel):
-    """An access token of an identity provider."""
+    """An identity provider's access token."""
 
     provider: ProviderSlug = Field(description="The identity provider.")
     access_token: str = Field(description="The access token for the provider's API.")
@@ -86,7 +86,7 @@ class ProviderTokenResponse(ResponseModel):
 @routes.get("/api/provider-token/<provider>")
 @person(MINE, applications=ApplicationTokens.ALL)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
-    """Return your access token for the API of an identity provider.
+    """Return your access token for an identity provider's API.
 
     An application can use it to call this API on behalf of the user. An expired token is renewed first, which can take a few seconds.
     """

@@ -1,4 +1,4 @@
-"""Impersonation of users by platform owners."""
+"""Platform owners impersonate users."""
 
 from uuid import UUID
 
@@ -48,9 +48,8 @@ class ImpersonationResponse(ResponseModel):
 async def start_impersonation(user_id: UUID, data: ImpersonationRequest) -> ImpersonationResponse:
     """Start to act as a user.
 
-    The session lasts at most one hour, and ends when your own session ends. To end it earlier, sign
-    out with its access token. Every request of the session is recorded in the audit log of the
-    platform.
+    The session lasts at most an hour, and ends when your own session ends. To end it earlier, sign out with its access
+    token. The platform's audit log records every request in the session.
     """
     started = await impersonation.start(ports(), signed_in(), user_id, data.reason, org_slug=data.org_slug, service_slug=data.service_slug)
     return ImpersonationResponse.of(

@@ -1,4 +1,4 @@
-"""The OAuth credentials of a service at identity providers."""
+"""A service's OAuth credentials at identity providers."""
 
 import re
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ routes = Blueprint("oauth_credentials", __name__)
 
 PATH = "/api/organizations/<org_slug>/services/<service_slug>/oauth-credentials/<provider>"
 
-# The characters of a client id or secret (RFC 6749 appendices A.1 and A.2), without spaces around
+# The characters in a client id or secret (RFC 6749 appendices A.1 and A.2), without spaces around
 # them, which copying can add.
 VISIBLE_PATTERN = "[!-~](?:[ -~]*[!-~])?"
 _VISIBLE = re.compile(VISIBLE_PATTERN)
@@ -85,7 +85,7 @@ async def put_oauth_credentials(
 async def get_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> OAuthCredentialsResponse:
     """Return the service's own OAuth credentials at an identity provider.
 
-    The client secret is never returned. The response is 404 if the service uses the credentials of the platform.
+    The client secret is never returned. The response is 404 if the service uses the platform's credentials.
     """
     credentials = await oauth_credentials.load(ports(), acting(), service_slug, provider)
     return OAuthCredentialsResponse.of(credentials, has_secret=True)
@@ -99,6 +99,6 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> None:
     """Delete the service's own OAuth credentials at an identity provider.
 
-    The service then uses the credentials of the platform again.
+    The service then uses the platform's credentials again.
     """
     await oauth_credentials.remove(ports(), acting(), service_slug, provider)

@@ -35,7 +35,7 @@ async def start() -> RequestOptionsResponse:
 
 
 class PasskeyLoginRequest(RequestModel):
-    """A passkey, and the target of the sign-in."""
+    """A passkey, and the sign-in's target."""
 
     credential: AuthenticationCredentialRequest = Field(description="The result of `navigator.credentials.get()`, as JSON.")
     saml_state: Text | None = Field(default=None, description="The state of a pending SAML sign-on that this sign-in completes.")
@@ -49,7 +49,7 @@ class PasskeyLoginRequest(RequestModel):
 async def login(data: PasskeyLoginRequest) -> LoginResponse:
     """Sign in with a passkey.
 
-    It counts as both factors, so no code is asked after it.
+    It counts as the first and the second factor, so no code is asked after it.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
     method = DiscoveredPasskey(data.credential.model_dump())

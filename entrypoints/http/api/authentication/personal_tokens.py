@@ -1,4 +1,4 @@
-"""Personal access tokens: of the signed-in user, and those that act in an organization."""
+"""Personal access tokens: the signed-in user's tokens, and the tokens that act in an organization."""
 
 from uuid import UUID
 
@@ -59,13 +59,13 @@ class PersonalTokenResponse(ResponseModel):
 
 
 class CreatedPersonalTokenResponse(PersonalTokenResponse):
-    """A new personal access token with its secret, which no other response contains."""
+    """A new personal access token with its secret. Only this response contains the secret."""
 
     token: str = Field(description="The secret. Programs send it as `Authorization: Bearer`.")
 
 
 class PersonalTokenListResponse(ResponseModel):
-    """The personal access tokens of a user."""
+    """A user's personal access tokens."""
 
     personal_tokens: list[PersonalTokenResponse] = Field(description=f"The live tokens, newest first. There are at most {MAX_LIVE_TOKENS}.")
 
@@ -82,9 +82,8 @@ def to_response(token: PersonalToken) -> PersonalTokenResponse:
 async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
     """Create a personal access token.
 
-    A program sends it as `Authorization: Bearer`, and acts as you, within the scopes of the token, in one
-    organization or on your own account. The secret is returned only once, and you get an email. You
-    can have 50 tokens.
+    A program sends it as `Authorization: Bearer`, and acts as you, within the token's scopes, in an organization or on
+    your own account. The secret is returned only once, and you get an email. You can have 50 tokens.
     """
     request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
     token, secret = await personal_tokens.create(ports(), signed_in(), request)
@@ -106,7 +105,7 @@ async def list_own() -> PersonalTokenListResponse:
 @person_anywhere(ACTS_ON_ME)
 @describes({204: "The token is revoked."})
 async def revoke(personal_token_id: UUID) -> None:
-    """Revoke one of your personal access tokens.
+    """Revoke a personal access token.
 
     It stops working with the next request.
     """
@@ -144,10 +143,10 @@ class MemberPersonalTokenListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/personal-tokens")
 @member(Capability.MEMBERS_MANAGE)
 async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPersonalTokenListResponse:
-    """List the personal access tokens of an organization.
+    """List an organization's personal access tokens.
 
-    These are the tokens with which programs of its members act in the organization. Secrets are not
-    returned, and neither are tokens of the members' own accounts or of other organizations.
+    These are the tokens with which its members' programs act in the organization. Secrets are not returned. Tokens for
+    the members' own accounts or for further organizations are left out.
     """
     tokens = await personal_tokens.list_in_organization(ports(), acting(), query_args.page_request())
     listed = [
@@ -161,9 +160,9 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
 @member(Capability.MEMBERS_MANAGE, PROMOTES)
 @describes({204: "The token is revoked."})
 async def revoke_in_organization(org_slug: str, personal_token_id: UUID) -> None:
-    """Revoke a personal access token of a member.
+    """Revoke a member's personal access token.
 
-    It stops working with the next request. The member can create another one, unless the organization
-    does not allow personal access tokens.
+    It stops working with the next request. The member can create a new token, unless the organization does not allow
+    personal access tokens.
     """
     await personal_tokens.revoke_in_organization(ports(), acting(), personal_token_id)

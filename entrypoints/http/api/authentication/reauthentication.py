@@ -1,4 +1,4 @@
-"""Reauthentication over the API: the user of a session proves that they are there."""
+"""Reauthentication over the API: a session's user proves that they are there."""
 
 from urllib.parse import urlencode
 
@@ -47,11 +47,10 @@ class ReauthenticationOptionsResponse(ResponseModel):
 async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
-    The answer lists the ways that your account has, such as the password, a code by email or an
-    identity provider, and says whether a second factor is needed too. It leaves out those that your
-    sign-in policies do not accept. After a sign-in of the last 10 minutes, it lists the ways that one
-    of them still asks for. If the organization of your token requires a
-    connection that did not confirm that it asked you, it lists the ways that count beside this sign-in.
+    The answer lists the ways that your account has, such as the password, a code by email or an identity provider, and
+    says whether a second factor is needed too. It leaves out the ways that your sign-in policies do not accept. After a
+    sign-in in the last 10 minutes, it lists the ways that a sign-in policy still asks for. If your token's organization
+    requires a connection that did not confirm that it asked you, it lists the ways that count beside this sign-in.
     """
     user = signed_in()
     options = await load_next_options(ports(), user)
@@ -67,7 +66,9 @@ async def get_options() -> ReauthenticationOptionsResponse:
 
 
 class ReauthenticationRequest(RequestModel):
-    """The factors of your account. One of `password` and `email_code` is the first factor.
+    """Your account's factors.
+
+    The first factor is `password` or `email_code`.
 
     `passkey` stands for all factors if its authenticator verified you. Otherwise, and for a security key, it is the second factor.
     """
@@ -85,7 +86,7 @@ class ReauthenticationRequest(RequestModel):
 
 
 class ReauthenticationResponse(ResponseModel):
-    """The new last sign-in of the session."""
+    """The session's new last sign-in."""
 
     authenticated_at: Timestamp = Field(description="The time of this sign-in.")
     fresh_until: Timestamp = Field(description="Until then, it is enough for requests that need a fresh sign-in.")
@@ -103,7 +104,7 @@ def _to_response(sign_in: SignInFacts) -> ReauthenticationResponse:
 @person_anywhere(PROTOCOL, limit=(LOGIN, MFA_VERIFICATION), bounded=Bounded.YES)
 @refuses(400)
 async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationResponse:
-    """Confirm that it's you, with all factors of your account.
+    """Confirm that it's you, with all your account's factors.
 
     Do this after a 401 with `insufficient_user_authentication` (RFC 9470), and repeat that request. Your
     session and its tokens stay. A wrong password or code counts as a failed attempt.
@@ -119,7 +120,7 @@ async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationRespo
 async def send_code() -> Message:
     """Send a code to your verified email address, to confirm that it's you.
 
-    The code works once, for 15 minutes, in this session. A newer one replaces it.
+    The code works once, for 15 minutes, in this session. A newer code replaces it.
     """
     await reauthentication.send_email_code(ports(), signed_in())
     return Message(message="An email with a code is on its way.")

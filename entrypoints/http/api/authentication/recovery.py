@@ -1,4 +1,4 @@
-"""The recovery of accounts that lost their factors: its start and its cancellation, by admins and platform owners (security M-8)."""
+"""The recovery for accounts that lost their factors: its start and its cancellation, by admins and platform owners (security M-8)."""
 
 from uuid import UUID
 
@@ -21,7 +21,7 @@ END_USERS, MEMBERS = Capability.END_USERS_MANAGE, Capability.MEMBERS_MANAGE
 
 
 class RecoveryRequest(RequestModel):
-    """The start of a recovery."""
+    """A recovery's start."""
 
     reason: Reason = Field(description="The reason, for the audit log.")
 
@@ -44,12 +44,12 @@ class RecoveryResponse(ResponseModel):
 async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
     """Start the recovery of a user who lost their second factor or passkey.
 
-    The user gets a link by email, and you get a code, which you give to them after checking who asks. With both, they set up a new
-    factor within 24 hours. This is possible only for an account that your organization created, and that no other organization uses:
-    otherwise the answer is 403. All sessions of the user end. A new recovery replaces an earlier one.
-    A sign-in as strong as the account can reach ends the recovery, because no factor is lost. If another person signed in, start another
-    recovery within 72 hours: `refuses_sign_ins` is then true, and the user can sign in only when that recovery has ended.
-    After as many recoveries of a user within an hour as `SSO_MAILS_PER_RECIPIENT` allows, the answer is 429, and nothing changes.
+    The user gets a link by email, and you get a code, which you give to them after checking who asks. With the link and the code, they set
+    up a new factor within 24 hours. This is possible only for an account that your organization created, and that no other organization
+    uses. Otherwise the answer is 403. All the user's sessions end. A new recovery replaces an earlier recovery. A sign-in as strong as the
+    account can reach ends the recovery, because no factor is lost. If another person signed in, start another recovery within 72 hours:
+    `refuses_sign_ins` is then true, and the user can sign in only when that recovery has ended. After as many recoveries for a user within
+    an hour as `SSO_MAILS_PER_RECIPIENT` allows, the answer is 429, and nothing changes.
     """
     return RecoveryResponse.of(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, END_USERS))
 
@@ -68,9 +68,10 @@ async def cancel_user(org_slug: str, user_id: UUID) -> None:
 @refuses(400, 429)
 @describes({201: "The code. The link is on its way."})
 async def recover_member(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
-    """Start the recovery of a member who lost their second factor or passkey.
+    """Start the recovery for a member who lost their second factor or passkey.
 
-    It works as that of a user. It is never possible for the owner, or for a member with a right that you don't have.
+    It works like the recovery for a user. It is never possible for the owner, or for a member with a right that you
+    don't have.
     """
     return RecoveryResponse.of(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, MEMBERS))
 
@@ -90,9 +91,9 @@ async def cancel_member(org_slug: str, user_id: UUID) -> None:
 @refuses(429)
 @describes({201: "The code. The link is on its way."})
 async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResponse:
-    """Start the recovery of any account but those of platform owners.
+    """Start the recovery for any account that is not a platform owner's.
 
-    It works as that of a user of an organization. Platform owners are recovered on the server: `gatehouse owner recover`.
+    It works like the recovery for an organization's user. Platform owners are recovered on the server: `gatehouse owner recover`.
     """
     return RecoveryResponse.of(await account_recovery.issue_by_platform(ports(), signed_in(), user_id, data.reason))
 
@@ -102,5 +103,5 @@ async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResp
 @existing_user
 @describes({204: "The recovery has ended."})
 async def cancel_person(user_id: UUID) -> None:
-    """Cancel the recovery of an account, of any issuer."""
+    """Cancel an account's recovery, whoever started it."""
     await account_recovery.cancel_by_platform(ports(), signed_in(), user_id)

@@ -36,7 +36,7 @@ routes = Blueprint("sessions", __name__)
 
 
 class LoginRequest(RequestModel):
-    """An email address and a password, and the target of the sign-in."""
+    """An email address and a password, and the sign-in's target."""
 
     email: EmailAddress = Field(description="The email address of the account.")
     password: PasswordText = Field(description="The password of the account.")
@@ -55,7 +55,7 @@ class TokenPairResponse(ResponseModel):
 
 
 class SignInResponse(TokenPairResponse):
-    """The tokens of a new session, and the factor that a sign-in policy requires later."""
+    """A new session's tokens, and the factor that a sign-in policy requires later."""
 
     enrolment_url: str | None = absent_if_none(
         "The page on which a browser sets up a factor that the sign-in policy of the application requires from `enrolment_due_at` on. Only "
@@ -65,7 +65,7 @@ class SignInResponse(TokenPairResponse):
 
 
 class LoginResponse(SignInResponse):
-    """The tokens of the new session, or a pre-auth token if `mfa_required` is true."""
+    """The new session's tokens, or a pre-auth token if `mfa_required` is true."""
 
     access_token: str = Field(
         description="The access token. With `mfa_required`, this is a pre-auth token for POST /api/auth/mfa/verify only."
@@ -85,7 +85,7 @@ class LoginResponse(SignInResponse):
 
 
 class MfaVerificationResponse(SignInResponse):
-    """The tokens of the new session."""
+    """The new session's tokens."""
 
     device_token: str | None = absent_if_none(
         "The token of the trusted device, for the next login. Only present for a request with `trust_device`."
@@ -101,10 +101,9 @@ class MfaVerificationResponse(SignInResponse):
 async def login(data: LoginRequest) -> LoginResponse:
     """Sign in with an email address and a password.
 
-    If the account has a second factor and the device is not trusted, the response contains a
-    pre-auth token instead of tokens. Send it as the bearer token of POST /api/auth/mfa/verify.
-    Clients should store a random device id of at least 22 characters and send it as `X-Device-Id`. Then
-    guesses of strangers do not lock the user out there.
+    If the account has a second factor and the device is not trusted, the response contains a pre-auth token instead of
+    tokens. Send it as the bearer token to POST /api/auth/mfa/verify. Clients should store a random device id with at
+    least 22 characters and send it as `X-Device-Id`. Then strangers' guesses do not lock the user out there.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
     password = Password(Email(data.email), data.password)
@@ -151,9 +150,10 @@ class RefreshRequest(RequestModel):
 @anyone
 @refuses(401, 403)
 async def refresh(data: RefreshRequest) -> TokenPairResponse:
-    """Exchange a refresh token for a new pair of tokens.
+    """Exchange a refresh token for a new access token and refresh token.
 
-    Store the new refresh token: each one works once. A refresh token that is used a second time ends the session.
+    Store the new refresh token: every refresh token works once. A refresh token that is used a second time ends the
+    session.
     """
     return TokenPairResponse(**_to_fields(await sessions.refresh(ports(), caller(), data.refresh_token)))
 
@@ -161,9 +161,9 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 @routes.post("/api/auth/logout")
 @person_anywhere(SIGNS_OUT, applications=ApplicationTokens.ALL, bounded=Bounded.YES)
 async def logout() -> Message:
-    """End the session of this access token.
+    """End this access token's session.
 
-    Its access and refresh tokens stop working with the next request. Other sessions of the user continue.
+    Its access and refresh tokens stop working with the next request. The user's further sessions continue.
     """
     await sessions.logout(ports(), signed_in())
     return Message(message="You are signed out.")

@@ -1,4 +1,4 @@
-"""The sign-in logs of organizations and of the platform (decision 220)."""
+"""The sign-in logs for organizations and for the platform (decision 220)."""
 
 from dataclasses import asdict
 from typing import Final
@@ -81,7 +81,7 @@ class SignInListResponse(ResponseModel):
 
 
 class SignInFilters(Query):
-    """The filters of the sign-in log. An attempt must match all of them."""
+    """The sign-in log's filters. An attempt must match all filters."""
 
     user_id: Id | None = Field(default=None, description="Only attempts of this user.")
     email: Text | None = Field(
@@ -112,11 +112,11 @@ class SignInFilters(Query):
 
 
 class SignInQuery(SignInFilters, PageQuery):
-    """The filters of the sign-in log, and the page. An attempt must match all filters."""
+    """The sign-in log's filters, and the page. An attempt must match all filters."""
 
 
 class SignInExportQuery(SignInFilters):
-    """The filters of the sign-in log, and the format. An attempt must match all filters."""
+    """The sign-in log's filters, and the format. An attempt must match all filters."""
 
     format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
 
@@ -124,11 +124,10 @@ class SignInExportQuery(SignInFilters):
 @routes.get("/api/organizations/<org_slug>/sign-ins")
 @member(Capability.SIGN_INS_VIEW)
 async def list_sign_ins(org_slug: str, query_args: SignInQuery) -> SignInListResponse:
-    """List the sign-in log of the organization.
+    """List the organization's sign-in log.
 
-    It has the sign-ins and failed attempts at the organization's applications, and those of its
-    confirmed members at the platform itself. Failures are kept for 90 days, unless the operator set
-    another period. Filters can be combined.
+    It has the sign-ins and failed attempts at the organization's applications, and its confirmed members' attempts at
+    the platform itself. Failures are kept for 90 days, unless the operator set another period. Filters can be combined.
     """
     page = await sign_in_log.list_sign_ins(ports(), acting(), query_args.to_filter(), query_args.page_request())
     return SignInListResponse(sign_ins=[_to_response(each) for each in page.items], pagination=query_args.pagination(page.total))
@@ -138,10 +137,10 @@ async def list_sign_ins(org_slug: str, query_args: SignInQuery) -> SignInListRes
 @member(Capability.SIGN_INS_VIEW)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(org_slug: str, query_args: SignInExportQuery) -> Response:
-    """Export the sign-in log of the organization.
+    """Export the organization's sign-in log.
 
-    The export has all attempts that match, newest first. A line of JSON has the fields of the list.
-    In CSV, a cell that a spreadsheet would run as a formula has an apostrophe before it.
+    The export has all attempts that match, newest first. A JSON line has the list's fields. In CSV, a cell that a
+    spreadsheet would run as a formula has an apostrophe before it.
     """
     batches = await sign_in_log.export(ports(), acting(), query_args.to_filter())
     return await stream_sign_ins(batches, query_args.format, f"sign-ins-{org_slug}")
@@ -150,10 +149,10 @@ async def export(org_slug: str, query_args: SignInExportQuery) -> Response:
 @routes.get("/api/platform/sign-ins")
 @platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
 async def list_all(query_args: SignInQuery) -> SignInListResponse:
-    """List the sign-in log of the platform.
+    """List the platform's sign-in log.
 
-    It has all sign-ins and failed attempts, also those at accounts that the organization of the
-    application does not know.
+    It has all sign-ins and failed attempts, also attempts at accounts that the application's organization does not
+    know.
     """
     page = await sign_in_log.list_sign_ins(ports(), None, query_args.to_filter(), query_args.page_request())
     return SignInListResponse(sign_ins=[_to_response(each) for each in page.items], pagination=query_args.pagination(page.total))
@@ -163,9 +162,9 @@ async def list_all(query_args: SignInQuery) -> SignInListResponse:
 @platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export_all(query_args: SignInExportQuery) -> Response:
-    """Export the sign-in log of the platform.
+    """Export the platform's sign-in log.
 
-    The formats are those of the export of an organization.
+    The formats are the same as for an organization's export.
     """
     return await stream_sign_ins(await sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
 
@@ -208,9 +207,9 @@ class OwnSignInListResponse(ResponseModel):
 async def list_own(query_args: PageQuery) -> OwnSignInListResponse:
     """List the sign-ins to your account, and the failed attempts.
 
-    They are those of the last 90 days, at all applications and at the platform itself. A sign-in to an
-    application in a browser is listed twice: as a sign-in to the platform, and when the application gets
-    its session. Tokens of applications are refused.
+    They are from the last 90 days, at all applications and at the platform itself. A sign-in to an application in a
+    browser is listed twice: as a sign-in to the platform, and when the application gets its session. Applications'
+    tokens are refused.
     """
     page = await sign_in_log.list_own(ports(), signed_in(), query_args.page_request())
     sign_ins = [
@@ -221,7 +220,7 @@ async def list_own(query_args: PageQuery) -> OwnSignInListResponse:
 
 
 async def stream_sign_ins(batches: Batches[SignIn], format_: ExportFormat, name: str) -> Response:
-    """Return all attempts as a streamed file with this name. The extension of the format is added."""
+    """Return all attempts as a streamed file with this name. The format's extension is added."""
     return await stream_file(batches, format_, name, tuple(SignInResponse.model_fields), _cells, _to_response)
 
 

@@ -19,7 +19,7 @@ routes = Blueprint("user_access", __name__)
 
 
 class UserSessionResponse(ResponseModel):
-    """A live session of a user."""
+    """A user's live session."""
 
     id: UUID = Field(description="The id of the session.")
     created_at: Timestamp = Field(description="The time of the sign-in.")
@@ -54,7 +54,7 @@ class UserDetailsResponse(FoundUserResponse):
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
 async def get_user(user_id: UUID) -> UserDetailsResponse:
-    """Return a user with memberships, sessions, devices, linked accounts and the status of the second factor.
+    """Return a user with memberships, sessions, devices, linked accounts and the second factor's status.
 
     Works for deactivated and anonymized accounts, too. Accounts that are linked in a single service are left out.
     """
@@ -89,11 +89,11 @@ class UserAccessRequest(RequestModel):
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
-    """End all sessions of a user.
+    """End all a user's sessions.
 
-    Refresh tokens, pending sign-ins and sign-in emails end, too. The password, the second factor and
-    trusted devices stay, so the user can sign in again. The organizations of the user get the event
-    `user.sessions_revoked` in their audit logs.
+    Refresh tokens, pending sign-ins and sign-in emails end, too. The password, the second factor and trusted devices
+    stay, so the user can sign in again. The user's organizations get the event `user.sessions_revoked` in their audit
+    logs.
     """
     await user_access.end_sessions(ports(), acting_on_platform(), user_id, data.reason)
     return Message(message="All sessions of this user were ended.")

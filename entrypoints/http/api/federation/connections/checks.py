@@ -1,4 +1,4 @@
-"""The check of an organization's connection, and the keys with which we authenticate at identity providers."""
+"""How an organization's connection is checked, and the keys with which we authenticate at identity providers."""
 
 import json
 
@@ -20,7 +20,7 @@ routes = Blueprint("connection_checks", __name__)
 
 
 class ConnectionProblemResponse(ResponseModel):
-    """A problem of a connection."""
+    """A connection's problem."""
 
     code: str = Field(description="The kind of the problem.")
     is_error: bool = Field(description="Whether users cannot sign in because of it. Otherwise it is a warning.")
@@ -28,7 +28,7 @@ class ConnectionProblemResponse(ResponseModel):
 
 
 class ConnectionCheckResponse(ResponseModel):
-    """The problems of a connection."""
+    """A connection's problems."""
 
     problems: list[ConnectionProblemResponse] = Field(description="The problems. Empty if there are none.")
 
@@ -37,11 +37,11 @@ class ConnectionCheckResponse(ResponseModel):
 @member(Capability.INTEGRATIONS_MANAGE, SHOWS)
 @refuses(409, 429)
 async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
-    """Check a connection of the organization.
+    """Check the organization's connection.
 
-    With OpenID Connect, fetches the metadata and the keys of the identity provider, and sends a wrong code to its token endpoint, to find
-    out whether it accepts our credentials. With SAML, looks at the certificates, and fetches the metadata if they have an address.
-    Nothing is stored. An organization can have ten checks a minute.
+    With OpenID Connect, fetches the identity provider's metadata and keys, and sends a wrong code to its token endpoint, to find out
+    whether it accepts our credentials. With SAML, looks at the certificates, and fetches the metadata if they have an address. Nothing is
+    stored. An organization can have ten checks a minute.
     """
     problems = await checks.check(ports(), acting(), connection_slug, app_context().base_url)
     return ConnectionCheckResponse(problems=ConnectionProblemResponse.list_of(problems))
@@ -52,7 +52,7 @@ async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
 @refuses(404)
 @describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
 async def keys(connection_id: str) -> Response:
-    """Return our public keys at the identity provider of a connection.
+    """Return our public keys for a connection's identity provider.
 
     The identity provider verifies our client assertions with these keys (`private_key_jwt`).
     """

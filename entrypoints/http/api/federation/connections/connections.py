@@ -1,4 +1,4 @@
-"""API of the connections of an organization: its own identity providers."""
+"""The API for an organization's connections: its own identity providers."""
 
 from dataclasses import replace
 from typing import Any
@@ -53,7 +53,7 @@ async def existing_connection(connection_slug: str, **_: object) -> None:
 
 
 class ConnectionRequest(RequestModel):
-    """A new connection, with the settings of one protocol."""
+    """A new connection, with the settings for its protocol."""
 
     slug: Text = Field(description="The name of the connection in URLs. It never changes.", examples=["okta"])
     name: Name = Field(description="The name of the connection, which users see.", examples=["Okta"])
@@ -115,7 +115,7 @@ class ProviderCertificateRequest(RequestModel):
 
 
 class ConnectionResponse(ResponseModel):
-    """A connection of the organization: one of its identity providers."""
+    """The organization's connection to its identity provider."""
 
     id: UUID = Field(description="The id of the connection.")
     slug: str = Field(description="The name of the connection in URLs.", examples=["okta"])
@@ -128,7 +128,7 @@ class ConnectionResponse(ResponseModel):
 
 
 class ConnectionListResponse(ResponseModel):
-    """The connections of the organization."""
+    """The organization's connections."""
 
     connections: list[ConnectionResponse] = Field(description="The connections, ordered by slug. There are at most 20.")
 
@@ -149,7 +149,7 @@ class OwnEndpointsResponse(ResponseModel):
 
 
 class ConnectionKeyResponse(ResponseModel):
-    """A key of Gatehouse for a connection. The private key is never returned."""
+    """Gatehouse's key for a connection. The private key is never returned."""
 
     state: CertificateState = Field(description="Whether the key is used, or will be, or was.")
     certificate: str = Field(description="The X.509 certificate of the key in PEM.")
@@ -182,7 +182,7 @@ class ConnectionDetailsResponse(ConnectionResponse):
 
 
 def to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
-    """Return the answer of the API about a connection."""
+    """Return the API's answer about a connection."""
     connection = details.connection
     settings = connection.settings
     return ConnectionDetailsResponse.of(
@@ -225,9 +225,9 @@ def _to_key(state: CertificateState, key: SamlCertificate) -> ConnectionKeyRespo
 @routes.get(PATH)
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_connections(org_slug: str) -> ConnectionListResponse:
-    """List the connections of the organization.
+    """List the organization's connections.
 
-    A connection is an identity provider of the organization, such as its Okta or Entra ID.
+    A connection is the organization's identity provider, such as its Okta or Entra ID.
     """
     health = await connections.list_health(ports(), acting())
     return ConnectionListResponse(
@@ -245,7 +245,7 @@ async def list_connections(org_slug: str) -> ConnectionListResponse:
 async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsResponse:
     """Create a connection.
 
-    It is a draft. Copy the values of `endpoints` into the identity provider, set the missing values, call `POST …/check`, and activate it.
+    It is a draft. Copy the values in `endpoints` into the identity provider, set the missing values, call `POST …/check`, and activate it.
     """
     if (data.oidc is None) == (data.saml is None):
         raise ConnectionProtocolMissing
@@ -273,10 +273,10 @@ async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
 async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequest) -> ConnectionDetailsResponse:
     """Change a connection.
 
-    Settings and mapping are replaced as a whole. A new issuer removes the client secret: set the secret of the new issuer. 409 for
-    settings of the other protocol, and for a new issuer, entity id or subject after the first activation: create another connection
-    instead. To change an active connection, except for its name, the caller needs all rights of an admin. The identity provider is not
-    asked: `POST …/check` says whether it accepts the new settings.
+    Settings and mapping are replaced as a whole. A new issuer removes the client secret: set the new issuer's secret. 409 for settings of
+    the wrong protocol, and for a new issuer, entity id or subject after the first activation: create another connection instead. To change
+    an active connection, except for its name, the caller needs all of an admin's rights. The identity provider is not asked: `POST …/check`
+    says whether it accepts the new settings.
     """
     changes: dict[str, Any] = provided(name=data.name, mapping=data.mapping)
     sent = [*provided(oidc=data.oidc, saml=data.saml).values()]
@@ -299,8 +299,8 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
 async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
 
-    The sessions of users who signed in through it end. A session with a sign-in of the user's own, too, goes on with this one.
-    409: a sign-in policy requires the connection, or domains lead to it.
+    The sessions end for users who signed in through it. A session that also has the user's own sign-in goes on with that sign-in. 409: a
+    sign-in policy requires the connection, or domains lead to it.
     """
     await connections.remove(ports(), acting(), connection_slug)
 
@@ -312,10 +312,10 @@ async def remove(org_slug: str, connection_slug: str) -> None:
 async def activate(org_slug: str, connection_slug: str, data: ConnectionActivationRequest) -> ConnectionDetailsResponse:
     """Activate a connection.
 
-    Users sign in through it from now on, so the caller needs all rights of an admin. Its issuer, entity id and subject are fixed
+    Users sign in through it from now on, so the caller needs all of an admin's rights. Its issuer, entity id and subject are fixed
     afterwards. Send the `version` of the connection that you looked at: another member could change it before you activate it. 400 names
-    the values that are missing. 409: the connection has changed since, or another caller changed it after its last activation and you
-    sent no `version`.
+    the values that are missing. 409: the connection has changed since, or another caller changed it after its last activation and you sent
+    no `version`.
     """
     await connections.activate(ports(), acting(), connection_slug, data.version)
     return to_details(await connections.find(ports(), acting(), connection_slug))
@@ -327,8 +327,8 @@ async def activate(org_slug: str, connection_slug: str, data: ConnectionActivati
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
 
-    No user signs in through it from now on. The sessions of users who did end, as when it is removed. It can be activated again.
-    409: a sign-in policy requires the connection.
+    No user signs in through it from now on. Sessions end for users who did, as when it is removed. It can be activated again. 409: a
+    sign-in policy requires the connection.
     """
     await connections.deactivate(ports(), acting(), connection_slug)
     return to_details(await connections.find(ports(), acting(), connection_slug))
@@ -340,10 +340,10 @@ async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsRe
 @refuses(409)
 @describes({204: "The secret is stored."})
 async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSecretRequest) -> None:
-    """Set the client secret of a connection.
+    """Set a connection's client secret.
 
-    It replaces the earlier secret. It is stored encrypted, and never returned. A change of the issuer removes it. `POST …/check` says
-    whether the identity provider accepts it.
+    It replaces the earlier secret. It is stored encrypted, and never returned. Changing the issuer removes it. `POST …/check` says whether
+    the identity provider accepts it.
     """
     await connections.put_client_secret(ports(), acting(), connection_slug, data.client_secret, data.issuer)
 
@@ -353,10 +353,10 @@ async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSec
 @refuses(409)
 @returns(201)
 async def create_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
-    """Create a key of Gatehouse for a connection.
+    """Create a Gatehouse key for a connection.
 
-    With OpenID Connect, Gatehouse authenticates with it at the provider. With SAML, it signs requests and decrypts assertions. The
-    first key is active at once. A further one is the next key: give its certificate to the identity provider, then activate it.
+    With OpenID Connect, Gatehouse authenticates with it at the provider. With SAML, it signs requests and decrypts assertions. The first
+    key is active at once. A later key is the next key: give its certificate to the identity provider, then activate it.
     """
     key, state = await connections.create_key(ports(), acting(), connection_slug)
     return _to_key(state, key)
@@ -366,7 +366,7 @@ async def create_key(org_slug: str, connection_slug: str) -> ConnectionKeyRespon
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(409)
 async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
-    """Use the next key of a connection from now on.
+    """Use a connection's next key from now on.
 
     The previous key still decrypts assertions for 7 days. 404 if there is no next key.
     """
@@ -379,10 +379,10 @@ async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResp
 @refuses(409)
 @returns(201)
 async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCertificateRequest) -> ProviderCertificateResponse:
-    """Trust a certificate of the identity provider.
+    """Trust a certificate from the identity provider.
 
-    Its signatures are accepted beside those of the present certificates, of which there are at most 8. If the connection is active, the
-    caller needs all rights of an admin.
+    Its signatures are accepted beside the present certificates' signatures. A connection can have 8 certificates. If the connection is
+    active, the caller needs all of an admin's rights.
     """
     return ProviderCertificateResponse.of(await connections.add_certificate(ports(), acting(), connection_slug, data.certificate))
 
@@ -392,5 +392,5 @@ async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCer
 @refuses(409)
 @describes({204: "The certificate is removed.", 400: "It is the last one of an active connection."})
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str) -> None:
-    """Trust a certificate of the identity provider no longer."""
+    """Trust the identity provider's certificate no longer."""
     await connections.remove_certificate(ports(), acting(), connection_slug, fingerprint)

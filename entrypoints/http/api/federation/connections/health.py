@@ -1,4 +1,4 @@
-"""The health of connections in the API."""
+"""Connections' health in the API."""
 
 from typing import Self
 
@@ -9,7 +9,7 @@ from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 
 
 class ConnectionHealthResponse(ResponseModel):
-    """The result of the last refresh of a connection. An active one is refreshed once a day, and soon after a failure or a change."""
+    """A connection's last refresh, and its result. An active connection is refreshed once a day, and soon after a failure or a change."""
 
     health: HealthState = Field(
         description="`failing`: users cannot sign in. `unknown`: the connection is not active, or was not refreshed yet."
@@ -23,7 +23,7 @@ class ConnectionHealthResponse(ResponseModel):
 
     @classmethod
     def of_last_refresh(cls, health: ConnectionHealth | None) -> Self:
-        """Return the health of a connection. None: it is not active, or was not refreshed yet."""
+        """Return a connection's health. None: it is not active, or was not refreshed yet."""
         if health is not None:
             return cls.of(health)
         return cls(health=HealthState.UNKNOWN, problem=None, message=None, refreshed_at=None, certificate_end=None)

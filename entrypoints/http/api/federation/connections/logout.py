@@ -1,4 +1,4 @@
-"""The endpoint at which OpenID providers of organizations report sign-outs (Back-Channel Logout section 2.5)."""
+"""The endpoint at which organizations' OpenID providers report sign-outs (Back-Channel Logout section 2.5)."""
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -30,11 +30,11 @@ class ProviderLogoutRequest(RequestModel):
 @takes(ProviderLogoutRequest)
 @describes({200: "The sessions of the sign-in have ended, or there were none."})
 async def receive_logout(connection_id: str) -> Response:
-    """Report that a user signed out at the identity provider of a connection.
+    """Report that a user signed out at a connection's identity provider.
 
-    Register this URL there as the back-channel logout URI. The token has a `sub`, a `sid`, or both. With a `sid`, the sessions of
-    that sign-in end. Applications with `offline_access` keep theirs. With a `sub` alone, all sessions end that the user has
-    through the connection. Own sign-ins of the user stay.
+    Register this URL there as the back-channel logout URI. The token has a `sub`, a `sid`, or the two together. With a `sid`, the sessions
+    from that sign-in end. Applications with `offline_access` keep theirs. With a `sub` alone, all sessions end that the user has through
+    the connection. The user's own sign-ins stay.
     """
     body = await parameters(ProviderLogoutRequest)
     known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)

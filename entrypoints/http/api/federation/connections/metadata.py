@@ -1,4 +1,4 @@
-"""The metadata of SAML identity providers, and ours for them."""
+"""SAML identity providers' metadata, and ours for them."""
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -21,7 +21,7 @@ routes = Blueprint("connection_metadata", __name__)
 
 
 class ProviderMetadataRequest(RequestModel):
-    """The metadata of a SAML identity provider, or the address where it publishes them."""
+    """A SAML identity provider's metadata, or the address where it publishes them."""
 
     metadata: str = Field(
         "",
@@ -39,7 +39,7 @@ class ProviderMetadataRequest(RequestModel):
 
 
 class ImportedMetadataResponse(ConnectionDetailsResponse):
-    """A connection with the values of its metadata, and the problems of these with its other settings."""
+    """A connection with the values from its metadata, and the problems that they have with its further settings."""
 
     problems: list[ConnectionProblemResponse] = Field(description="The problems. Empty if there are none.")
 
@@ -49,10 +49,11 @@ class ImportedMetadataResponse(ConnectionDetailsResponse):
 @existing_connection
 @refuses(409, 429)
 async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ImportedMetadataResponse:
-    """Import the metadata of a SAML identity provider.
+    """Import a SAML identity provider's metadata.
 
-    Takes over its entity id, addresses and certificates. Certificates of earlier metadata that it lacks are removed; those that admins
-    added stay. If the connection is active, the caller needs all rights of an admin. An organization can let ten URLs a minute be fetched.
+    Takes over its entity id, addresses and certificates. Certificates from earlier metadata that it lacks are removed. Certificates that
+    admins added stay. If the connection is active, the caller needs all of an admin's rights. An organization can let ten URLs a minute be
+    fetched.
     """
     problems = await metadata.import_metadata(ports(), acting(), connection_slug, data.metadata, data.url)
     details = to_details(await connections.find(ports(), acting(), connection_slug))
@@ -64,10 +65,10 @@ async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMet
 @refuses(404)
 @describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
 async def own_metadata(connection_id: str) -> Response:
-    """Return our SAML metadata for the identity provider of a connection.
+    """Return our SAML metadata for a connection's identity provider.
 
-    It has our entity id, the address for responses (ACS) and our certificates: those of the present and the next key for signatures, and
-    that of the present key for encryption.
+    It has our entity id, the address for responses (ACS) and our certificates: for signatures with the present and the next key, and for
+    encryption with the present key.
     """
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
     document = await saml.own_metadata(ports(), id_, app_context().base_url)

@@ -1,4 +1,4 @@
-"""API of the people that connections know, and of the groups that they get."""
+"""The API for people that connections know, and for the groups that they get."""
 
 from uuid import UUID
 
@@ -46,7 +46,7 @@ class ConnectionPeopleQuery(PageQuery):
 
 
 class OwnConnectionLinkResponse(ResponseModel):
-    """A connection of an organization that your account is linked with."""
+    """An organization's connection that your account is linked with."""
 
     connection_id: UUID = Field(description="The id of the connection.")
     connection: str = Field(description="The name of the connection.", examples=["Okta"])
@@ -72,8 +72,8 @@ async def list_people(org_slug: str, connection_slug: str, query_args: Connectio
 async def unlink_person(org_slug: str, connection_slug: str, user_id: UUID) -> None:
     """Unlink a user from a connection.
 
-    Their sign-ins through it end. The user stays a member. Their next sign-in through the connection is like a first one. The caller needs
-    all rights of the member.
+    Their sign-ins through it end. The user stays a member. Their next sign-in through the connection is like a first sign-in. The caller
+    needs all of the member's rights.
     """
     await links.remove(ports(), acting(), connection_slug, user_id)
 
@@ -111,7 +111,7 @@ def _to_group(mapped: MappedGroup) -> ConnectionGroupResponse:
 async def list_groups(org_slug: str, connection_slug: str) -> ConnectionGroupListResponse:
     """List the groups that a connection gives.
 
-    Users get them at each sign-in, by the values of the claim with the groups.
+    Users get them at every sign-in, by the values in the groups claim.
     """
     mapped = await mapped_groups.list_all(ports(), acting(), connection_slug)
     return ConnectionGroupListResponse(groups=[_to_group(each) for each in mapped])
@@ -122,9 +122,9 @@ async def list_groups(org_slug: str, connection_slug: str) -> ConnectionGroupLis
 @refuses(409)
 @returns(201)
 async def add_group(org_slug: str, connection_slug: str, data: ConnectionGroupRequest) -> ConnectionGroupResponse:
-    """Let a connection give a group.
+    """Add a connection's users to a group, by a claim's value.
 
-    You must be a member who could add any user to the group. Users of the directory get no groups from a connection.
+    You must be a member who could add any user to the group. The directory's users get no groups from a connection.
     """
     return _to_group(await mapped_groups.add(ports(), acting_member(), connection_slug, data.value, data.group_id))
 
@@ -146,7 +146,7 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
 async def list_own_links() -> list[OwnConnectionLinkResponse]:
     """List the connections that your account is linked with.
 
-    Each of them signs you in to its organization only.
+    A connection signs you in to its organization only.
     """
     return OwnConnectionLinkResponse.list_of(await links.list_own(ports(), signed_in()))
 
@@ -156,10 +156,10 @@ async def list_own_links() -> list[OwnConnectionLinkResponse]:
 @refuses(400, 404)
 @describes({204: "Your account is unlinked."})
 async def unlink_own(connection_id: UUID) -> None:
-    """Unlink your account from a connection of an organization.
+    """Unlink your account from an organization's connection.
 
-    Your sign-ins through it end. You stay a member of the organization. The link stays if it is the reason why you have to sign in through
-    the connection, also after an undo of a change of your address: only an admin removes it then, or you leave the organization. If you are
-    no member, and use its applications, they block you then.
+    Your sign-ins through it end. You stay the organization's member. The link stays if it is the reason why you have to sign in through the
+    connection, also if that follows from undoing an address change. Then only an admin removes it, or you leave the organization. If you
+    are no member, and use its applications, they block you then.
     """
     await links.remove_own(ports(), signed_in(), connection_id)

@@ -1,4 +1,4 @@
-"""The settings and the mapping of connections in the API."""
+"""The settings and the mapping for connections in the API."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ TRUSTS_SECOND_FACTOR = (
 
 
 class OidcSettingsRequest(RequestModel):
-    """The settings of an OpenID provider. Texts of a draft can be empty."""
+    """An OpenID provider's settings. A draft's texts can be empty."""
 
     issuer: Text = Field("", description="The issuer of one tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
     client_id: Text = Field("", description="The client id of Gatehouse at the provider.")
@@ -37,7 +37,7 @@ class OidcSettingsRequest(RequestModel):
 
 
 class SamlSettingsRequest(RequestModel):
-    """The settings of a SAML identity provider. Texts of a draft can be empty."""
+    """A SAML identity provider's settings. A draft's texts can be empty."""
 
     entity_id: Text = Field("", description="The entity id of the identity provider.", max_length=MAX_TEXT)
     sso_url: Text = Field("", description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
@@ -74,7 +74,7 @@ class SamlSettingsRequest(RequestModel):
 
 
 class ClaimMappingRequest(RequestModel):
-    """The names of the claims or attributes that Gatehouse reads. null: it reads none."""
+    """The claims or attributes that Gatehouse reads, by name. null: it reads none."""
 
     email: Text = Field("email", description="The claim with the email address.")
     name: Text | None = Field("name", description="The claim with the full name.")
@@ -89,7 +89,7 @@ class ClaimMappingRequest(RequestModel):
 
 
 class OidcSettingsResponse(ResponseModel):
-    """The settings of an OpenID provider."""
+    """An OpenID provider's settings."""
 
     issuer: str = Field(description="The issuer.")
     client_id: str = Field(description="The client id of Gatehouse at the provider.")
@@ -101,7 +101,7 @@ class OidcSettingsResponse(ResponseModel):
 
 
 class SamlSettingsResponse(ResponseModel):
-    """The settings of a SAML identity provider."""
+    """A SAML identity provider's settings."""
 
     entity_id: str = Field(description="The entity id of the identity provider.")
     sso_url: str = Field(description="The address that takes our sign-in requests.")
@@ -119,7 +119,7 @@ class SamlSettingsResponse(ResponseModel):
 
 
 class ClaimMappingResponse(ResponseModel):
-    """The names of the claims or attributes that Gatehouse reads. null: it reads none."""
+    """The claims or attributes that Gatehouse reads, by name. null: it reads none."""
 
     email: str = Field(description="The claim with the email address.")
     name: str | None = Field(description="The claim with the full name.")

@@ -1,4 +1,4 @@
-"""The client of a request: its credentials in the header or the body, and its rate limit (RFC 6749 section 2.3, RFC 7523)."""
+"""A request's client: its credentials in the header or the body, and its rate limit (RFC 6749 section 2.3, RFC 7523)."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
@@ -19,7 +19,7 @@ from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
 from entrypoints.http.edge.limits import take_token
 
-# The names of OpenID Connect Core section 9.
+# The names in OpenID Connect Core section 9.
 AUTHENTICATION_METHODS: Final = ("client_secret_basic", "client_secret_post", "private_key_jwt")
 
 
@@ -32,7 +32,7 @@ class AssertionTypeUnknown(Invalid):
 
 
 class ClientRequest(RequestModel):
-    """The credentials of a client in the body."""
+    """A client's credentials in the body."""
 
     client_id: Text | None = Field(None, description="The client id, unless HTTP Basic or the assertion sends it.")
     client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
@@ -55,10 +55,10 @@ def client_credentials(body: ClientRequest) -> ClientCredentials:
 
 
 def _basic_credentials() -> ClientCredentials | None:
-    """Return the client id and secret of an HTTP Basic header, or None if there is no such header.
+    """Return the client id and secret in an HTTP Basic header, or None if there is no such header.
 
-    Both are form-encoded (RFC 6749 section 2.3.1). Some clients do not encode the secret, so it is
-    also tried as it is. An empty secret is a wrong one. A Bearer header does not identify a client.
+    The client id and the secret are form-encoded (RFC 6749 section 2.3.1). Some clients do not encode the secret, so it
+    is also tried as it is. An empty secret is wrong. A Bearer header does not identify a client.
     """
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic":
@@ -101,7 +101,7 @@ def _record(client: OAuthClient) -> None:
 
 
 async def count_request(client: OAuthClient | ProgramClient | None) -> None:
-    """Count the request against the limit of its IP address, unless its client has its own.
+    """Count the request against its IP address limit, unless its client has its own limit.
 
     A client has its own limit if it proved who it is. `identify_client` has charged it.
     """

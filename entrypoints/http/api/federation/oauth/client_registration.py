@@ -86,19 +86,19 @@ class ClientRegistrationResponse(ResponseModel):
 async def register() -> tuple[ClientRegistrationResponse, int, dict[str, str]]:
     """Register a client.
 
-    With a registration token of an organization (an initial access token), the client becomes an application of the organization.
-    Only members may sign in to it, and they are asked for their consent each time, until an admin changes its settings.
+    With an organization's registration token (an initial access token), the client becomes the organization's application. Only members may
+    sign in to it, and they are asked for their consent every time, until an admin changes its settings.
 
-    Without one, the platform must allow it. Then nothing is stored: the client id is a sealed copy of the metadata. It works
-    for 24 hours, and from the first consent of a user on for as long as it is used. The client is public and uses PKCE, and
-    each API resource decides whether such clients may come.
+    Without a registration token, the platform must allow it. Then nothing is stored: the client id is a sealed copy of the metadata. It
+    works for 24 hours, and from a user's first consent on for as long as it is used. The client is public and uses PKCE, and an API
+    resource decides whether such clients may come.
     """
     registered = await client_registration.register(ports(), caller(), await request.get_json(), _token())
     return _to_response(registered), 201, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
 def _token() -> str | None:
-    """Return the registration token of the request, or None if it has no credentials."""
+    """Return the request's registration token, or None if it has no credentials."""
     header = request.headers.get("Authorization")
     if header is None:
         return None

@@ -1,4 +1,4 @@
-"""Consents of the signed-in user to applications."""
+"""The signed-in user's consents to applications."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ routes = Blueprint("consents", __name__)
 
 
 class ConsentedScopeResponse(ResponseModel):
-    """A scope of an API resource."""
+    """An API resource's scope."""
 
     name: str = Field(description="The scope.")
     description: str = Field(description="What it allows.")
@@ -63,8 +63,8 @@ class ConsentListResponse(ResponseModel):
 async def list_own() -> ConsentListResponse:
     """List your consents to applications.
 
-    An application is listed when you have agreed on the page of an OpenID Connect sign-in, or to its use
-    of an API resource. A trusted application of your own organization does not ask, and is not listed.
+    An application is listed when you have agreed on the page in an OpenID Connect sign-in, or to its use of an API
+    resource. Your own organization's trusted application does not ask, and is not listed.
     """
     responses = [
         ConsentResponse.of(

@@ -1,4 +1,4 @@
-"""The device authorization endpoint of the device flow (RFC 8628 section 3.1).
+"""The device flow's device authorization endpoint (RFC 8628 section 3.1).
 
 Devices get their tokens at POST /auth/token.
 """
@@ -26,7 +26,7 @@ routes = Blueprint("device_flow", __name__)
 class DeviceCodeRequest(ClientRequest):
     """The application on the device. Send `client_id`, or `org` and `service`.
 
-    A client secret or an assertion is not needed, but a wrong one is refused.
+    A client secret or an assertion is not needed, but a wrong secret or assertion is refused.
     """
 
     model_config = AT_LEAST_ONE_FIELD
@@ -43,7 +43,7 @@ class DeviceCodeRequest(ClientRequest):
 
 
 class DeviceCodeResponse(ResponseModel):
-    """The codes of a device."""
+    """A device's codes."""
 
     device_code: str = Field(description="The code with which the device polls `POST /auth/token`. Keep it secret.")
     user_code: str = Field(description="The code to show to the user.", examples=["BCDF-GHJK"])
@@ -79,7 +79,9 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
 
 
 async def _client_id(body: DeviceCodeRequest) -> str | None:
-    """Return the client id. Credentials are not needed, but wrong ones are refused (RFC 6749 section 5.2).
+    """Return the client id.
+
+    Credentials are not needed, but wrong credentials are refused (RFC 6749 section 5.2).
 
     An external client with keys signs its request: only they prove its host (security #external-clients).
     """

@@ -1,4 +1,4 @@
-"""The metadata of the provider, for OpenID Connect and for OAuth (OpenID Connect Discovery section 3, RFC 8414 section 2)."""
+"""The provider's metadata, for OpenID Connect and for OAuth (OpenID Connect Discovery section 3, RFC 8414 section 2)."""
 
 from pydantic import Field
 from quart import Blueprint
@@ -23,7 +23,7 @@ routes = Blueprint("discovery", __name__)
 
 
 class ProviderMetadataResponse(ResponseModel):
-    """The metadata of this provider, for OpenID Connect and for OAuth."""
+    """This provider's metadata, for OpenID Connect and for OAuth."""
 
     issuer: str = Field(description="The issuer, which is also the `iss` of tokens and redirects (RFC 9207).")
     authorization_endpoint: str = Field(description="The URL of the authorization endpoint.")
@@ -124,7 +124,7 @@ def _metadata() -> ProviderMetadataResponse:
 @operations
 @any_origin
 async def get_openid_configuration() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
-    """Show the provider metadata of OpenID Connect.
+    """Show the provider metadata for OpenID Connect.
 
     Clients can cache it for five minutes.
     """

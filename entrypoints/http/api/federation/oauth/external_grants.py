@@ -1,4 +1,4 @@
-"""The grants of users to external clients, per API resource."""
+"""Users' grants to external clients, per API resource."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ routes = Blueprint("external_grants", __name__)
 
 
 class ExternalGrantResponse(ResponseModel):
-    """The access of an external client to an API resource that a user has agreed to."""
+    """An external client's access to an API resource that a user has agreed to."""
 
     user_id: UUID = Field(description="The id of the user.")
     email: str = Field(description="The email address of the user.")
@@ -33,7 +33,7 @@ class ExternalGrantResponse(ResponseModel):
 
 
 class ExternalGrantListResponse(ResponseModel):
-    """A page of the grants of users to external clients."""
+    """A page of users' grants to external clients."""
 
     grants: list[ExternalGrantResponse] = Field(description="The grants, by email address and client.")
     pagination: Pagination = Field(description="The position of this page in the list.")
@@ -44,7 +44,7 @@ class ExternalGrantListResponse(ResponseModel):
 async def list_grants(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> ExternalGrantListResponse:
     """List the users who have connected an external client to an API resource.
 
-    Each grant has its client, its scopes and its last use. 403 if your role does not see the organization's end users.
+    A grant has its client, its scopes and its last use. 403 if your role does not see the organization's end users.
     """
     result = await external_grants.list_page(ports(), acting(), resource_id, query_args.page_request(), search=query_args.search)
     return ExternalGrantListResponse(grants=ExternalGrantResponse.list_of(result.items), pagination=query_args.pagination(result.total))
@@ -54,7 +54,7 @@ async def list_grants(org_slug: str, resource_id: UUID, query_args: AssignmentsQ
 @member(Capability.END_USERS_MANAGE, GIVES)
 @describes({204: "The grant has ended."})
 async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> None:
-    """End the grant of a user to an external client at an API resource.
+    """End a user's grant to an external client at an API resource.
 
     The client gets no further tokens, and introspection calls its tokens inactive at once. It can ask the
     user again. To prevent that, change which external clients the API resource admits.

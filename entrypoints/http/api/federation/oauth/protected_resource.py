@@ -17,7 +17,7 @@ routes = Blueprint("protected_resource", __name__)
 
 
 class ProtectedResourceResponse(ResponseModel):
-    """The metadata of our own API as a protected resource."""
+    """Our own API's metadata as a protected resource."""
 
     resource: str = Field(description="The identifier of the API, which is the `aud` of its access tokens.")
     authorization_servers: list[str] = Field(description="The issuer of its access tokens.")
@@ -32,7 +32,7 @@ class ProtectedResourceResponse(ResponseModel):
 @operations
 @any_origin
 async def get_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]]:
-    """Show the metadata of this API as a protected resource.
+    """Show this API's metadata as a protected resource.
 
     Clients can cache it for five minutes (RFC 9728).
     """

@@ -26,7 +26,7 @@ _AS_THERE: Final = "As at `GET /auth/authorize`."
 
 
 class PushedAuthorizationRequest(ClientRequest):
-    """The parameters of `GET /auth/authorize`, and the client that sends them."""
+    """The parameters for `GET /auth/authorize`, and the client that sends them."""
 
     model_config = AT_LEAST_ONE_FIELD
     repeatable = frozenset({"resource"})
@@ -76,10 +76,10 @@ class PushedRequestResponse(ResponseModel):
 async def push() -> tuple[PushedRequestResponse, int, dict[str, str]]:
     """Push an authorization request.
 
-    The application sends the parameters of its authorization request here, and authenticates as at
-    `POST /auth/token`. Then it sends the browser to `GET /auth/authorize` with its `client_id` and
-    the `request_uri`. The request belongs to the first browser that arrives, for 24 hours after the
-    last step that was stored, and works until a code or an error goes to the application.
+    The application sends its authorization request's parameters here, and authenticates as at `POST /auth/token`. Then
+    it sends the browser to `GET /auth/authorize` with its `client_id` and the `request_uri`. The request belongs to the
+    first browser that arrives, for 24 hours after the last step that was stored, and works until a code or an error
+    goes to the application.
     """
     async with limited_if_refused():
         body, proof = await parameters(PushedAuthorizationRequest), await read_proof()

@@ -1,4 +1,4 @@
-"""The OAuth endpoints of applications: token, revocation and introspection.
+"""The OAuth endpoints for applications: token, revocation and introspection.
 
 Sources: RFC 6749, RFC 7009 and RFC 7662.
 """
@@ -67,9 +67,9 @@ def _if_known(description: str) -> Any:
 class TokenRequest(ClientRequest):
     """A code to exchange for tokens, and the client that exchanges it.
 
-    Send exactly one of `code`, `refresh_token` and `device_code`, or `grant_type=client_credentials` for
-    a token of the client itself. A confidential client must authenticate, with a secret here or in HTTP
-    Basic, or with an assertion. Device codes, and the refresh tokens of devices, need no secret.
+    Send exactly one parameter: `code`, `refresh_token` or `device_code`, or `grant_type=client_credentials` for the
+    client's own token. A confidential client must authenticate, with a secret here or in HTTP Basic, or with an
+    assertion. Device codes, and devices' refresh tokens, need no secret.
     """
 
     model_config = AT_LEAST_ONE_FIELD
@@ -96,7 +96,7 @@ class TokenRequest(ClientRequest):
 
 
 class TokenResponse(ResponseModel):
-    """The tokens of a session."""
+    """A session's tokens."""
 
     access_token: str = Field(description="The access token, a JWT.")
     token_type: Literal["Bearer", "DPoP"] = Field(
@@ -127,12 +127,11 @@ class RevocationRequest(ClientRequest):
 async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """Exchange a code or a refresh token for tokens.
 
-    Accepts an authorization code, a refresh token or a device code, as a form or as JSON. With
-    `client_credentials`, a client that keeps a secret gets an access token for itself. An
-    authorization code works once: a second use ends the session that it started. Before the user
-    approves a device, its polls get the error `authorization_pending`. With a DPoP proof in the
-    header `DPoP`, the tokens are bound to its key (RFC 9449). Each proof needs the nonce of the last
-    response header `DPoP-Nonce`.
+    Accepts an authorization code, a refresh token or a device code, as a form or as JSON. With `client_credentials`, a
+    client that keeps a secret gets an access token for itself. An authorization code works once: a second use ends the
+    session that it started. Before the user approves a device, its polls get the error `authorization_pending`. With a
+    DPoP proof in the header `DPoP`, the tokens are bound to its key (RFC 9449). Every proof needs the nonce from the
+    last response header `DPoP-Nonce`.
     """
     async with limited_if_refused():
         body = await parameters(TokenRequest)
@@ -157,12 +156,12 @@ def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """How a grant type issues tokens to the client of a request, and identifies the client."""
+    """How a grant type issues tokens to a request's client, and identifies the client."""
 
-    field: str | None  # of the request, with the code or token that is exchanged
+    field: str | None  # the request's type, with the code or token that is exchanged
     issue: Callable[[TokenRequest, Any, ProofUse | None], Awaitable[TokenPair | ProgramToken]]
     identify: Callable[[ClientRequest, tuple[Bucket, ...]], Awaitable[OAuthClient | ProgramClient | None]] = identify_client
-    polls: bool = False  # polls have a limit of their own, and do not count for the client
+    polls: bool = False  # polls have their own limit, and do not count for the client
 
 
 async def _exchange_code(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
@@ -206,9 +205,9 @@ GRANTS: Final[Mapping[str, Grant]] = {
 async def revoke() -> Response:
     """Revoke a token and end its session.
 
-    Unknown tokens and tokens of other clients get status 200 as well. A client with a client secret
-    needs it to revoke its tokens, as it does to refresh them. The tokens of service accounts end
-    with their credential, so a service account gets the error `unsupported_token_type`.
+    Unknown tokens and foreign clients' tokens get status 200 as well. A client with a client secret needs it to revoke
+    its tokens, as it does to refresh them. Service accounts' tokens end with their credential, so a service account
+    gets the error `unsupported_token_type`.
     """
     async with limited_if_refused():
         body = await parameters(RevocationRequest)
@@ -229,13 +228,13 @@ class IntrospectionRequest(ClientRequest):
 
 
 class ConfirmationResponse(ResponseModel):
-    """The key that the presenter of an access token must prove to have (RFC 7800)."""
+    """The key that an access token's presenter must prove to have (RFC 7800)."""
 
     jkt: str = Field(description="The thumbprint of the key with SHA-256 (RFC 7638).")
 
 
 class IntrospectionResponse(ResponseModel):
-    """The state of a token (RFC 7662), and the claims that the application has chosen. An inactive token has only `active`."""
+    """A token's state (RFC 7662), and the claims that the application has chosen. An inactive token has only `active`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -263,9 +262,8 @@ class IntrospectionResponse(ResponseModel):
 async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     """Ask whether a token is active.
 
-    The client must authenticate with a secret or an assertion. An application or a service account
-    sees only tokens that were issued to it, and an API resource only access tokens for it. All other
-    tokens are inactive.
+    The client must authenticate with a secret or an assertion. An application or a service account sees only tokens
+    that were issued to it, and an API resource only access tokens for it. All further tokens are inactive.
     """
     async with limited_if_refused():
         body = await parameters(IntrospectionRequest)
@@ -276,7 +274,7 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
 
 
 def _grant(body: TokenRequest) -> Grant:
-    """Return the grant of a request. Without `grant_type`, its code or token tells which."""
+    """Return a request's grant. Without `grant_type`, its code or token tells which."""
     sent = [grant for grant in GRANTS.values() if grant.field is not None and getattr(body, grant.field) is not None]
     name = body.grant_type
     named = None if name is None else GRANTS.get(DEVICE_CODE if name == "device_code" else name) or refuse(GrantUnknown)

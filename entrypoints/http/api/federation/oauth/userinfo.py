@@ -33,8 +33,8 @@ class TokenRepeated(Invalid):
 async def get_userinfo() -> Response:
     """Show the claims about the user.
 
-    The access token is in the Authorization header. The response has the claims of the granted scopes,
-    with their present values.
+    The access token is in the Authorization header. The response has the claims for the granted scopes, with their
+    present values.
     """
     async with limited_if_refused():
         found = await userinfo.load(ports(), await presented_token())

@@ -1,4 +1,4 @@
-"""The SAML configuration, the certificate and the metadata of a service."""
+"""A service's SAML configuration, certificate and metadata."""
 
 from typing import Annotated
 
@@ -47,7 +47,7 @@ class AttributeFormatRequest(RequestModel):
 
 
 class SamlConfigurationRequest(RequestModel):
-    """The whole SAML configuration of a service. Fields that you leave out get their defaults."""
+    """A service's whole SAML configuration. Fields that you leave out get their defaults."""
 
     enabled: bool = Field(description="Whether users can sign in with SAML. Enabling it needs `entity_id` and `acs_url`.")
     entity_id: Text | None = Field(None, description=f"The entity id of the application, at most {MAX_ENTITY_ID_LENGTH} characters.")
@@ -94,7 +94,7 @@ class SamlConfigurationRequest(RequestModel):
 
 
 class SamlIdentityProviderResponse(ResponseModel):
-    """The values of the service's identity provider, to copy into the application."""
+    """The values for the service's identity provider, to copy into the application."""
 
     entity_id: str = Field(description="The entity id of the identity provider.")
     metadata_url: str = Field(description="The URL of its metadata. It answers while SAML is enabled and has a certificate.")
@@ -110,7 +110,7 @@ class AttributeFormatResponse(ResponseModel):
 
 
 class SamlConfigurationResponse(ResponseModel):
-    """The SAML configuration of a service."""
+    """A service's SAML configuration."""
 
     enabled: bool = Field(description="Whether SAML is enabled. Users can sign in only if there is an active certificate too.")
     entity_id: str | None = Field(description="The entity id of the application.")
@@ -128,7 +128,7 @@ class SamlConfigurationResponse(ResponseModel):
 
 
 class SamlChangeResponse(ResponseModel):
-    """The confirmation of a change."""
+    """The confirmation that a change was made."""
 
     success: bool = Field(description="Always true.")
     message: str = Field(description="A description of the new state.")
@@ -145,7 +145,7 @@ class SamlCertificateResponse(ResponseModel):
 
 
 class ActivatedSamlCertificateResponse(SamlCertificateResponse):
-    """The certificate that signs from now on, and the end of the time in which the activation can be undone."""
+    """The certificate that signs from now on, and until when the activation can be undone."""
 
     undo_until: Timestamp = Field(description="Until then, `POST .../certificate/undo` returns to the previous certificate.")
 
@@ -158,7 +158,7 @@ def _to_response(certificate: SamlCertificate, *, is_active: bool = True) -> Sam
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @existing_service
 async def configure(org_slug: str, service_slug: str, data: SamlConfigurationRequest) -> SamlChangeResponse:
-    """Replace the SAML configuration of a service.
+    """Replace a service's SAML configuration.
 
     Certificates are kept. Users can sign in after you have also created a certificate.
     """
@@ -170,7 +170,7 @@ async def configure(org_slug: str, service_slug: str, data: SamlConfigurationReq
 @routes.get(SAML)
 @member(Capability.SERVICES_VIEW)
 async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurationResponse:
-    """Get the SAML configuration of a service.
+    """Get a service's SAML configuration.
 
     A service that was never configured has the default configuration, which is not enabled.
     """
@@ -196,8 +196,8 @@ def _identity_provider(org_slug: str, service_slug: str) -> SamlIdentityProvider
 async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
     """Disable SAML for a service.
 
-    Users can no longer sign in with SAML. The certificate is deactivated: to enable SAML again,
-    create a new one.
+    Users can no longer sign in with SAML. The certificate is deactivated: to enable SAML again, create a new
+    certificate.
     """
     await saml.disable(ports(), acting(), service_slug)
     return SamlChangeResponse(success=True, message="SAML is disabled, and its certificate is deactivated.")
@@ -209,9 +209,9 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
 async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create a certificate for signatures.
 
-    It is valid for three years and replaces all others at once: update the metadata in the application. An
-    application that knows only an old certificate refuses sign-ins until then. To avoid this, use
-    `POST .../certificate/next`.
+    It is valid for three years and replaces all certificates at once: update the metadata in the application. An
+    application that knows only an old certificate refuses sign-ins until then. To avoid this, use `POST
+    .../certificate/next`.
     """
     return _to_response(await saml.create_certificate(ports(), acting(), service_slug))
 
@@ -230,9 +230,9 @@ async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateRe
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @refuses(400, 409)
 async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
-    """Create the certificate that will replace the active one.
+    """Create the certificate that will replace the active certificate.
 
-    The metadata has it at once, beside the active one. It signs nothing until you activate it. First give the
+    The metadata has it at once, beside the active certificate. It signs nothing until you activate it. First give the
     application the new metadata. 409 if there is a next certificate already.
     """
     return _to_response(await saml.create_next_certificate(ports(), acting(), service_slug), is_active=False)
@@ -243,7 +243,7 @@ async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCerti
 async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Get the next certificate.
 
-    The metadata has it beside the active one. It does not sign yet.
+    The metadata has it beside the active certificate. It does not sign yet.
     """
     return _to_response(await saml.get_next_certificate(ports(), acting(), service_slug), is_active=False)
 
@@ -252,7 +252,7 @@ async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertific
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The next certificate is deleted."})
 async def delete_next_certificate(org_slug: str, service_slug: str) -> None:
-    """Delete the next certificate. The active one stays."""
+    """Delete the next certificate. The active certificate stays."""
     await saml.delete_next_certificate(ports(), acting(), service_slug)
 
 
@@ -261,7 +261,7 @@ async def delete_next_certificate(org_slug: str, service_slug: str) -> None:
 async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSamlCertificateResponse:
     """Sign with the next certificate from now on.
 
-    The previous certificate stays in the metadata for 7 days, as the last one, so that you can undo this.
+    The previous certificate stays in the metadata for 7 days, as the last certificate, so that you can undo this.
     """
     certificate, undo_until = await saml.activate_certificate(ports(), acting(), service_slug)
     return ActivatedSamlCertificateResponse(**dict(_to_response(certificate)), undo_until=undo_until)
@@ -273,8 +273,8 @@ async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSam
 async def undo_activation(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Sign with the previous certificate again.
 
-    The active one becomes the next one, which you can activate again. Possible for 7 days after an activation.
-    409 if another next certificate was created since.
+    The active certificate becomes the next certificate, which you can activate again. Possible for 7 days after an
+    activation. 409 if another next certificate was created since.
     """
     return _to_response(await saml.undo_activation(ports(), acting(), service_slug))
 
@@ -286,8 +286,8 @@ async def undo_activation(org_slug: str, service_slug: str) -> SamlCertificateRe
 async def get_metadata(org_slug: str, service_slug: str) -> Response:
     """Get the SAML metadata of a service's identity provider.
 
-    Applications import it. It has the endpoints and the certificates: the active one first, then the next one, and
-    for 7 days the previous one.
+    Applications import it. It has the endpoints and the certificates: the active certificate first, then the next, and
+    for 7 days the previous certificate.
     """
     document = await saml.create_metadata(ports(), org_slug, service_slug)
     return Response(document, 200, {"Cache-Control": "no-cache"}, content_type=METADATA)

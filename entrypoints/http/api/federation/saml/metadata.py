@@ -1,4 +1,4 @@
-"""The import of a service provider's metadata, and the check of the SAML configuration of a service."""
+"""Imports a service provider's metadata, and checks a service's SAML configuration."""
 
 from pydantic import Field
 from quart import Blueprint
@@ -18,7 +18,7 @@ routes = Blueprint("saml_metadata", __name__)
 
 
 class SamlMetadataRequest(RequestModel):
-    """The metadata of the application, or the URL where it publishes them."""
+    """The application's metadata, or the URL where it publishes them."""
 
     metadata: str = Field(
         "",
@@ -33,7 +33,7 @@ class SamlMetadataRequest(RequestModel):
 
 
 class SamlProblemResponse(ResponseModel):
-    """A problem of a SAML configuration."""
+    """A problem in a SAML configuration."""
 
     code: SamlProblemCode = Field(description="The kind of the problem.")
     is_error: bool = Field(description="Whether users cannot sign in because of it. Otherwise it is a warning.")
@@ -55,7 +55,7 @@ class SamlMetadataResponse(ResponseModel):
 
 
 class SamlCheckResponse(ResponseModel):
-    """The problems of the SAML configuration of a service."""
+    """The problems in a service's SAML configuration."""
 
     problems: list[SamlProblemResponse] = Field(description="The problems. Empty if there are none.")
 
@@ -65,7 +65,7 @@ class SamlCheckResponse(ResponseModel):
 @refuses(429)
 @existing_service
 async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequest) -> SamlMetadataResponse:
-    """Read the metadata of an application.
+    """Read an application's metadata.
 
     Returns the settings that it describes, and their problems. Nothing is stored: send the settings to
     configure SAML. An organization can let ten URLs a minute be fetched.
@@ -82,7 +82,7 @@ async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequ
 @routes.get(f"{SAML}/check")
 @member(Capability.SERVICES_VIEW)
 async def check(org_slug: str, service_slug: str) -> SamlCheckResponse:
-    """Check the SAML configuration of a service.
+    """Check a service's SAML configuration.
 
     Returns what is wrong with it: missing or insecure addresses, an entity id that another service has,
     and certificates that are missing or expire within 30 days. No address is requested.
