@@ -1,4 +1,4 @@
-"""The pages of sign-in by email: request an email, enter its code, and confirm its link."""
+"""The pages for sign-in by email: request an email, enter its code, and confirm its link."""
 
 from datetime import datetime
 from typing import Final
@@ -31,7 +31,7 @@ from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_
 
 routes = Blueprint("email_sign_in_pages", __name__)
 
-SENT_AGAIN: Final = "email-sent-again"  # the value of the notice cookie
+SENT_AGAIN: Final = "email-sent-again"  # the notice cookie's value
 
 
 @flow_route(routes, "/sign-in/email", "POST", ("Email me a code", lambda options: options.email_sign_in))
@@ -70,9 +70,9 @@ async def request_email(flow: Flow) -> Response:
 )
 @in_flow
 async def code_page(flow: Flow) -> Response:
-    """Show the page for the code of the email.
+    """Show the page for the code in the email.
 
-    If no email was sent, or no code of it can still be used, the browser continues at another step.
+    If no email was sent, or its code can no longer be used, the browser continues at another step.
     """
     challenge = await email_method.find_of_flow(ports(), flow)
     if challenge is None:
@@ -100,7 +100,7 @@ async def code_page(flow: Flow) -> Response:
 )
 @in_flow
 async def sign_in_with_code(flow: Flow) -> Response:
-    """Sign in with the code of the email.
+    """Sign in with the code from the email.
 
     It works only in the browser that asked for it. The code also verifies the email address.
     """
@@ -110,7 +110,7 @@ async def sign_in_with_code(flow: Flow) -> Response:
         return await sign_in_again(EmailSignInEnded(), flow)
     try:
         response = await sign_in_browser(EmailCode(form.get("code", "")), flow)
-    except (EmailSignInOff, EmailSignInEnded, LastEmailCodeWrong) as refusal:  # no code of this email can be right
+    except (EmailSignInOff, EmailSignInEnded, LastEmailCodeWrong) as refusal:  # no code for this email can be right
         return await sign_in_again(refusal, flow, challenge.email)
     except (EmailCodeMalformed, EmailCodeWrong, Limited) as refusal:
         values = {"email": challenge.email, "is_again": False, **await page_values(flow)}
@@ -127,8 +127,8 @@ async def sign_in_with_code(flow: Flow) -> Response:
 async def link_page() -> Response:
     """Show the page that confirms a sign-in.
 
-    The link in the email leads here. Opening it changes nothing, because programs that check emails open
-    links too. In another browser than the one that asked, the page shows where the request came from.
+    The link in the email leads here. Opening it changes nothing, because programs that check emails open links too. In
+    a browser that did not ask for it, the page shows where the request came from.
     """
     token, browser = link_token(), cookies.browser_id()
     try:
@@ -170,9 +170,9 @@ def _origin_fields(link: OpenedLink) -> dict[str, str | datetime | None] | None:
     form=["form_token", "token"],
 )
 async def sign_in_with_link() -> Response:
-    """Sign in this browser with the link of the email.
+    """Sign in this browser with the link from the email.
 
-    The link works once. It never signs in another browser, such as the one that asked.
+    The link works once. It never signs in another browser, such as the browser that asked.
     """
     form = await read_own_form()
     try:

@@ -40,7 +40,7 @@ def _place(fields: Mapping[str, str]) -> PolicyPlace:
 
 
 def _ways(enrollment: Enrollment) -> dict[str, bool]:
-    """Return which ways to meet the policy the page offers: those that the account lacks."""
+    """Return which ways to meet the policy the page offers: the ways that the account lacks."""
     decision = enrollment.decision
     may_use, methods, needs_second = Rules(methods=decision.methods).may_use, decision.methods or (), decision.required is Strength.TWO
     return {

@@ -1,4 +1,4 @@
-"""The page that asks before an identity provider replaces the session of another user (security O-13)."""
+"""The page that asks before an identity provider replaces another user's session (security O-13)."""
 
 from quart import Blueprint, Response
 
@@ -23,7 +23,7 @@ routes = Blueprint("other_user_pages", __name__)
 
 
 async def sign_in_at_provider(method: SignInMethod, flow: Flow, present: Visitor | None, start: str, address: str | None) -> Response:
-    """Sign in the user of an identity provider, or ask first if another user is signed in in this browser.
+    """Sign in an identity provider's user, or ask first if another user is signed in in this browser.
 
     `start` is the path that leads to the provider again, and `address` the email address that it named.
     """
@@ -56,9 +56,9 @@ async def sign_in_at_provider(method: SignInMethod, flow: Flow, present: Visitor
 )
 @in_flow
 async def switch_user(flow: Flow) -> Response:
-    """Sign in at an identity provider as another user than the one of this browser.
+    """Sign in at an identity provider as a user who is not signed in in this browser.
 
-    The session of this browser ends first.
+    This browser's session ends first.
     """
     form, user = await read_form(), await visitor()
     if user is not None:

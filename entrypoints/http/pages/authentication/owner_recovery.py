@@ -1,4 +1,4 @@
-"""The page behind the link of `gatehouse owner recover`."""
+"""The page behind the link from `gatehouse owner recover`."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ routes = Blueprint("owner_recovery", __name__)
 async def recover_owner_page() -> Response:
     """Show the button that signs a platform owner in.
 
-    The link of `gatehouse owner recover` leads here. Opening it does not use it up.
+    The link from `gatehouse owner recover` leads here. Opening it does not use it up.
     """
     token = link_token()
     values = await _values(token)
@@ -38,7 +38,7 @@ async def recover_owner_page() -> Response:
 
 
 async def _values(token: str, name: str = "") -> dict[str, Any]:
-    """Return the values of the page."""
+    """Return the page's values."""
     asks_name = await owner_recovery.lacks_name(ports(), token)
     resets_factors = await owner_recovery.resets_factors(ports(), token)
     return {"token": token, "asks_name": asks_name, "typed_name": name, "resets_factors": resets_factors}
@@ -57,8 +57,8 @@ async def _values(token: str, name: str = "") -> dict[str, Any]:
 async def recover_owner() -> Response:
     """Sign a platform owner in, once.
 
-    The form of the page sends this. An account with a second factor also needs its code. `name` becomes the name of an
-    owner without one.
+    The page's form sends this. An account with a second factor also needs its code. `name` becomes the owner's name if
+    they have no name.
     """
     form = await read_own_form()
     token, name = form.get("token", ""), form.get("name", "")

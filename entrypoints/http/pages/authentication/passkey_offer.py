@@ -40,7 +40,7 @@ def _values(next_path: str, options: Json, background: Json | None) -> dict[str,
 async def show() -> Response:
     """Offer to create a passkey.
 
-    The page is shown once in 30 days to users without a passkey. The browser may also create one by itself.
+    The page is shown once in 30 days to users without a passkey. The browser may also create a passkey by itself.
     """
     user, next_path = signed_in(), next_of(request.args)
     if not is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now()):

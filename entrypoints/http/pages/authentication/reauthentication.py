@@ -1,4 +1,4 @@
-"""The page on which the user of a browser session confirms that it's them (security A-12).
+"""The page on which a browser session's user confirms that it's them (security A-12).
 
 It comes back to the page that the user opened, or shows a button that sends the form again that they sent.
 """
@@ -93,7 +93,7 @@ ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent
 
 
 def _target(fields: Any) -> dict[str, str]:
-    """Return what the page comes back to: the path of a page, which can have a form that was not kept, or the id of a kept form."""
+    """Return what the page comes back to: a page's path, which can have a form that was not kept, or a kept form's id."""
     return {name: fields[name] for name in ("form", "next", "empty", "policy", "age", "org") if fields.get(name)}
 
 
@@ -107,7 +107,7 @@ async def _kept_form(target: dict[str, str]) -> KeptForm | None:
 
 
 async def _step_up(target: dict[str, str]) -> Decision | None:
-    """Return the decision of the sign-in policy that asks for the confirmation, or None if it asks for nothing now."""
+    """Return the sign-in policy's decision that asks for the confirmation, or None if it asks for nothing now."""
     if target.get("policy") in (None, OWN_PROOF):
         return None
     if (find := FINDERS.get(target["policy"])) is not None:
@@ -118,7 +118,7 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
 
 
 async def _load_options(target: dict[str, str], decision: Decision | None) -> ReauthenticationOptions:
-    """Return the ways that the page offers, without those that the policy of the organization in which the user acts refuses."""
+    """Return the ways that the page offers, without the ways that the policy in the user's acting organization refuses."""
     user = signed_in()
     if decision is None and "org" in target and "policy" not in target:
         decision = await connection_sign_ins.find_renewal(ports(), user, PolicyPlace.read(target["org"]).org_slug or NO_SLUG)
@@ -126,7 +126,10 @@ async def _load_options(target: dict[str, str], decision: Decision | None) -> Re
 
 
 def _reason(target: dict[str, str], decision: Decision | None, silent_at: str | None) -> str | None:
-    """Return why the page asks, if it is not the age of the sign-in. `silent_at` names the connection that may not have asked the user."""
+    """Return why the page asks, if the reason is not the sign-in's age.
+
+    `silent_at` names the connection that may not have asked the user.
+    """
     if silent_at is not None:
         return f"{silent_at} did not confirm that it asked you to sign in. {_OWN_OR_AGAIN}"
     if decision is not None and decision.asks_own:
@@ -142,7 +145,7 @@ def _reason(target: dict[str, str], decision: Decision | None, silent_at: str | 
 
 
 def _name(place: LinkedPlace) -> str:
-    """Return the name of the identity provider, with that of the application if the provider asks in its name."""
+    """Return the identity provider's name, with the application's name if the provider asks in its name."""
     name = ports().policy.provider_names[place.provider]
     return f"{name} for {place.service_name}" if place.has_credentials else name
 
@@ -157,7 +160,7 @@ async def _connection(target: dict[str, str], decision: Decision | None, options
 
 def _way_back(target: dict[str, str]) -> str:
     """Return a page that the user can open without the confirmation."""
-    if "empty" in target:  # the page of the form
+    if "empty" in target:  # the form's page
         return safe_next(target.get("next", ACCOUNT_PATH))
     if "age" in target and (slug := place_of(target.get("policy", "")).org_slug) not in (None, NO_SLUG):
         return ORGANIZATION_PATH.format(org_slug=slug)
@@ -273,7 +276,7 @@ async def _refused(refusal: Refusal, target: dict[str, str], *, is_emailed: bool
 
 
 def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
-    """Return the factors in the form of the page. Raises: FieldInvalid if a field is empty; PasskeyRefused."""
+    """Return the factors in the page's form. Raises: FieldInvalid if a field is empty; PasskeyRefused."""
     has_credential = bool(form.get(CREDENTIAL))
     for name, message in EMPTY.items():
         if name in form and not form[name].strip() and not (has_credential and name == "code"):
@@ -290,7 +293,7 @@ def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
     form=["form_token", "password", "credential"],
 )
 async def confirm() -> Response:
-    """Confirm that it's you, with all factors of your account.
+    """Confirm that it's you, with all your account's factors.
 
     The browser continues at `next`. Programs use `POST /api/auth/reauthenticate`.
     """
@@ -350,7 +353,7 @@ async def start_at_provider(provider: str) -> Response:
     {**ANSWERS, 303: "Redirect to the identity provider of the organization.", 400: "The connection is not offered."}, form=["form_token"]
 )
 async def start_at_connection() -> Response:
-    """Sign in again through the connection of an organization at which the session began.
+    """Sign in again through the organization's connection at which the session began.
 
     The identity provider must ask the user to sign in. The browser comes back to the page that asked.
     """

@@ -1,4 +1,4 @@
-"""The pages of a recovery: for admins and platform owners, who start it, and for the user, who has no session (security M-8)."""
+"""The recovery pages: for admins and platform owners, who start a recovery, and for the user, who has no session (security M-8)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -47,7 +47,7 @@ OPEN: Final = f"{RECOVER_PATH}/<recovery_id>"
 
 
 async def _user(user_id: UUID) -> tuple[str, str]:
-    """Return the address of a user, and the path of their page."""
+    """Return a user's address, and the path to their page."""
     require_view(acting_member(), Capability.END_USERS_VIEW)
     await members.require_power(ports(), acting_member(), user_id)
     return await end_users.find_address(ports(), acting_member(), user_id), organization_path(f"/users/{user_id}")
@@ -65,9 +65,9 @@ async def _person(user_id: UUID) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """The admins of an organization, or the platform owners: how they start and cancel the recovery of an account."""
+    """An organization's admins, or the platform owners: how they start and cancel an account's recovery."""
 
-    find: Callable[[UUID], Awaitable[tuple[str, str]]]  # the address of the user, and the path of their page
+    find: Callable[[UUID], Awaitable[tuple[str, str]]]  # the user's address, and the path to their page
     issue: Callable[[Ports, UUID, str], Awaitable[IssuedRecovery]]
     end: Callable[[UUID], Awaitable[None]]
     others: str = "admins"  # who get an email
@@ -117,7 +117,7 @@ def _in_organization(find: Callable[[UUID], Awaitable[tuple[str, str]]], right: 
 
 
 def _add_forms(noun: str, path: str, api: str, issuer: Issuer, access: Callable[[EffectRow], Callable[[View], View]]) -> None:
-    """Add the forms that start and cancel the recovery of an account, and the pages that ask first."""
+    """Add the forms that start and cancel an account's recovery, and the pages that ask first."""
 
     @once(path, "Back", ADVICE)
     @refuses(429)
@@ -164,9 +164,9 @@ _add_forms("person", "/app/platform/people/<user_id>", "/api/platform/users/<use
     query={"token": "The token of the link."},
 )
 async def recover_page() -> Response:
-    """Show the form for the code of a recovery.
+    """Show the form for a recovery's code.
 
-    The link in the email leads here. Opening it does not use it up. The browser that gave both parts continues where it was.
+    The link in the email leads here. Opening it does not use it up. The browser that gave the link and the code continues where it was.
     """
     token = link_token()
     if (recovery_id := await account_recovery.find_resumable(ports(), token, cookies.browser_id())) is not None:
@@ -201,7 +201,7 @@ async def recover() -> Response:
 
 
 async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
-    """Return the values of the page that sets a factor up."""
+    """Return the values for the page that sets a factor up."""
     opened = await account_recovery.find_open(ports(), recovery_id, cookies.browser_id())
     options = None
     if opened.allows_passkey:
@@ -223,7 +223,7 @@ async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
 async def factor_page(recovery_id: UUID) -> Response:
     """Show the ways to set up a new factor in an open recovery.
 
-    They are those that the sign-in policies of the account accept.
+    They are the ways that the account's sign-in policies accept.
     """
     return form_page("authentication/recover_factor.html", problem=None, with_app=False, **await _factor_values(recovery_id))
 
@@ -249,7 +249,7 @@ ANSWERS: Final = {
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @describes_page(ANSWERS, form=["form_token", "code"])
 async def finish_with_app(recovery_id: UUID) -> Response:
-    """Set up an authenticator app, in place of all earlier factors.
+    """Set up an authenticator app, which replaces all earlier factors.
 
     The recovery is over, and no session begins.
     """
@@ -264,7 +264,7 @@ async def finish_with_app(recovery_id: UUID) -> Response:
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @describes_page(ANSWERS, form=["form_token", "credential"])
 async def finish_with_passkey(recovery_id: UUID) -> Response:
-    """Set up a passkey, in place of all earlier factors.
+    """Set up a passkey, which replaces all earlier factors.
 
     The recovery is over, and no session begins.
     """

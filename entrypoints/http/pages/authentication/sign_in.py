@@ -95,10 +95,10 @@ async def sign_in_page(flow: Flow) -> Response:
 )
 @in_flow
 async def sign_in(flow: Flow) -> Response:
-    """Sign in with the form of the sign-in page.
+    """Sign in with the form on the sign-in page.
 
     The response sets the session cookie, or redirects to the page for the second factor. A page that asks for the
-    address alone sends `step`: the answer depends on the domain of the address, and on no account.
+    address alone sends `step`: the answer depends on the address's domain, and on no account.
     """
     form = await read_own_form()
     email = form.get("email", "")
@@ -132,7 +132,7 @@ async def sign_in(flow: Flow) -> Response:
 async def sign_in_with_passkey(flow: Flow) -> Response:
     """Sign in with a passkey.
 
-    It counts as both factors, so no code is asked after it.
+    It counts as the first and the second factor, so no code is asked after it.
     """
     form = await read_own_form()
     try:
@@ -193,7 +193,7 @@ async def sign_in_with_code(flow: Flow) -> Response:
 
 
 def _can_passkey(form: Mapping[str, str]) -> bool:
-    """Return whether the script of the page has found an authenticator of the device."""
+    """Return whether the page's script has found an authenticator in the device."""
     return form.get("can_passkey") == "yes"
 
 
@@ -205,7 +205,7 @@ def _second_factor(form: Mapping[str, str]) -> Code | SecondPasskey:
 
 
 async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool = False, present_id: UUID | None = None) -> Response:
-    """Verify one factor for this browser, which can create passkeys or not. Return a redirect to the next page of the flow."""
+    """Verify a factor for this browser, which can create passkeys or not. Return a redirect to the flow's next page."""
     cookie, client = cookies.SESSION.read(), presented_browser()
     outcome = await sign_in_flow.sign_in_browser(
         ports(), caller(), flow, method, cookie, client, can_passkey=can_passkey, present_id=present_id
@@ -214,12 +214,12 @@ async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool
 
 
 def presented_browser() -> PresentedDevice:
-    """Return the device information in the cookies of this browser."""
+    """Return the device information in this browser's cookies."""
     return PresentedDevice(device_id=cookies.DEVICE.read(), token=cookies.TRUST.read())
 
 
 async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str | None = None) -> Response:
-    """Return a redirect to the next page of the flow, or to this URL, with the session cookie, or to the page for the second factor."""
+    """Return a redirect to the flow's next page, or to this URL, with the session cookie, or to the page for the second factor."""
     if isinstance(outcome, Flow):
         sign_in_goes_on(cookies.browser_id())
         return redirect(path_of(outcome, "/code"))
@@ -243,7 +243,7 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
     form=["form_token"],
 )
 async def sign_out() -> Response:
-    """End the session of this browser.
+    """End this browser's session.
 
     Sessions at applications that used SAML single sign-on end too. A trusted browser stays trusted,
     unless `forget` is `yes`. `next` is the path to continue at after the next sign-in.
@@ -260,9 +260,11 @@ async def sign_out() -> Response:
 
 
 async def sign_out_browser(user: Visitor | None, after: str, signed_out: Response) -> Response:
-    """End the session of this browser. Return `signed_out`, or the next page of a logout, which ends at the path `after`.
+    """End this browser's session.
 
-    Applications sign out over SAML first, and then the user at the identity provider of an organization.
+    Return `signed_out`, or a logout's next page, which ends at the path `after`.
+
+    Applications sign out over SAML first, and then the user at an organization's identity provider.
     """
     logout_cookies = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.SESSION.read())
     at_provider = await provider_sign_out.begin(ports(), user, cookies.PROVIDER_LOGOUT.read(), after)

@@ -1,4 +1,4 @@
-"""The pages of the sign-in logs of an organization and of the platform: list and export."""
+"""The pages for an organization's and the platform's sign-in logs: list and export."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -55,7 +55,7 @@ async def _list_page(sign_ins: PageResult[SignIn], query: SignInQuery, path: str
 
 
 def _narrowed(chosen: Mapping[str, str], sign_ins: Sequence[SignIn]) -> list[tuple[str, str]]:
-    """Return the filters by id, which have no field of their own, each with the query that removes it."""
+    """Return the id filters, which have no form field. Every filter has the query that removes it."""
     first = sign_ins[0] if sign_ins else None
     person = (first and first.email) or "one user"
     application = (first and first.service_name) or "one application"
@@ -65,7 +65,7 @@ def _narrowed(chosen: Mapping[str, str], sign_ins: Sequence[SignIn]) -> list[tup
 
 
 async def failure_values(member: Member | None, user_id: UUID) -> dict[str, Any]:
-    """Return the values of `_latest_failure.html` for a page about a user, of an organization or without a member of the platform."""
+    """Return the values for `_latest_failure.html` on a page about a user, of the organization or, without a member, of the platform."""
     is_shown = member is None or Capability.SIGN_INS_VIEW in member.acts_in.rights
     return {
         "failure": await sign_in_log.latest_failure(ports(), member, user_id) if is_shown else None,
@@ -79,7 +79,7 @@ async def failure_values(member: Member | None, user_id: UUID) -> dict[str, Any]
 @member_page(Capability.SIGN_INS_VIEW)
 @shows(f"GET {API}", f"GET {API}/export")
 async def show_sign_ins(org_slug: str, query_args: SignInQuery) -> Response:
-    """List the sign-in log of an organization."""
+    """List an organization's sign-in log."""
     sign_ins = await sign_in_log.list_sign_ins(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
     return await _list_page(sign_ins, query_args, organization_path("/sign-ins"), is_platform=False)
 
@@ -88,7 +88,7 @@ async def show_sign_ins(org_slug: str, query_args: SignInQuery) -> Response:
 @member_page(Capability.SIGN_INS_VIEW)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_sign_ins(org_slug: str, query_args: SignInExportQuery) -> Response:
-    """Export the attempts of an organization's sign-in log that match the filters."""
+    """Export the attempts in an organization's sign-in log that match the filters."""
     batches = await sign_in_log.export(ports(), acting_member(), query_args.to_filter())
     return await stream_sign_ins(batches, query_args.format, f"sign-ins-{org_slug}")
 
@@ -97,7 +97,7 @@ async def export_sign_ins(org_slug: str, query_args: SignInExportQuery) -> Respo
 @platform_page
 @shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
 async def show_all_sign_ins(query_args: SignInQuery) -> Response:
-    """List the sign-in log of the platform."""
+    """List the platform's sign-in log."""
     sign_ins = await sign_in_log.list_sign_ins(ports(), None, query_args.to_filter(), query_args.page_request())
     return await _list_page(sign_ins, query_args, PLATFORM_LOG, is_platform=True)
 
@@ -106,5 +106,5 @@ async def show_all_sign_ins(query_args: SignInQuery) -> Response:
 @platform_page
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_all_sign_ins(query_args: SignInExportQuery) -> Response:
-    """Export the attempts of the platform's sign-in log that match the filters."""
+    """Export the attempts in the platform's sign-in log that match the filters."""
     return await stream_sign_ins(await sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")

@@ -54,13 +54,13 @@ CALLBACK_PARAMETERS: Final = {
 
 
 def read_answer() -> ProviderAnswer:
-    """Return the answer of an identity provider in the query of its redirect."""
+    """Return the identity provider's answer in its redirect's query."""
     arguments = request.args
     return ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss"))
 
 
 class ProviderConverter(BaseConverter):
-    """The name of an identity provider in a route, as `<provider:...>`. Other paths below /auth/ do not match it."""
+    """An identity provider's name in a route, as `<provider:...>`. Further paths below /auth/ do not match it."""
 
     regex = "|".join(PLATFORM_CONNECTIONS)
 
@@ -80,10 +80,9 @@ class ProviderConverter(BaseConverter):
 async def start(provider: str) -> Response:
     """Sign in through an identity provider, or link an account there.
 
-    The application opens this URL in the user's browser, with the parameters of `GET
-    /auth/authorize`. After the sign-in the browser continues there. Without parameters, or with
-    `org` alone as in the answer of `POST /api/auth/lookup-email`, the user signs in to their own
-    account.
+    The application opens this URL in the user's browser, with the parameters for `GET /auth/authorize`. After the
+    sign-in the browser continues there. Without parameters, or with `org` alone as in the answer from `POST
+    /api/auth/lookup-email`, the user signs in to their own account.
     """
     require_tab()
     browser, arguments = cookies.browser_id(), joined_query()
@@ -102,7 +101,7 @@ async def start(provider: str) -> Response:
 
 
 async def open_start(arguments: Mapping[str, str], slug: ConnectionSlug | None, browser: str) -> Flow | Response:
-    """Return the flow of a sign-in that starts at this provider, or at a connection of an organization.
+    """Return the flow for a sign-in that starts at this provider, or at an organization's connection.
 
     If the authorization endpoint answers the request instead, return the redirect there. Raises: FlowEnded; the errors of `begin_flow`.
     """

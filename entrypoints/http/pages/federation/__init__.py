@@ -1,1 +1,1 @@
-"""The pages of sign-ins to applications, and of consents."""
+"""The pages for sign-ins to applications, and for consents."""

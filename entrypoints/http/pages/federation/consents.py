@@ -43,7 +43,7 @@ def _values(consent: Consent) -> dict[str, Any]:
 async def show_consents() -> Response:
     """List the applications that you allowed to see parts of your account.
 
-    Each one has a page with the data that it can see.
+    An application has a page with the data that it can see.
     """
     values = [_values(consent) for consent in await consents.list_own(ports(), signed_in())]
     return await console_page("federation/own_consents.html", images_of=[each["id"] for each in values], consents=values)

@@ -42,7 +42,7 @@ routes = Blueprint("device_pages", __name__)
 
 
 class DeviceDecisionRequest(RequestModel):
-    """The user code of a device, and the decision of the user."""
+    """A device's user code, and the user's decision."""
 
     user_code: Text = Field(description="The code that the device shows.", examples=["BCDF-GHJK"])
     action: Literal["approve", "deny"] = Field(description="Whether to sign the device in.")
@@ -63,7 +63,7 @@ class ActionUnknown(Invalid):
 @refuses(400)
 @describes_page({200: "The form for the code that the device shows."}, optional={"user_code": "The code to fill in."})
 async def verify_page() -> Response:
-    """Show the page where a user enters the code of a device.
+    """Show the page where a user enters a device's code.
 
     Opening the page approves nothing, even with a `user_code`.
     """
@@ -83,8 +83,8 @@ async def verify_page() -> Response:
 async def verify() -> Response:
     """Approve or deny a device.
 
-    An approved device gets tokens of the user with its next poll. API clients send an access token.
-    The form of our own page is sent here too, and its response is a page.
+    An approved device gets the user's tokens with its next poll. API clients send an access token. The form on our own
+    page is sent here too, and its response is a page.
     """
     user = signed_in()
     if isinstance(user, Visitor):

@@ -1,4 +1,4 @@
-"""The logout endpoint of OpenID Connect, for browsers (RP-Initiated Logout 1.0)."""
+"""OpenID Connect's logout endpoint, for browsers (RP-Initiated Logout 1.0)."""
 
 from typing import Any, Final
 
@@ -47,14 +47,12 @@ PARAMETERS: Final = {
     changes_state=True,
 )
 async def end_session() -> Response:
-    """Sign the user out at the request of an application.
+    """Sign the user out at an application's request.
 
-    The application opens this URL in the user's browser. The user is asked first, unless
-    `id_token_hint` is an ID token of a session that was authorized in this browser. They are also asked if the
-    post_logout_redirect_uri is not registered. If no user is
-    signed in, an ID token of the application is enough to return to it at once. The sessions of
-    other applications that were authorized in this browser end too, except those with the scope
-    `offline_access`.
+    The application opens this URL in the user's browser. The user is asked first, unless `id_token_hint` is an ID token
+    for a session that was authorized in this browser. They are also asked if the post_logout_redirect_uri is not
+    registered. If no user is signed in, the application's ID token is enough to return to it at once. All applications'
+    sessions that were authorized in this browser end too, except sessions with the scope `offline_access`.
     """
     facts, user = await _check(EndSessionRequest.from_fields(request.args)), await visitor()
     if facts.is_proven and facts.refusal is None:
@@ -75,11 +73,10 @@ async def end_session() -> Response:
     form=["form_token", "answer"],
 )
 async def answer_question() -> Response:
-    """Send the form of the page that asks the user, or a logout request as a form.
+    """Send the form on the page that asks the user, or a logout request as a form.
 
-    With a `form_token` it is the form of our page: `answer` is `continue`, and every other value
-    keeps the user signed in. A request of an application is checked, and redirected to the same
-    request with GET.
+    With a `form_token` it is our page's form: `answer` is `continue`, and every other value keeps the user signed in.
+    An application's request is checked, and redirected to the same request with GET.
     """
     fields = await read_request_of_application()
     if fields is not None:
@@ -112,9 +109,8 @@ async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response
 async def _signed_out(facts: LogoutRequestFacts) -> Response:
     """Return the response for a browser without a session.
 
-    With an ID token of the application, it redirects there. Otherwise a page links there: nothing
-    shows that the user has ever used the application, so any page could use us as a redirector (RFC
-    9700 section 4.11).
+    With the application's ID token, it redirects there. Otherwise a page links there: nothing shows that the user has
+    ever used the application, so any page could use us as a redirector (RFC 9700 section 4.11).
     """
     if facts.has_hint and facts.return_url is not None:
         return redirect(facts.return_url)

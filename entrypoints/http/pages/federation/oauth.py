@@ -153,7 +153,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
 
 
 async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> Asked | Response:
-    """Return the next step of an authorization request's flow, or the response that ends the flow."""
+    """Return the next step in an authorization request's flow, or the response that ends the flow."""
     try:
         waiting = await requests.load(ports(), flow, app_context().base_url, user)
     except NoAccessToResource as refusal:
@@ -193,7 +193,7 @@ async def authorize_by_form() -> Response:
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         fields = await read_request_of_application(LISTED)
-        if fields is None:  # a page of ours sends its answers elsewhere
+        if fields is None:  # our page sends its answers elsewhere
             return redirect(requested_path())
         waiting = await requests.check(ports(), AuthorizationRequest.from_fields(fields), app_context().base_url)
         _record(waiting.authorization)

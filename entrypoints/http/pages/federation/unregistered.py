@@ -1,4 +1,4 @@
-"""The pages about a URI of a request that is not registered for its application.
+"""The pages about a URI in a request that is not registered for its application.
 
 Anyone can send any text as a URI, so it stands there as text, and leads nowhere.
 """
@@ -46,7 +46,7 @@ def shows_unregistered_uri(view: V) -> V:
 
 
 async def unregistered_values(refusal: UriNotRegistered | None) -> dict[str, Any] | None:
-    """Return the values of the part of a page that shows the URI, or None without one. Admins also get the way to the settings."""
+    """Return the values for the part of a page that shows the URI, or None without a URI. Admins also get the way to the settings."""
     unregistered = None if refusal is None else refusal.unregistered
     if unregistered is None:
         return None
@@ -70,5 +70,5 @@ async def unregistered_values(refusal: UriNotRegistered | None) -> dict[str, Any
 
 
 def escape_invisible(text: str) -> str:
-    """Return the start of a text, with escapes for characters that are not seen or that change the order of others."""
+    """Return a text's start, with escapes for characters that are not seen or that change the order in which characters are shown."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:LONGEST_SHOWN])

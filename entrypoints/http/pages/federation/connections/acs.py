@@ -1,4 +1,4 @@
-"""The return of browsers with a response of a SAML identity provider."""
+"""Where browsers return with a SAML identity provider's response."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ from entrypoints.http.pages.federation.connections.visits import posting_page
 routes = Blueprint("connection_acs_pages", __name__)
 
 USUAL_FORM: Final = 32 * 1024  # bytes; usual responses have four to ten thousand
-AGAIN: Final = "again"  # the field of a response that our own page has sent
+AGAIN: Final = "again"  # the field in a response that our own page has sent
 
 
 @routes.post("/auth/connections/<connection_id>/acs")
@@ -40,7 +40,7 @@ AGAIN: Final = "again"  # the field of a response that our own page has sent
     form=["SAMLResponse"],
 )
 async def acs(connection_id: str) -> Response:
-    """Return from the SAML identity provider of an organization.
+    """Return from an organization's SAML identity provider.
 
     The identity provider lets the browser post its response here (HTTP-POST). Register this URL there as ACS URL. A response without a
     request signs no user in. If the connection allows it, the browser goes back with a request, and `RelayState` is the target.
@@ -59,7 +59,7 @@ async def acs(connection_id: str) -> Response:
         return posting_page(connection_endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
     returned = await trips.read_response(ports(), id_, browser, text)
     if returned.state is None and (initiator := await routing.find_initiator(ports(), id_)):
-        # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new one.
+        # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new response.
         await take_open_tokens()
         return await begin_initiated(id_, initiator, target)
     return await finish(returned)

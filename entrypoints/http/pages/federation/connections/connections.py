@@ -39,7 +39,7 @@ routes = Blueprint("organization_connection_pages", __name__)
 
 
 class NewConnectionQuery(Query):
-    """The product of a new connection."""
+    """A new connection's product."""
 
     preset: str = Field(default="", description="A product of the list, such as `okta`. The form is filled in for it.")
 
@@ -48,7 +48,7 @@ class NewConnectionQuery(Query):
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API}", f"POST {API}")
 async def show_connections(org_slug: str) -> Response:
-    """List the connections of an organization."""
+    """List an organization's connections."""
     return await console_page(
         "federation/connections.html",
         path=path_of(),
@@ -85,7 +85,7 @@ async def create(org_slug: str, form: Form) -> Response:
 
 
 async def _stored_values(_: Form, connection_slug: str) -> dict[str, Any]:
-    return await connection_values({}, connection_slug)  # the form that was sent has none of the settings
+    return await connection_values({}, connection_slug)  # the form that was sent has no settings
 
 
 @serves_form(
@@ -99,12 +99,12 @@ async def _stored_values(_: Form, connection_slug: str) -> dict[str, Any]:
 @refuses(409)
 @on_refusal("federation/connection.html", connection_values, choose_field)
 async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Change the settings of a connection."""
+    """Change a connection's settings."""
     details = await connections.find(ports(), acting_member(), connection_slug)
     name = to_model(ConnectionUpdateRequest, form).name
     trusts = {"trusts_email": is_checked, "trusts_second_factor": is_checked}
     settings: OidcSettings | SamlSettings | Keep
-    # The form then has the name alone. One that was opened before has all fields, and the change is refused.
+    # The form then has the name alone. A form that was opened before has all fields, and the change is refused.
     if is_fixed(details.connection) and form.keys().isdisjoint(("issuer", "entity_id")):
         settings = KEEP
     elif details.connection.protocol is ConnectionProtocol.SAML:
@@ -129,7 +129,7 @@ async def _metadata_values(form: Form, connection_slug: str) -> dict[str, Any]:
 @refuses(409, 429)
 @on_refusal("federation/connection.html", _metadata_values, choose_field)
 async def import_metadata(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Import the metadata of the identity provider."""
+    """Import the identity provider's metadata."""
     data = to_model(ProviderMetadataRequest, form)
     problems = await metadata.import_metadata(ports(), acting_member(), connection_slug, data.metadata.strip(), data.url.strip())
     if problems:

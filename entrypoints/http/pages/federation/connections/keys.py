@@ -1,4 +1,4 @@
-"""The client secret, the keys and the certificates of an organization's connections."""
+"""The client secret, the keys and the certificates for an organization's connections."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ async def _key_values(form: Form, connection_slug: str, **_: object) -> dict[str
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, choose_field)
 async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Set the client secret of a connection."""
+    """Set a connection's client secret."""
     data = to_model(ClientSecretRequest, form)
     await connections.put_client_secret(ports(), acting_member(), connection_slug, data.client_secret, data.issuer)
     return await check_saved(connection_slug, "connection-secret-set", "/keys")
@@ -65,7 +65,7 @@ async def create_key(org_slug: str, connection_slug: str, form: Form) -> Respons
 @accepts(f"POST {API}/keys/activate")
 @on_refusal("federation/connection_keys.html", _key_values, choose_field)
 async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Use the next key of a connection."""
+    """Use a connection's next key."""
     await connections.activate_key(ports(), acting_member(), connection_slug)
     return redirect_with_notice("connection-key-activated", path_of(f"{connection_slug}/keys"))
 
@@ -76,7 +76,7 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
 @refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, choose_field)
 async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Add a certificate of the identity provider."""
+    """Add the identity provider's certificate."""
     pem = to_model(ProviderCertificateRequest, form).certificate
     await connections.add_certificate(ports(), acting_member(), connection_slug, pem)
     return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
@@ -104,6 +104,6 @@ async def _certificate_removal(connection_slug: str, fingerprint: str) -> Questi
 @member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
 @accepts_answer(f"DELETE {API}/certificates/<fingerprint>", _certificate_removal)
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:
-    """Remove a certificate of the identity provider."""
+    """Remove the identity provider's certificate."""
     await connections.remove_certificate(ports(), acting_member(), connection_slug, fingerprint)
     return redirect_with_notice("connection-certificate-removed", path_of(f"{connection_slug}/keys"))

@@ -1,4 +1,4 @@
-"""The pages of the people that a connection knows, and of the groups that it gives."""
+"""The pages for people that a connection knows, and for the groups that it gives."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -100,16 +100,16 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
     return redirect_with_notice("connection-group-removed", path_of(f"{connection_slug}/groups"))
 
 
-# Of the user's own account
+# The user's own account
 
 
 @routes.post("/app/account/identities/connections/<connection_id>/unlink")
 @page_session(ACTS_ON_ME)
 @accepts("DELETE /api/user/connections/<connection_id>")
 async def unlink_connection(connection_id: UUID) -> Response:
-    """Unlink your account from a connection of an organization.
+    """Unlink your account from an organization's connection.
 
-    You stay a member of the organization.
+    You stay the organization's member.
     """
     await links.remove_own(ports(), signed_in(), connection_id)
     return redirect_with_notice("connection-unlinked", IDENTITIES_PATH)

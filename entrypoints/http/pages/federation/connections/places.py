@@ -1,4 +1,4 @@
-"""The paths of a connection's pages, and the page that shows its problems."""
+"""The paths to a connection's pages, and the page that shows its problems."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,7 +18,7 @@ ANSWERS_TO_SAVED: Final = {**ANSWERS_TO_FORM, 200: "The values are saved. The pa
 
 
 def path_of(slug: str = "") -> str:
-    """Return the path of a connection's page, or of the list."""
+    """Return the path to a connection's page, or to the list."""
     return organization_path(f"/connections{slug and '/'}{slug}")
 
 
@@ -36,7 +36,7 @@ async def check_page(connection_slug: str, problems: Sequence[ConnectionProblem]
 
 
 async def check_saved(connection_slug: str, notice: str, below: str = "") -> Response:
-    """Check a connection after a save. Return to a page of it, or show the problems."""
+    """Check a connection after a save. Return to its page, or show the problems."""
     if problems := await checks.check_saved(ports(), acting_member(), connection_slug, app_context().base_url):
         return await check_page(connection_slug, problems, is_saved=True)
     return redirect_with_notice(notice, path_of(f"{connection_slug}{below}"))

@@ -1,4 +1,4 @@
-"""The redirects to the identity provider of an organization and back, and the page that asks to link an account."""
+"""The redirects to an organization's identity provider and back, and the page that asks to link an account."""
 
 from typing import Final
 from urllib.parse import urlencode
@@ -62,10 +62,10 @@ routes = Blueprint("connection_sign_in", __name__)
 )
 @repeatable(*LISTED)
 async def start(connection_id: str) -> Response:
-    """Sign in through a connection of an organization.
+    """Sign in through an organization's connection.
 
-    The application opens this URL in the user's browser, with the parameters of `GET /auth/authorize`. After the sign-in the browser
-    continues there. Without parameters, the user continues in the console of the organization.
+    The application opens this URL in the user's browser, with the parameters for `GET /auth/authorize`. After the sign-in the browser
+    continues there. Without parameters, the user continues in the organization's console.
     """
     require_tab()
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
@@ -119,7 +119,7 @@ async def begin_initiated(connection_id: UUID, issuer: str | None, target: str |
 async def initiate_by_form(connection_id: str) -> Response:
     """Sign in because the identity provider asks for it, with a form.
 
-    A form of another site brings no cookies, so it is redirected to the same URL with GET.
+    A form on another site brings no cookies, so it is redirected to the same URL with GET.
     """
     async with limited_if_refused():
         fields = await read_request_of_application() or {}
@@ -141,7 +141,7 @@ async def initiate_by_form(connection_id: str) -> Response:
     changes_state=True,
 )
 async def callback(connection_id: str) -> Response:
-    """Return from the identity provider of an organization.
+    """Return from an organization's identity provider.
 
     The identity provider redirects the browser here. Register this URL there.
     """
@@ -193,7 +193,7 @@ async def _arrive(result: PersonArrived | ConnectionTripFailed, user: Visitor | 
 @describes_page({200: "The question whether to link the account.", 303: "Continue at the next step."})
 @in_flow
 async def show_link(flow: Flow) -> Response:
-    """Ask whether to link an account to a connection of an organization.
+    """Ask whether to link an account to an organization's connection.
 
     If the sign-in waits for nothing like that, the browser continues at its next step.
     """
@@ -219,7 +219,7 @@ async def show_link(flow: Flow) -> Response:
 )
 @in_flow
 async def answer_link(flow: Flow) -> Response:
-    """Answer whether to link an account to a connection of an organization.
+    """Answer whether to link an account to an organization's connection.
 
     The user signs in to the account next. That makes the link. If the sign-in waits for another link, its page follows.
     """

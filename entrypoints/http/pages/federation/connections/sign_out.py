@@ -1,4 +1,4 @@
-"""The way of a browser to the sign-out at the identity provider of an organization, and back."""
+"""How a browser gets to the sign-out at an organization's identity provider, and back."""
 
 from quart import Blueprint, Response, request
 
@@ -24,7 +24,7 @@ routes = Blueprint("connection_sign_out_pages", __name__)
 @refuses(404)
 @describes_page({303: "Redirect to the sign-out at the identity provider. If this browser has none to do: to the console."})
 async def start(connection_id: str) -> Response:
-    """Go on with a sign-out at the identity provider of an organization.
+    """Go on with a sign-out at an organization's identity provider.
 
     The user is signed out here. Only the browser that signed out is redirected.
     """
@@ -45,7 +45,7 @@ async def start(connection_id: str) -> Response:
     changes_state=True,
 )
 async def finish(connection_id: str) -> Response:
-    """Return from the sign-out at the identity provider of an organization.
+    """Return from the sign-out at an organization's identity provider.
 
     Register this URL there as the post-logout redirect URI.
     """

@@ -1,4 +1,4 @@
-"""Single logout with the SAML identity provider of an organization: the endpoint for its messages.
+"""Single logout with an organization's SAML identity provider: the endpoint for its messages.
 
 Sources: SAML profiles section 4.4; security X-17.
 """
@@ -43,10 +43,10 @@ SIGNED_OUT: Final = "The page for a user who is signed out, if the identity prov
     changes_state=True,
 )
 async def slo_by_redirect(connection_id: str) -> Response:
-    """Take part in single logout with the identity provider of an organization, with HTTP-Redirect.
+    """Take part in single logout with an organization's identity provider, with HTTP-Redirect.
 
-    A signed LogoutRequest ends the sign-ins that it names. With a SessionIndex, it ends that sign-in. Without one, it ends all
-    sessions that the user has through the connection. Own sign-ins of the user stay.
+    A signed LogoutRequest ends the sign-ins that it names. With a SessionIndex, it ends that sign-in. Without a SessionIndex, it ends all
+    sessions that the user has through the connection. The user's own sign-ins stay.
     """
     return await _receive(connection_id)
 
@@ -59,7 +59,7 @@ async def slo_by_redirect(connection_id: str) -> Response:
     form=["SAMLRequest"],
 )
 async def slo_by_post(connection_id: str) -> Response:
-    """Take part in single logout with the identity provider of an organization, with HTTP-POST.
+    """Take part in single logout with an organization's identity provider, with HTTP-POST.
 
     The form has a `SAMLRequest` or a `SAMLResponse` in base64, and optionally a `RelayState`. A LogoutRequest is signed in the document.
     """
@@ -72,7 +72,7 @@ async def _receive(connection_id: str) -> Response:
         parameters = await read_parameters()
         logout_request, logout_response = parameters.document("SAMLRequest"), parameters.document("SAMLResponse")
         if logout_request is None:
-            # It is found by the cookie of the sign-out, which a form of another site does not bring.
+            # It is found by the sign-out's cookie, which a form on another site does not bring.
             answered = await saml_logout.find_answered(ports(), logout_response or refuse(SamlMessageInvalid))
             return continue_at(f"{connection_endpoint_path(id_, BACK_FROM_LOGOUT)}?{urlencode({'state': answered})}")
         signature = None if request.method == "POST" else query_signature(request.query_string.decode("latin-1"))

@@ -1,4 +1,4 @@
-"""The test provider: a page on which an admin answers a test sign-in in place of an identity provider."""
+"""The test provider: a page on which an admin answers a test sign-in, as an identity provider would."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -38,7 +38,7 @@ PROPOSED: Final[Mapping[str, str]] = {
 }
 PROPOSED_CLAIMS: Final = {ConnectionProtocol.OIDC: "email_verified: true", ConnectionProtocol.SAML: "department: Research"}
 FURTHER: Final = "further_claims"
-MAX_LENGTH: Final = 2000  # characters of a field
+MAX_LENGTH: Final = 2000  # characters in a field
 
 
 class TestProviderQuery(Query):
@@ -68,7 +68,7 @@ async def _values(form: Form, connection_slug: str, query_args: TestProviderQuer
 @accepts(f"POST {API}/check", answers=answers_with("The result of the test sign-in."))
 @on_refusal("federation/test_provider.html", _values, refusals=(FieldInvalid,))
 async def answer(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Answer a test sign-in in place of an identity provider.
+    """Answer a test sign-in, as an identity provider would.
 
     The test sign-in ends with it. The answer is shown, and no user is signed in.
     """
@@ -79,7 +79,7 @@ async def answer(org_slug: str, connection_slug: str, form: Form) -> Response:
 
 
 def _read_person(form: Form, mapping: ClaimMapping) -> PlayedPerson:
-    """Return the person that a form asserts. The fields have the names of the mapping."""
+    """Return the person that a form asserts. The fields have the same names as the mapping."""
     for field in (*PROPOSED, FURTHER):
         if len(form.get(field, "")) > MAX_LENGTH:
             raise FieldInvalid(f"Enter at most {MAX_LENGTH} characters.", field)
@@ -96,7 +96,7 @@ def _read_person(form: Form, mapping: ClaimMapping) -> PlayedPerson:
 
 
 def _read_claims(text: str) -> Iterator[tuple[str, str]]:
-    """Return the name and the value in each line of a text."""
+    """Return the name and the value in every line of a text."""
     for line in to_lines(text):
         name, separator, value = line.partition(": ")
         if not separator or not name.strip():

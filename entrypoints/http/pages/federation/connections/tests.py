@@ -1,4 +1,4 @@
-"""Test sign-ins at the identity provider of an organization."""
+"""Test sign-ins at an organization's identity provider."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ TEST: Final = f"{ONE}/test"
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"POST {API}/check")
 async def show_test(org_slug: str, connection_slug: str) -> Response:
-    """Check a connection of an organization, or begin a test sign-in."""
+    """Check an organization's connection, or begin a test sign-in."""
     return await check_page(connection_slug, None)
 
 
@@ -39,7 +39,7 @@ async def show_test(org_slug: str, connection_slug: str) -> Response:
 @refuses(404, 409, 429)
 @accepts(f"POST {API}/check", answers=answers_with("The problems of the connection."))
 async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
-    """Check a connection of an organization."""
+    """Check an organization's connection."""
     return await check_page(connection_slug, await checks.check(ports(), acting_member(), connection_slug, app_context().base_url))
 
 
@@ -68,7 +68,7 @@ async def start(org_slug: str, connection_slug: str) -> Response:
 
 
 def result_page(result: ConnectionTestResult, name: str | None = None, design: Design | None = None) -> Response:
-    """Return the page with the result of a test sign-in. The reader of a set-up link gets another `name`, and a `design`."""
+    """Return the page with a test sign-in's result. A set-up link's reader gets another `name`, and a `design`."""
     problem = None if result.problem is None else checks.describe(result.problem)
     received = {} if result.received is None else {**result.received.values, **dict.fromkeys(result.received.objects)}
     page = render(

@@ -1,4 +1,4 @@
-"""The values of the pages of a connection, and the fields that refusals are about."""
+"""The values for a connection's pages, and the fields that refusals are about."""
 
 from typing import Any, Final
 
@@ -34,8 +34,8 @@ FIELDS: Final[Fields] = {
     **dict.fromkeys((MetadataNotFetched, TargetInvalid), "url"),
     ProviderCertificateExists: "certificate",
 }
-CLAIM: Final = "claim_"  # in front of the names of the fields of the mapping
-CLAIM_LABELS: Final = {  # of these fields
+CLAIM: Final = "claim_"  # begins the names of the mapping's fields
+CLAIM_LABELS: Final = {  # the fields' labels
     f"{CLAIM}email": "Email address",
     f"{CLAIM}name": "Full name",
     f"{CLAIM}given_name": "Given name",
@@ -59,7 +59,7 @@ def is_fixed(connection: OrganizationConnection) -> bool:
 
 
 async def connection_values(form: Form, connection_slug: str) -> dict[str, Any]:
-    """Return the values of the page with the settings of a connection."""
+    """Return the values for the page with a connection's settings."""
     details = await connections.find(ports(), acting_member(), connection_slug)
     connection = details.connection
     preset = PRESETS.get(connection.preset or "")

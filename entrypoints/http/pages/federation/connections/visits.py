@@ -1,4 +1,4 @@
-"""Browsers on their way to the identity provider of an organization."""
+"""Browsers on their way to an organization's identity provider."""
 
 from collections.abc import Mapping
 

@@ -42,7 +42,7 @@ routes = Blueprint("saml_pages", __name__)
 async def authenticate(org_slug: str, service_slug: str) -> Response:
     """Continue a SAML sign-on.
 
-    A signed-in user is sent to the application immediately. Other users are sent to the sign-in page.
+    A signed-in user is sent to the application immediately. A user without a session is sent to the sign-in page.
     """
     state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
@@ -76,7 +76,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
 
 
 async def resume(flow: Flow, user: Visitor | None, _reply: PageAnswer | None) -> Asked | Response:
-    """Return the next step of a sign-on's flow, or the response that ends the flow."""
+    """Return the next step in a sign-on's flow, or the response that ends the flow."""
     try:
         outcome = await saml_sign_on.resume(ports(), caller(), await target.load(ports(), flow), user)
         if isinstance(outcome, Asked):

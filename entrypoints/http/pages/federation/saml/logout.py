@@ -1,4 +1,4 @@
-"""SAML single logout: the endpoint for messages of applications.
+"""SAML single logout: the endpoint for applications' messages.
 
 Sources: security X-9.
 """
@@ -78,10 +78,10 @@ async def _receive(org_slug: str, service_slug: str) -> Response:
 def _repeat_with_get(
     org_slug: str, service_slug: str, parameters: SamlParameters, logout_request: bytes | None, logout_response: bytes | None
 ) -> Response:
-    """Make the browser deliver the message of a form again, with HTTP-Redirect.
+    """Make the browser deliver a form's message again, with HTTP-Redirect.
 
-    A cross-site POST carries no SameSite=Lax cookies, and a message counts only with the cookie of
-    the session or of the logout.
+    A cross-site POST carries no SameSite=Lax cookies, and a message counts only with the session's or the logout's
+    cookie.
     """
     if logout_request is not None:
         saml_bindings.check_relay_state(parameters.relay_state)
@@ -96,8 +96,8 @@ def _repeat_with_get(
 async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
     """Continue the logout when the browser returns from a disabled or deleted service.
 
-    The message of that service is ignored, but the other services must still be notified. Return
-    None if no logout is in progress.
+    That service's message is ignored, but the remaining services must still be notified. Return None if no logout is in
+    progress.
     """
     if request.method == "POST":  # it carries no cookies, so the logout cannot be found here
         try:
@@ -126,7 +126,7 @@ async def _receive_request(received: ReceivedDocument) -> Response:
 
 
 async def _resume() -> Response:
-    """Take the next step of the logout in progress in this browser. Raises: LogoutNotFound."""
+    """Take the next step in this browser's logout. Raises: LogoutNotFound."""
     return await _respond(await saml_logout.resume(ports(), cookies.LOGOUT.read(), caller()))
 
 

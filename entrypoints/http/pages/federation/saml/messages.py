@@ -27,7 +27,7 @@ REFUSALS = {
 
 
 class SamlParameters:
-    """The SAML parameters of a request."""
+    """The SAML parameters in a request."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         """Raises: SamlMessageInvalid."""
@@ -47,7 +47,7 @@ class SamlParameters:
 
 
 async def read_parameters() -> SamlParameters:
-    """Return the SAML parameters of the current request.
+    """Return the current request's SAML parameters.
 
     Raises: SamlMessageInvalid, FormInvalid, DuplicateParameter; UnsupportedMediaType for a POST that is not a form.
     """

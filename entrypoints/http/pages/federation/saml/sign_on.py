@@ -49,7 +49,7 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
     require_tab(or_frame=authn_request.is_passive)
     started = await target.begin(ports(), app_context().base_url, provider, received, authn_request)
     # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next
-    # page gets both the session cookie and the cookie of this sign-on (security X-5).
+    # page gets the session cookie and this sign-on's cookie (security X-5).
     response = continue_at(started.path)
     cookies.sign_on(started.state).set(response, started.cookie)
     return cookies.forget_old_sign_ons(started.state, response)  # here too, because the browser may never continue
@@ -66,7 +66,7 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
 async def sso_by_redirect(org_slug: str, service_slug: str) -> Response:
     """Start a SAML sign-on with HTTP-Redirect.
 
-    The application sends the browser here with an AuthnRequest. Signatures of requests are ignored.
+    The application sends the browser here with an AuthnRequest. Requests' signatures are ignored.
     """
     return await _begin(org_slug, service_slug)
 
@@ -84,7 +84,7 @@ async def sso_by_post(org_slug: str, service_slug: str) -> Response:
 
 
 class SamlLoginQuery(Query):
-    """The query of a sign-in that starts here."""
+    """The query for a sign-in that starts here."""
 
     relay_state: TokenText | None = Field(
         default=None, alias="RelayState", description="Sent to the application, for example the page where the user continues."
