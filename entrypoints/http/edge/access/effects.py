@@ -1,4 +1,4 @@
-"""The effects of routes. A route declares its effect, and this table has the requirements on the caller."""
+"""The effects that routes have. A route declares its effect, and this table has the requirements on the caller."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -8,15 +8,15 @@ from core.kernel.sign_in_age import SignInAge
 
 
 class Effect(Enum):
-    """The change that remains after a request. Log entries, times of last use, limits, flows and queues do not count."""
+    """The change that remains after a request. Log entries, last-use times, limits, flows and queues do not count."""
 
     SHOWS = auto()  # no change
-    CHANGES = auto()  # a changed row of an organization, an account or the platform
+    CHANGES = auto()  # a changed row in an organization, an account or the platform
     GIVES = auto()  # access, secrets, connections or token contents, given or taken away
     ACTS_ON_ME = auto()  # another way into the caller's account, another address, or its end
     MINE = auto()  # own data without power: names, picture, devices, consents, sessions, answers to invitations
     ENDS = auto()  # ended sessions of people in the organization
-    PROTOCOL = auto()  # the state of a sign-in or of a token protocol
+    PROTOCOL = auto()  # the state in a sign-in or in a token protocol
 
 
 class Programs(Enum):
@@ -29,18 +29,18 @@ class Programs(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRow:
-    """The requirements of an effect, or of a named exception."""
+    """What an effect, or a named exception, requires."""
 
     effect: Effect
-    # The effect remains when the caller is gone. Impersonators are refused (security I-4), and a service account
-    # needs an owner's grant of the capability.
+    # The effect remains when the caller is gone. Impersonators are refused (security I-4), and a service account needs
+    # an owner's grant for the capability.
     outlives: bool = True
-    age: SignInAge = SignInAge.ANY  # of the sign-in (security A-12)
+    age: SignInAge = SignInAge.ANY  # the sign-in's highest age (security A-12)
     programs: Programs = Programs.ALL
-    changes_factors: bool = False  # all sign-in policies of the user must accept the sign-in (security PK-8)
-    asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
+    changes_factors: bool = False  # all the user's sign-in policies must accept the sign-in (security PK-8)
+    asks_policy: bool = True  # False: members need not meet the organization's sign-in policy
     ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
-    reason: str = ""  # of an exception
+    reason: str = ""  # why an exception is made
 
 
 SHOWS: Final = EffectRow(effect=Effect.SHOWS, outlives=False)

@@ -1,8 +1,7 @@
-"""The steps around the view of a route.
+"""The steps around a route's view.
 
-First come the rate limits (429), then the credentials (401), then the caller's rights (404, 403). All
-of this happens before the request is parsed. SCIM requests count per organization, after
-the credentials.
+First come the rate limits (429), then the credentials (401), then the caller's rights (404, 403). All this happens
+before the request is parsed. SCIM requests count per organization, after the credentials.
 """
 
 from collections.abc import Awaitable, Callable
@@ -50,11 +49,11 @@ Authenticate = Callable[[Access], Awaitable[Response | None]]
 
 METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 FAILURE_RECORDED_WITHIN: Final = 5  # seconds
-_AUTHENTICATE: Final = "_authenticate"  # an attribute of guarded views
+_AUTHENTICATE: Final = "_authenticate"  # a guarded view's attribute
 
 
 class Changes(TypedDict, total=False):
-    """The parts of an access rule that a single route can change."""
+    """The parts in an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...] | None
     taking: Taking
@@ -66,7 +65,7 @@ class Changes(TypedDict, total=False):
 
 
 class AccessDecorator:
-    """A decorator such as `@person`. `@person(MINE, limit=LOGIN)` declares the effect of a route, and changes parts of its access rule."""
+    """A decorator such as `@person`. `@person(MINE, limit=LOGIN)` declares a route's effect, and changes parts in its access rule."""
 
     def __init__(self, access: Access, authenticate: Authenticate) -> None:
         """Create a decorator. `authenticate` identifies and authorizes the caller, or returns a redirect."""
@@ -98,20 +97,20 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
             raise
 
     # The value contains the function: `functools.wraps` copies attributes, so a plain mark would
-    # also appear on every decorator around this one.
+    # also appear on every decorator around it.
     setattr(guarded, ACCESS_ATTRIBUTE, (guarded, access))
     setattr(guarded, _AUTHENTICATE, authenticate)
     return guarded
 
 
 def opens_page_of(form: View) -> AccessDecorator:
-    """Return the decorator for the page of a form: the same callers can open the page, which changes nothing."""
+    """Return the decorator for a form's page: the same callers can open the page, which changes nothing."""
     return AccessDecorator(replace(access_of(form), declared=None, limit=()), getattr(form, _AUTHENTICATE))
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of a request, each around the next one. `repeatable` are the query parameters that may be repeated."""
+    """A request's steps: every step runs around the next step. `repeatable` are the query parameters that may be repeated."""
 
     view: View
     access: Access
@@ -180,7 +179,7 @@ class _Steps:
             if isinstance(client, ScimClient):
                 return await self.take_turn(client, *args, **kwargs)
             return await self.view(*args, **kwargs)
-        except SignInNotRecent as refusal:  # of the route, or of a part of it that the view knows
+        except SignInNotRecent as refusal:  # the route or a part of it that the view knows requires a younger sign-in
             if self.access.credentials is not Credentials.COOKIE:
                 raise
             user = g.get("caller")
@@ -202,8 +201,8 @@ class _Steps:
         turns = app_context().directory_turns
         with turns.admit(client.org_id):
             if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
-                await body  # before the turn: slow clients must not stop the other requests of their organization
-            if body.is_large:  # the view reads it, which can take long; the places of large bodies limit such requests (security N-10)
+                await body  # before the turn: slow clients must not stop further requests from their organization
+            if body.is_large:  # the view reads it, which can take long; the places for large bodies limit such requests (security N-10)
                 return await self.view(*args, **kwargs)
             with await turns.places.take():
                 return await self.view(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The socket of one client: sending with a deadline, receiving without waiting, and closing without a reset (security P-3, P-4)."""
+"""A client's socket: sending with a deadline, receiving without waiting, and closing without a reset (security P-3, P-4)."""
 
 import socket
 import struct
@@ -11,9 +11,9 @@ from entrypoints.http.edge.size_limits import MAX_SCIM_GROUP_BODY
 
 SEND_WITHIN: Final = 30.0  # seconds for a client to take SEND_AT_ONCE bytes
 SEND_AT_ONCE: Final = 64 * 1024
-LINGER: Final = 2.0  # seconds without data after which the socket of a closing connection is closed
-LINGER_WITHIN: Final = 30.0  # seconds for a client that still sends, from the last response of its connection
-LINGER_BYTES: Final = 2 * MAX_SCIM_GROUP_BODY  # discarded bytes of such a client
+LINGER: Final = 2.0  # seconds without data after which a closing connection's socket is closed
+LINGER_WITHIN: Final = 30.0  # seconds for a client that still sends, from the last response on its connection
+LINGER_BYTES: Final = 2 * MAX_SCIM_GROUP_BODY  # bytes from such a client that are discarded
 LINGER_PIECE: Final = 1024 * 1024  # bytes; with LINGER_PAUSE, discarding takes little time from other requests
 LINGER_PAUSE: Final = 0.05  # seconds between two pieces
 MAX_RECEIVE: Final = 64 * 1024
@@ -24,7 +24,7 @@ class ClientGone(ConnectionError):
 
 
 class ClientSocket:
-    """A non-blocking socket, which enters Trio's scheduler only to wait. `trio.SocketStream` enters it in each call."""
+    """A non-blocking socket, which enters Trio's scheduler only to wait. `trio.SocketStream` enters it in every call."""
 
     def __init__(self, sock: socket.socket, send_within: float) -> None:
         """Raises: OSError if the client has already reset the connection."""
@@ -46,7 +46,7 @@ class ClientSocket:
         await trio.lowlevel.wait_readable(self._fileno)
 
     def receive_now(self, count: int = MAX_RECEIVE) -> bytes | None:
-        """Return the data that has arrived, b"" after the last data of the client, or None if no data has arrived yet."""
+        """Return the data that has arrived, b"" after the client's last data, or None if no data has arrived yet."""
         try:
             return self._socket.recv(count)
         except BlockingIOError:
@@ -71,13 +71,13 @@ class ClientSocket:
             self.abort()
 
     async def send(self, data: bytes) -> None:
-        """Send all data, usually in one system call. Raises: ClientGone."""
+        """Send all data, usually in a single system call. Raises: ClientGone."""
         if self.is_gone:
             raise ClientGone
         unsent = memoryview(data)[self._send_part(data) :]
         while unsent:
-            # Shielded, because a truncated response would corrupt the next one. The deadline bounds
-            # it (security P-4).
+            # Shielded, because a truncated response would corrupt the next response. The deadline
+            # bounds it (security P-4).
             piece, unsent = unsent[:SEND_AT_ONCE], unsent[SEND_AT_ONCE:]
             with trio.CancelScope(deadline=trio.current_time() + self._send_within, shield=True) as scope:
                 while piece:

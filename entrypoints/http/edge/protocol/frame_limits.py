@@ -1,7 +1,7 @@
-"""Limits for the frames of HTTP/2 that cost the server work, and carry neither a request with a response nor a body.
+"""Limits for HTTP/2 frames that cost the server work, and carry neither a request with a response nor a body.
 
-Floods of such frames are known attacks: rapid reset (CVE-2023-44487), CONTINUATION (CVE-2024-24549 and others),
-and SETTINGS, PING, PRIORITY, tiny windows and empty frames (CVE-2019-9511 to CVE-2019-9518).
+Floods of such frames are known attacks: rapid reset (CVE-2023-44487), CONTINUATION (such as CVE-2024-24549), and
+SETTINGS, PING, PRIORITY, tiny windows and empty frames (CVE-2019-9511 to CVE-2019-9518).
 """
 
 from typing import Final
@@ -10,25 +10,25 @@ from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 MAX_FRAMES: Final = 1000  # on credit
 FRAMES_PER_RESPONSE: Final = 20  # earned by a complete response
-BYTES_PER_FRAME: Final = 1024  # sent bytes that earn one frame: a download needs updates of its window
+BYTES_PER_FRAME: Final = 1024  # sent bytes that earn a frame: a download needs updates for its window
 RESET_COST: Final = 10  # frames
-SMALL: Final = 256  # bytes of a DATA frame that counts
-MAX_BLOCK: Final = 2 * MAX_HEADER_BLOCK  # encoded bytes of HEADERS and CONTINUATION; the middleware checks decoded headers
+SMALL: Final = 256  # bytes in a DATA frame that counts
+MAX_BLOCK: Final = 2 * MAX_HEADER_BLOCK  # encoded bytes in HEADERS and CONTINUATION; the middleware checks decoded headers
 
 _PREFACE: Final = 24  # bytes before the first frame
-_HEAD: Final = 9  # bytes of a frame before its payload
+_HEAD: Final = 9  # bytes in a frame before its payload
 _DATA, _HEADERS, _RST_STREAM, _CONTINUATION = 0, 1, 3, 9
-_PADDED: Final = 0x8  # a flag of DATA
+_PADDED: Final = 0x8  # a DATA flag
 
 
 class FrameLimits:
-    """The frames of one client, counted before they are parsed."""
+    """A client's frames, counted before they are parsed."""
 
     def __init__(self) -> None:
         self._credit: float = MAX_FRAMES
         self._skip = _PREFACE
         self._head = b""
-        self._block = 0  # bytes of the current header block
+        self._block = 0  # bytes in the current header block
 
     def earn(self, frames: float) -> None:
         self._credit = min(MAX_FRAMES, self._credit + frames)

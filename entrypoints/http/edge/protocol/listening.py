@@ -14,9 +14,9 @@ from entrypoints.bind import LOCALHOST, LOOPBACK_ADDRESSES, SYSTEMD, parse_bind,
 
 BACKLOG: Final = 1024
 UNACKNOWLEDGED_WITHIN: Final = 20_000  # milliseconds until an unresponsive peer is dropped (TCP_USER_TIMEOUT)
-UMASK_OF_SOCKET: Final = 0o117  # mode 0660: only the user and the group of the service can connect
-FIRST_PASSED: Final = 3  # the descriptor of the first socket from systemd
-PORT_ATTEMPTS: Final = 20  # to find a port that is free on both loopback addresses
+UMASK_OF_SOCKET: Final = 0o117  # mode 0660: only the service's user and group can connect
+FIRST_PASSED: Final = 3  # the descriptor for the first socket from systemd
+PORT_ATTEMPTS: Final = 20  # to find a port that is free on the IPv4 and the IPv6 loopback address
 
 
 class BindError(Exception):
@@ -31,7 +31,7 @@ class AddressMissing(BindError):
 def open_sockets(bind: str | None, setting: str = "SSO_BIND") -> Iterator[list[socket.socket]]:
     """Listen during the block, at no address if `bind` is None. `setting` is the setting that names the address.
 
-    At the end of the block, remove the file of a Unix socket, unless another service has replaced it.
+    At the end of the block, remove a Unix socket's file, unless another service has replaced it.
     """
     path = unix_path(bind) if bind else None
     with ExitStack() as stack:
@@ -50,11 +50,14 @@ def open_sockets(bind: str | None, setting: str = "SSO_BIND") -> Iterator[list[s
 
 def _identity(path: str) -> tuple[int, int]:
     status = Path(path).lstat()
-    return status.st_ino, status.st_mtime_ns  # the number of a removed file is soon used again
+    return status.st_ino, status.st_mtime_ns  # a removed file's number is soon used again
 
 
 def listen(bind: str) -> list[socket.socket]:
-    """Return the listening sockets for a value of SSO_BIND: two for `localhost` if the machine has IPv6, else one. Raises: BindError."""
+    """Return the listening sockets for a value of SSO_BIND: two sockets for `localhost` if the machine has IPv6, else a single socket.
+
+    Raises: BindError.
+    """
     path = unix_path(bind)
     if path is not None:
         return [_listen_at_path(Path(path))]
@@ -68,7 +71,7 @@ def listen(bind: str) -> list[socket.socket]:
 
 
 def _listen_on_loopback(port: int) -> list[socket.socket]:
-    """Listen on both loopback addresses at one port, or only on 127.0.0.1 if the machine has no IPv6."""
+    """Listen on the IPv4 and the IPv6 loopback address at a single port, or only on 127.0.0.1 if the machine has no IPv6."""
     ipv4, ipv6 = map(str, LOOPBACK_ADDRESSES)
     for attempt in range(1, PORT_ATTEMPTS + 1):
         first = _listen_at_address(ipv4, port)
@@ -147,7 +150,7 @@ def _listen_at_path(path: Path) -> socket.socket:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Lock the directory. Of two services that start at once, the second then finds the socket of the first."""
+    """Lock the directory. If two services start at once, the second service then finds the first service's socket."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

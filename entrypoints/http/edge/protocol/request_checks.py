@@ -1,4 +1,4 @@
-"""The checks of a request before it reaches the application (security P-5, P-6, N-5)."""
+"""How a request is checked before it reaches the application (security P-5, P-6, N-5)."""
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ports.observe import METHODS
 
 Scope = MutableMapping[str, Any]
 
-# These headers must not be repeated: two parts of the system could use different values (security
+# These headers must not be repeated: two parts in the system could use different values (security
 # P-6, Hypercorn issue 280).
 _SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
 _SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"dpop", b"x-api-key", b"transfer-encoding", b"content-length"}
@@ -26,13 +26,13 @@ class Routes(Protocol):
     """Lookups in the application's routes. They must be fast. Paths have no trailing slash."""
 
     def methods(self, path: str) -> frozenset[str] | None:
-        """Return the methods of the route at this path, or None if there is no route."""
+        """Return the methods on the route at this path, or None if there is no route."""
 
     def changes_state(self, path: str) -> bool:
         """Return whether GET has side effects on this route, such as a verification link."""
 
     def allows_any_origin(self, path: str) -> bool:
-        """Return whether scripts of every origin may read the responses of this route."""
+        """Return whether scripts from every origin may read this route's responses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class DirectResponse:
 
 
 def scan_headers(scope: Scope) -> tuple[dict[bytes, bytes], bytes, int]:
-    """Return the headers that the middleware reads, the name of a repeated one or b"", and the size of all headers in bytes."""
+    """Return the headers that the middleware reads, a repeated header's name or b"", and the total header size in bytes."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     headers: dict[bytes, bytes] = {}
     repeated = b""
@@ -72,14 +72,15 @@ def check_request(scope: Scope, headers: dict[bytes, bytes], repeated: bytes, si
     if version not in ("1.1", "1.0") and scope["scheme"] == "http":
         return _NOT_HTTP_1
     if b"transfer-encoding" in headers and (b"content-length" in headers or version == "1.0"):
-        # This prevents request smuggling: a proxy could use the other one of the two lengths (RFC
+        # This prevents request smuggling: a proxy could use a different length than the server (RFC
         # 9112 section 6.1).
         return _AMBIGUOUS
     if repeated:
         framing = repeated in (b"content-length", b"transfer-encoding")
         return DirectResponse(400, f"The header {repeated.decode()} was sent more than once. Send it once.", close=framing)
     if size > MAX_HEADER_BLOCK:
-        # The server limits only its buffer, so a larger block that arrives in one piece passes it.
+        # The server limits only its buffer, so a larger block that arrives in a single piece passes
+        # it.
         return DirectResponse(431, SENTENCES[431], close=True)
     if scope["method"] == "CONNECT":
         return _NO_PROXY
@@ -107,7 +108,7 @@ def normalize_target(scope: Scope, headers: dict[bytes, bytes]) -> DirectRespons
         # A doubled slash is kept: that path is unknown.
         scope["raw_path"] = raw[:-1]
         scope["path"] = scope["path"][:-1]
-    # No route has an encoded slash. Decoded, it would bypass path rules of a proxy in front. No
+    # No route has an encoded slash. Decoded, it would bypass path rules in a proxy in front. No
     # route has NUL, control characters, bidi overrides or invalid UTF-8 either (security N-5).
     if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
         return DirectResponse(404, SENTENCES[404])
@@ -127,7 +128,7 @@ def new_request_id() -> str:
 
 
 def choose_request_id(offered: bytes | None) -> str:
-    """Return the client's request id if it is harmless, or a new one."""
+    """Return the client's request id if it is harmless, or a new id."""
     if offered is not None and 8 <= len(offered) <= 64 and not offered.translate(None, _REQUEST_ID_ALPHABET):
         return offered.decode("ascii")
     return new_request_id()
