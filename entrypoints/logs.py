@@ -233,7 +233,7 @@ def _to_json_lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _split_record(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split the longest value over several records. Every record contains all further values, shortened."""
+    """Split the longest value over several records. Every record contains all other values, shortened."""
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in record.items()}
     longest = max(texts, key=lambda name: len(texts[name]))
     beside = {name: record[name] if len(text) <= 30 else _fit(text, 200) for name, text in texts.items() if name != longest}

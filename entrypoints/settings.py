@@ -224,8 +224,7 @@ class Settings(BaseModel):
     def proxy_networks(self) -> Networks:
         """Return the trusted proxies' networks.
 
-        A proxy on this machine that connects to `localhost` can use either loopback address, so trusting one address
-        trusts the IPv4 and the IPv6 loopback address.
+        A proxy on this machine that connects to `localhost` can use either loopback address, so trusting one address trusts the other.
         """
         if is_localhost(self.bind) and any(address in network for network in self.trusted_proxies for address in LOOPBACK_ADDRESSES):
             return *self.trusted_proxies, *(ip_network(address) for address in LOOPBACK_ADDRESSES)

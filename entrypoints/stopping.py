@@ -1,4 +1,4 @@
-"""The signals that stop or reload a process, and further reasons to stop it."""
+"""The signals that stop or reload a process, and other reasons to stop it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from entrypoints.supervision import ParentLink, Report, Supervisor, read_reports
 
 HEALTHY_AFTER = 10.0  # seconds; a worker that dies earlier failed to start
 BACKOFF, BACKOFF_MAX = 0.5, 30.0  # seconds before the second start attempt, doubled for every further attempt
-GIVE_UP_AFTER = 5  # consecutive failures to start, while no further worker is healthy
+GIVE_UP_AFTER = 5  # consecutive failures to start, while no other worker is healthy
 TERM_GRACE = 35.0  # seconds between SIGTERM and SIGKILL; longer than a worker's drain
 INT_GRACE = 5.0  # seconds between SIGINT and SIGKILL
 SECOND_INT_GRACE = 1.0  # seconds after a second SIGINT
@@ -305,7 +305,7 @@ class _Parent:
             log.warning("worker_died", pid=pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
 
     def _delay_start(self, worker: _Worker, code: int) -> None:
-        """Count a failure to start. Stop if it was the last attempt, and no further worker is healthy."""
+        """Count a failure to start. Stop if it was the last attempt, and no other worker is healthy."""
         now = time.monotonic()
         worker.failures += 1
         worker.start_at = now + min(BACKOFF * 2 ** (worker.failures - 1), BACKOFF_MAX)

@@ -93,7 +93,7 @@ class OwnPrivacyEventListResponse(ResponseModel):
 @person
 @refuses(404)
 async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
-    """List the exports with your data.
+    """List the exports of your data.
 
     If `by_user` is false, an organization's owner or a platform owner exported it.
     """

@@ -299,7 +299,7 @@ async def anonymize(user_id: UUID) -> AnonymizationResponse:
     """Anonymize a user permanently.
 
     Platform owners can do this, and callers who own every organization that has the user as a confirmed member. It
-    deletes the email address, the password, the second factor and every further way to sign in. The id, memberships,
+    deletes the email address, the password, the second factor and every other way to sign in. The id, memberships,
     times and log entries stay. A platform owner must lose that role first.
 
     If you are not a platform owner, the account may be closed first. This happens while a link in an email can undo a

@@ -134,7 +134,7 @@ def refuse_foreign_origin() -> None:
             raise ForeignOrigin
         return
     # Our pages send no referrer, so browsers send the origin "null" with our forms, as with forms
-    # in a foreign site's sandboxed frames. So this header can only prove that a form is foreign.
+    # in another site's sandboxed frames. So this header can only prove that a form is foreign.
     # The form token proves that it is ours.
     origin = request.headers.get("Origin")
     if origin not in (None, "null", app_context().origin):

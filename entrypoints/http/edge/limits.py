@@ -62,7 +62,7 @@ def sign_in_goes_on(sign_in: str) -> None:
     """Keep the tokens that this request took until its sign-in succeeds.
 
     `sign_in` is the browser's device id. For a request for an email it is the email's id. Otherwise users could send
-    emails to further people, and get the tokens back by a sign-in to their own account.
+    emails to other people, and get the tokens back by a sign-in to their own account.
     """
     _after_view(partial(_keep, sign_in))
 

@@ -248,7 +248,7 @@ class EdgeMiddleware:
         if b"content-security-policy" not in values and not values.get(b"content-type", b"").startswith(b"text/html"):
             complete.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
         if varies_by_origin:
-            # Set it for foreign origins too, and without an origin: a cache must not serve such a
+            # Set it for other origins too, and without an origin: a cache must not serve such a
             # response to the allowed origin.
             complete.append((b"vary", b"Origin"))
         if allowed_origin is not None:
@@ -295,7 +295,7 @@ class _Call:
             self.application = trio.CancelScope()  # canceled only while the application waits for the body
         self.body_refusal: DirectResponse | None = None  # why it was canceled
         self.deadline = math.inf  # for the request body
-        self.remaining_bytes = 0  # headers for the body limit
+        self.remaining_bytes = 0  # what is left of the body limit
 
     async def receive(self) -> Message:
         if self.has_body and not self.may_wait and not self.body_received:

@@ -1,4 +1,4 @@
-"""Query parameters and ids in paths. Numbers are clamped into their range, and further invalid values are refused."""
+"""Query parameters and ids in paths. Numbers are clamped into their range, and other invalid values are refused."""
 
 import re
 from collections.abc import Callable
@@ -129,7 +129,7 @@ AnyLimit = Annotated[int | None, _clamped(1, LARGEST), _described("The number of
 
 
 def _read_flag(value: Any) -> bool:
-    # Case does not matter, because Python clients send True. Further spellings (1, yes, on) are
+    # Case does not matter, because Python clients send True. Other spellings (1, yes, on) are
     # refused.
     known = {"true": True, "false": False}
     if not isinstance(value, str) or value.lower() not in known:

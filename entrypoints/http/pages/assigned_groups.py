@@ -11,7 +11,7 @@ from entrypoints.http.pages.console import may, organization_path
 
 
 async def assigned_group_values(assigned: Sequence[AssignedGroup]) -> dict[str, Any]:
-    """Return the values for `tenancy/_assigned_groups.html`: these groups, and further groups as options if the member sees groups."""
+    """Return the values for `tenancy/_assigned_groups.html`: these groups, and other groups as options if the member sees groups."""
     others = await groups.list_all(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
     ids = {group.group_id for group in assigned}
     return {

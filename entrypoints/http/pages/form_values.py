@@ -44,7 +44,7 @@ def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Call
         return model.model_validate(fields)
     except ValidationError as error:
         raise to_field_error(error) from None
-    except Invalid as refusal:  # names a value in the core, such as an email address
+    except Invalid as refusal:  # from a value in the core, such as an email address
         raise FieldInvalid(refusal.message, next((name for name in fields if _is_refused(model, name, fields[name])), "")) from None
 
 

@@ -1,6 +1,6 @@
 """Scope presets: links that open a form with some checkboxes checked.
 
-With scripts, a preset checks the boxes in place, and all further fields stay as they are typed.
+With scripts, a preset checks the boxes in place, and all other fields stay as they are typed.
 """
 
 from collections.abc import Iterable, Sequence

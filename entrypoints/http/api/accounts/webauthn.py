@@ -22,7 +22,7 @@ class AttestationResponseRequest(RequestModel):
 
 
 class RegistrationCredentialRequest(RequestModel):
-    """A new passkey, as the browser returns it (RegistrationResponseJSON). Further members are ignored."""
+    """A new passkey, as the browser returns it (RegistrationResponseJSON). Other members are ignored."""
 
     id: CredentialId = Field(description="The credential id, in base64url.")
     rawId: CredentialId = Field(description="The same as `id`.")
@@ -40,7 +40,7 @@ class AssertionResponseRequest(RequestModel):
 
 
 class AuthenticationCredentialRequest(RequestModel):
-    """A passkey at a sign-in, as the browser returns it (AuthenticationResponseJSON). Further members are ignored."""
+    """A passkey at a sign-in, as the browser returns it (AuthenticationResponseJSON). Other members are ignored."""
 
     id: CredentialId = Field(description="The credential id, in base64url.")
     rawId: CredentialId = Field(description="The same as `id`.")

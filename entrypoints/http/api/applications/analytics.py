@@ -165,7 +165,7 @@ class ServiceAnalyticsResponse(ResponseModel):
 async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:
     """Get the service's usage.
 
-    The range applies to `login_trends` and `logins_by_provider`. All further figures are current.
+    The range applies to `login_trends` and `logins_by_provider`. All other figures are current.
     """
     figures = await analytics.analyze_service(ports(), acting_key(), query_args.date_range())
     return ServiceAnalyticsResponse(

@@ -75,7 +75,7 @@ async def get_of_service_user(user_id: UUID) -> AttributeValuesResponse:
 async def change_of_service_user(user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
     """Change a service user's attributes.
 
-    An API key may change attributes with the writer `application`. 403 for further attributes. Without `read:users`, the response has only
+    An API key may change attributes with the writer `application`. 403 for other attributes. Without `read:users`, the response has only
     the values that the request sets.
     """
     return to_values(await attributes.change_of_service_user(ports(), acting_key(), user_id, data.values))

@@ -73,7 +73,7 @@ class ClaimsDocumentRequest(RequestModel):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The claims, without further members in the request."""
+        """The claims, without the other members in the request."""
         return self.model_dump(mode="json", include=set(ClaimsDocumentRequest.model_fields))
 
 

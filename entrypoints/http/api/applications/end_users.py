@@ -146,7 +146,7 @@ async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsRespon
     """End a user's sessions.
 
     Ends all the user's sessions in the organization and its services, and everything that would start a new session,
-    such as authorization codes. Sessions in further organizations continue.
+    such as authorization codes. Sessions in other organizations continue.
     """
     revoked = await end_user_actions.revoke_sessions(ports(), acting(), user_id)
     return RevokedSessionsResponse(message="The user's sessions in the organization were ended.", sessions_revoked=revoked)
@@ -173,7 +173,7 @@ async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
 async def block(org_slug: str, user_id: UUID) -> None:
     """Block a user at the organization's services.
 
-    Their sessions there end, and they cannot sign in to them, also with SAML. The account, a membership and further
+    Their sessions there end, and they cannot sign in to them, also with SAML. The account, a membership and other
     organizations stay. Owners and admins cannot be blocked.
     """
     await end_user_actions.block(ports(), acting(), user_id)

@@ -146,7 +146,7 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
     """List an organization's personal access tokens.
 
     These are the tokens with which its members' programs act in the organization. Secrets are not returned. Tokens for
-    the members' own accounts or for further organizations are left out.
+    the members' own accounts or for other organizations are left out.
     """
     tokens = await personal_tokens.list_in_organization(ports(), acting(), query_args.page_request())
     listed = [

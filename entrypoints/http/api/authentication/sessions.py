@@ -163,7 +163,7 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 async def logout() -> Message:
     """End this access token's session.
 
-    Its access and refresh tokens stop working with the next request. The user's further sessions continue.
+    Its access and refresh tokens stop working with the next request. The user's other sessions continue.
     """
     await sessions.logout(ports(), signed_in())
     return Message(message="You are signed out.")

@@ -89,7 +89,7 @@ class UserAccessRequest(RequestModel):
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
 @existing_user
 async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
-    """End all a user's sessions.
+    """End all sessions of a user.
 
     Refresh tokens, pending sign-ins and sign-in emails end, too. The password, the second factor and trusted devices
     stay, so the user can sign in again. The user's organizations get the event `user.sessions_revoked` in their audit

@@ -57,7 +57,7 @@ async def get_own() -> OwnSubscriptionResponse:
 
 
 class SubscriptionsQuery(PartQuery):
-    """A part of the subscriptions, optionally only with a single status."""
+    """A part of the subscriptions, optionally only with one status."""
 
     status: SubscriptionStatus | None = Field(default=None, description="Return only subscriptions with this current status.")
 
@@ -140,7 +140,7 @@ class SubscriptionRequest(RequestModel):
 async def create(data: SubscriptionRequest) -> SubscriptionResponse:
     """Subscribe a user to a plan.
 
-    A user can have only a single active or past due subscription to a service. The payment provider is not involved:
+    A user can have only one active or past due subscription to a service. The payment provider is not involved:
     charge the user yourself.
     """
     subscription = await subscriptions.create(

@@ -103,7 +103,7 @@ async def send_test_entry(org_slug: str) -> SiemTestResponse:
     """Send a test entry to the SIEM.
 
     The entry has the action `siem.test` and is not in the audit log. It is sent even if forwarding is disabled. An
-    organization can run a single test at a time.
+    organization can run one test at a time.
     """
     result = await siem.send_test_entry(ports(), acting())
     return SiemTestResponse(success=result is SiemResult.GOOD, message=result.value)

@@ -131,7 +131,7 @@ async def patch(group_id: UUID) -> Response:
 
     Either all operations are applied, or none. New members must be users that your directory knows. If your directory
     created the group, `displayName` and `externalId` change, too. The response then has no body, unless `attributes` or
-    `excludedAttributes` asks for a body. In all further groups, only `externalId` changes. There, removing `members`
+    `excludedAttributes` asks for a body. In all other groups, only `externalId` changes. There, removing `members`
     without naming a member removes only members that your directory provisioned.
     """
     group, changes, projection = await _read_changes(group_id, lambda body, kind: parse_group_patch(kind, parse_operations(body)))

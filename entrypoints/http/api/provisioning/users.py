@@ -147,7 +147,7 @@ async def replace(user_id: UUID) -> Response:
     """Replace a user's attributes.
 
     Attributes that are missing are removed; only a missing `active` stays as it is. A body with `active` false is
-    applied as far as possible, even if further values are refused.
+    applied as far as possible, even if other values are refused.
     """
     user = await scim_users.find_to_change(ports(), acting_directory(), user_id)  # an unknown id is 404, whatever the body is
     projection = await _projection()

@@ -92,7 +92,7 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
 @routes.get(f"{PATH}/<domain>")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def get_domain(org_slug: str, domain: str) -> DomainResponse:
-    """Get a domain in the organization.
+    """Get a domain of the organization.
 
     The response contains the DNS record that verifies the domain, also after the verification.
     """

@@ -284,7 +284,7 @@ class RemoveNetworksRequest(RequestModel):
 async def remove_admin_networks(org_id: UUID, data: RemoveNetworksRequest) -> None:
     """Remove the networks from which an organization's admins may act.
 
-    Use it if they changed, so that no admin can act. The policy's remaining rules stay. 400 if there are no networks.
+    Use it if they changed, so that no admin can act. The policy's other rules stay. 400 if there are no networks.
     """
     await governance.remove_admin_networks(ports(), signed_in(), org_id, data.reason)
 

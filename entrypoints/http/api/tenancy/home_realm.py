@@ -113,7 +113,7 @@ async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRea
 async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) -> HomeRealmRouteResponse:
     """Set a domain's identity provider.
 
-    All further routes stay as they are. The domain may be a subdomain of a domain that you have verified.
+    All other routes stay as they are. The domain may be a subdomain of a domain that you have verified.
     """
     route = await home_realm.set_route(ports(), acting(), Domain.parse(domain), data.target)
     return HomeRealmRouteResponse.of(route)
@@ -123,7 +123,7 @@ async def set_route(org_slug: str, domain: str, data: HomeRealmProviderRequest) 
 @member(Capability.INTEGRATIONS_MANAGE, GIVES)
 @describes({204: "The domain no longer has an identity provider."})
 async def remove_route(org_slug: str, domain: str) -> None:
-    """Remove a domain's identity provider. All further routes stay as they are."""
+    """Remove a domain's identity provider. All other routes stay as they are."""
     await home_realm.remove_route(ports(), acting(), domain_of_path(domain))
 
 

@@ -122,7 +122,7 @@ async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitat
     """Invite up to 100 email addresses to the organization.
 
     Every address gets an email. Addresses of members, of blocked users and with a pending invitation are skipped, and
-    their results say why. Any further error refuses the whole call, and sends nothing: an invalid address, a role that
+    their results say why. Any other error refuses the whole call, and sends nothing: an invalid address, a role that
     you may not give, or 429 if the daily limit does not allow all invitations.
     """
     results = await inviting.invite_many(ports(), acting(), [(Email(item.email), item.role) for item in data.invitations])

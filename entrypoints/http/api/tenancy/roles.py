@@ -40,7 +40,7 @@ class CapabilityListResponse(ResponseModel):
 async def list_capabilities() -> CapabilityListResponse:
     """List the capabilities that an organization's roles can give.
 
-    `organization.own` is missing: an organization has a single owner, who can transfer it. Every role lets its holders
+    `organization.own` is missing: an organization has one owner, who can transfer it. Every role lets its holders
     see the organization (`organization.view`).
     """
     return CapabilityListResponse(capabilities=[CapabilityResponse(name=name, description=text) for name, text in SENTENCES.items()])

@@ -354,7 +354,7 @@ async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
     """List the break-glass users.
 
     They are up to three owners and admins who may sign in without the connection that the policy requires, for example when the identity
-    provider fails. They need a factor on their own account, and meet the policy's remaining rules.
+    provider fails. They need a factor on their own account, and meet the policy's other rules.
     """
     return to_break_glass_users(await break_glass.list_users(ports(), acting_member()))
 

@@ -171,7 +171,7 @@ FAILURE_REASONS: Final[Labels] = {
     UNKNOWN_ACCOUNT: "No account known here",
     MANY_ATTEMPTS: "Many attempts at once, counted together",
 }
-# The labels for ways to sign in. `to_words` shows all further ways as words.
+# The labels for ways to sign in. `to_words` shows all other ways as words.
 WAYS: Final[Labels] = {
     Method.OWNER_RECOVERY: "Link from the server",
     Method.TOTP: "Authenticator app",

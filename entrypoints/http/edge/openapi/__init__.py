@@ -30,7 +30,7 @@ class RouteDocs:
     """A route's documentation, in addition to its models. Decorators in this module add to it."""
 
     responses: Mapping[int, str] = field(default_factory=dict)  # statuses with their descriptions
-    content_type: str | None = None  # the responses' headers
+    content_type: str | None = None  # the responses' content type
     query: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, str] = field(default_factory=dict)
     form: Sequence[str] | Mapping[str, str] = ()
@@ -42,7 +42,7 @@ class RouteDocs:
     takes_image: bool = False  # the request body is an image
     form_or_json: type[BaseModel] | None = None  # the model for a body in either format
     errors: frozenset[int] = frozenset()  # further statuses, which do not follow from the route's access and body
-    security: Sequence[Mapping[str, Sequence[str]]] = ()  # alternative callers of a route that authenticates its callers itself
+    security: Sequence[Mapping[str, Sequence[str]]] = ()  # alternative security schemes, if the route authenticates its callers itself
     has_version: bool = False  # responses with a model have an `ETag`
     takes_version: bool = False  # the request can have `If-Match`
     for_oauth: bool = False

@@ -327,7 +327,7 @@ def _add_page(status: str, response: dict[str, Any], docs: RouteDocs) -> None:
 
 
 def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
-    """Let quart-schema read the routes. Its own pages stay off, because they load assets from foreign hosts."""
+    """Let quart-schema read the routes. Its own pages stay off, because they load assets from other hosts."""
     QuartSchema(
         app,
         openapi_path=None,

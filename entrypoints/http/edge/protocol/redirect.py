@@ -5,7 +5,7 @@ from entrypoints.http.edge.protocol.request_checks import Scope
 
 
 def redirect_to(base_url: str) -> App:
-    """Return an ASGI application that answers GET and HEAD with the same path at the base URL, and every further request with 400.
+    """Return an ASGI application that answers GET and HEAD with the same path at the base URL, and every other request with 400.
 
     A client that sends a secret without encryption gets an error, so that its author notices.
     """

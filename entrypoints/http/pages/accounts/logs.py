@@ -37,7 +37,7 @@ async def show_own_second_factor_log(query_args: PageQuery) -> Response:
 @page_session
 @shows("GET /api/user/privacy-log")
 async def show_own_exports(query_args: PageQuery) -> Response:
-    """List your data's exports."""
+    """List the exports of your data."""
     user = signed_in()
     result = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
     entries = [to_own_privacy_event(entry, user.user_id) for entry in result.items]

@@ -267,7 +267,7 @@ async def show_settings(org_slug: str, service_slug: str, group: str) -> Respons
 async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change a group of an application's settings.
 
-    The form has all fields in the group. Settings in further groups stay as they are.
+    The form has all fields in the group. Settings in other groups stay as they are.
     """
     service = await services.find(ports(), acting_member(), service_slug)
     group = form.get("group", "")

@@ -96,7 +96,7 @@ KINDS_OF_SECRETS: Final = {
     NoticedSecret.REGISTRATION_TOKEN: ("registration token", "does not work:"),
 }
 NAMED_REVIEWS: Final = 5  # the credentials to review that are named
-BROKEN: Final = frozenset({PendingTask.CONNECTIONS_FAILING, PendingTask.SIEM_FAILING})  # the further tasks wait for a person
+BROKEN: Final = frozenset({PendingTask.CONNECTIONS_FAILING, PendingTask.SIEM_FAILING})  # the other tasks wait for a person
 
 
 @routes.get("/app/organizations/<org_slug>")

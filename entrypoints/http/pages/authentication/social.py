@@ -60,7 +60,7 @@ def read_answer() -> ProviderAnswer:
 
 
 class ProviderConverter(BaseConverter):
-    """An identity provider's name in a route, as `<provider:...>`. Further paths below /auth/ do not match it."""
+    """An identity provider's name in a route, as `<provider:...>`. Other paths below /auth/ do not match it."""
 
     regex = "|".join(PLATFORM_CONNECTIONS)
 

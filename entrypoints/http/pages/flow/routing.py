@@ -13,7 +13,7 @@ from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.pages.flow.flows import connection_path
 
-# The button with which a page was sent that asks for the address. Further pages have no such field.
+# The button with which a page was sent that asks for the address. Other pages have no such field.
 STEP: Final = "step"
 ADDRESS: Final = "address"
 OWN_WAYS: Final = "password"  # the user wants to use a password, also where the domain leads to a connection

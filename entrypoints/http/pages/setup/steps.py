@@ -163,7 +163,7 @@ async def check_domain(form: Mapping[str, str]) -> Response:
 async def remove_domain(form: Mapping[str, str]) -> Response:
     """Propose a domain no longer.
 
-    All further proposed domains stay. The organization's domains do not change.
+    All other proposed domains stay. The organization's domains do not change.
     """
     await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
     return redirect(STEPS_PATH)

@@ -128,7 +128,7 @@ async def remove_route(org_slug: str, domain: str) -> Response:
     return redirect_with_notice("route-removed", _path("routes"))
 
 
-# What further organizations have at a domain
+# What other organizations have at a domain
 
 
 @routes.get(f"{ONE}/accounts")
@@ -152,7 +152,7 @@ async def show_foreign_accounts(org_slug: str, domain: str, query_args: PageQuer
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API_OF_ONE}/invitations")
 async def show_foreign_invitations(org_slug: str, domain: str, query_args: PageQuery) -> Response:
-    """List the pending invitations from further organizations to addresses at a verified domain."""
+    """List the pending invitations from other organizations to addresses at a verified domain."""
     name = domain_of_path(domain)
     result = await domains.list_foreign_invitations(ports(), acting_member(), name, query_args.page_request())
     return await console_page(

@@ -2,7 +2,7 @@
 
 They need no session.
 
-The token in a form also protects against CSRF, because a foreign site does not know it (security G-2). The inviter may
+The token in a form also protects against CSRF, because other sites do not know it (security G-2). The inviter may
 know the token, so a form that signs in or confirms a membership has a form token as well.
 """
 

@@ -32,7 +32,7 @@ class ProviderLogoutRequest(RequestModel):
 async def receive_logout(connection_id: str) -> Response:
     """Report that a user signed out at a connection's identity provider.
 
-    Register this URL there as the back-channel logout URI. The token has a `sub`, a `sid`, or the two together. With a `sid`, the sessions
+    Register this URL there as the back-channel logout URI. The token has a `sub`, a `sid`, or both. With a `sid`, the sessions
     from that sign-in end. Applications with `offline_access` keep theirs. With a `sub` alone, all sessions end that the user has through
     the connection. The user's own sign-ins stay.
     """

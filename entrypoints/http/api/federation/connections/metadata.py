@@ -39,7 +39,7 @@ class ProviderMetadataRequest(RequestModel):
 
 
 class ImportedMetadataResponse(ConnectionDetailsResponse):
-    """A connection with the values from its metadata, and the problems that they have with its further settings."""
+    """A connection with the values from its metadata, and the problems that they have with its other settings."""
 
     problems: list[ConnectionProblemResponse] = Field(description="The problems. Empty if there are none.")
 

@@ -158,7 +158,7 @@ async def list_own_links() -> list[OwnConnectionLinkResponse]:
 async def unlink_own(connection_id: UUID) -> None:
     """Unlink your account from an organization's connection.
 
-    Your sign-ins through it end. You stay the organization's member. The link stays if it is the reason why you have to sign in through the
+    Your sign-ins through it end. You stay a member of the organization. The link stays if it is the reason why you have to sign in through the
     connection, also if that follows from undoing an address change. Then only an admin removes it, or you leave the organization. If you
     are no member, and use its applications, they block you then.
     """

@@ -158,7 +158,7 @@ def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, 
 class Grant:
     """How a grant type issues tokens to a request's client, and identifies the client."""
 
-    field: str | None  # the request's type, with the code or token that is exchanged
+    field: str | None  # the request's field with the code or token that is exchanged
     issue: Callable[[TokenRequest, Any, ProofUse | None], Awaitable[TokenPair | ProgramToken]]
     identify: Callable[[ClientRequest, tuple[Bucket, ...]], Awaitable[OAuthClient | ProgramClient | None]] = identify_client
     polls: bool = False  # polls have their own limit, and do not count for the client
@@ -205,7 +205,7 @@ GRANTS: Final[Mapping[str, Grant]] = {
 async def revoke() -> Response:
     """Revoke a token and end its session.
 
-    Unknown tokens and foreign clients' tokens get status 200 as well. A client with a client secret needs it to revoke
+    Unknown tokens and other clients' tokens get status 200 as well. A client with a client secret needs it to revoke
     its tokens, as it does to refresh them. Service accounts' tokens end with their credential, so a service account
     gets the error `unsupported_token_type`.
     """
@@ -263,7 +263,7 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     """Ask whether a token is active.
 
     The client must authenticate with a secret or an assertion. An application or a service account sees only tokens
-    that were issued to it, and an API resource only access tokens for it. All further tokens are inactive.
+    that were issued to it, and an API resource only access tokens for it. All other tokens are inactive.
     """
     async with limited_if_refused():
         body = await parameters(IntrospectionRequest)

@@ -109,7 +109,7 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
 async def unlink_connection(connection_id: UUID) -> Response:
     """Unlink your account from an organization's connection.
 
-    You stay the organization's member.
+    You stay a member of the organization.
     """
     await links.remove_own(ports(), signed_in(), connection_id)
     return redirect_with_notice("connection-unlinked", IDENTITIES_PATH)

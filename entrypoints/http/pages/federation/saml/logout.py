@@ -96,7 +96,7 @@ def _repeat_with_get(
 async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
     """Continue the logout when the browser returns from a disabled or deleted service.
 
-    That service's message is ignored, but the remaining services must still be notified. Return None if no logout is in
+    That service's message is ignored, but the other services must still be notified. Return None if no logout is in
     progress.
     """
     if request.method == "POST":  # it carries no cookies, so the logout cannot be found here
