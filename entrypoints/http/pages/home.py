@@ -35,7 +35,7 @@ async def show_home() -> Response:
 
     Platform owners start with the platform's overview, or create its first organization. Admins, owners, and members
     with further rights start in their first active organization, or with the list of their organizations if none is
-    active. Everybody else starts with their applications.
+    active. All other users start with their applications.
     """
     user = signed_in()
     memberships = await organizations.list_own(ports(), user)

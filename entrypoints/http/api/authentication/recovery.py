@@ -103,5 +103,5 @@ async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResp
 @existing_user
 @describes({204: "The recovery has ended."})
 async def cancel_person(user_id: UUID) -> None:
-    """Cancel an account's recovery, whoever started it."""
+    """Cancel an account's recovery, also if an organization's admin started it."""
     await account_recovery.cancel_by_platform(ports(), signed_in(), user_id)

@@ -100,7 +100,7 @@ def _template(name: str) -> Template:
     return template
 
 
-# A part of a key that a refusal's reason may quote. Keys are much longer, and values that are no keys rarely have the same part.
+# A part of a key that a refusal's reason may quote. Keys are much longer, and other values rarely have the same part.
 _QUOTED: Final = re.compile(r"[A-Za-z0-9+/=_-]{16}")
 _KEY_SENT: Final = "A value looks like a private key. Remove it, and send the form again."
 

@@ -46,7 +46,7 @@ def _log_call(token: ScimTokenRecord) -> None:
 
 
 def _path_of(route: str, arguments: dict[str, Any]) -> str:
-    """Return a route's path, with arguments that are ids. Arguments that are no ids could be user names."""
+    """Return a route's path, with arguments that are ids. Other arguments could be user names."""
     for name, value in arguments.items():
         route = route.replace(f"<{name}>", str(value) if parse_id(str(value)) is not None else f"{{{name}}}")
     return route

@@ -95,7 +95,7 @@ def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _possible_owners() -> list[tuple[str, str]]:
-    """Return the users whom this caller can make a service account's owner, by id and email address."""
+    """Return the users that this caller can make a service account's owner, by id and email address."""
     caller = signed_in()
     if not isinstance(caller, Member) or not may_grant(caller.acts_in.rights):
         return [(str(caller.user_id), str(caller.email))]
