@@ -158,8 +158,8 @@ async def list_own_links() -> list[OwnConnectionLinkResponse]:
 async def unlink_own(connection_id: UUID) -> None:
     """Unlink your account from an organization's connection.
 
-    Your sign-ins through it end. You stay a member of the organization. The link stays if it is the reason why you have to sign in through the
-    connection, also if that follows from undoing an address change. Then only an admin removes it, or you leave the organization. If you
-    are no member, and use its applications, they block you then.
+    Your sign-ins through it end. You stay a member of the organization. The link stays if it is the reason why you have to
+    sign in through the connection, also if that follows from undoing an address change. Then only an admin removes it, or
+    you leave the organization. If you are no member, and use its applications, they block you then.
     """
     await links.remove_own(ports(), signed_in(), connection_id)
