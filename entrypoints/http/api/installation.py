@@ -29,7 +29,7 @@ class QueueResponse(ResponseModel):
     """A queue for background work."""
 
     name: str = Field(description="The kind of work.", examples=["webhook_deliveries"])
-    depth: int = Field(description="The number of pieces of work that are due, up to 100,000.", examples=[3])
+    depth: int = Field(description="How many pieces of work are due, up to 100,000.", examples=[3])
     oldest_seconds: float = Field(description="How long the oldest of them has waited, in seconds.", examples=[0.4])
 
 
@@ -56,8 +56,8 @@ class PlatformHealthResponse(ResponseModel):
     """The state of the process that answered, and the queues and keys that all processes share."""
 
     version: str = Field(description="The version of Gatehouse.")
-    problems: list[str] = Field(description="Problems that need an operator, each with its solution. Empty if there is none.")
-    process_id: int = Field(description="The process that answered. With several workers, each request can reach another one.")
+    problems: list[str] = Field(description="Problems that need an operator, with their solutions. Empty if there is none.")
+    process_id: int = Field(description="The process that answered. With several workers, another process can answer the next request.")
     actors: list[ActorResponse] = Field(description="The background actors of this process.")
     queues: list[QueueResponse] = Field(description="The queues of background work.")
     database_connections: ConnectionsResponse = Field(description="The database connections of this process.")

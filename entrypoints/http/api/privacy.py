@@ -35,7 +35,7 @@ class ExportedMembershipResponse(ResponseModel):
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
     role: Role = Field(description="The user's role.")
-    roles: list[Role] = Field(description="All roles of the user in the organization: the own one, then those of their groups.")
+    roles: list[Role] = Field(description="All the user's roles in the organization: their own role, then their groups' roles.")
     joined_at: Timestamp = Field(description="When the user joined.")
 
 
@@ -113,7 +113,7 @@ class ExportedConsentResponse(ResponseModel):
     service_id: UUID = Field(description="The id of the application.")
     service_slug: str = Field(description="The slug of the application.")
     service_name: str = Field(description="The name of the application. An external client chooses its own.")
-    client_uri: str | None = Field(description="The client id of an external client, or null for an application of the organization.")
+    client_uri: str | None = Field(description="An external client's id, or null for the organization's application.")
     scopes: Annotated[list[Scope], BeforeValidator(in_order)] = Field(description="The scopes that the user agreed to.")
     api_resources: list[ExportedResourceResponse] = Field(description="The API resources that the user agreed to.")
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
@@ -134,7 +134,7 @@ class ExportedApplicationBlockResponse(ResponseModel):
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
-    email: str = Field(description="The address of the user at the time of the block.")
+    email: str = Field(description="The user's address at the time of the block.")
     since: Timestamp = Field(description="When an admin blocked the user.")
 
 
@@ -159,7 +159,7 @@ class ExportedGroupResponse(ResponseModel):
     organization_slug: str = Field(description="The slug of the organization.")
     group_id: UUID = Field(description="The id of the group.")
     name: str = Field(description="The name of the group.")
-    attributes: dict[str, Any] = Field(description="The values of the group by the names of the organization's attributes.")
+    attributes: dict[str, Any] = Field(description="The group's values, by the names of the organization's attributes.")
     added_at: Timestamp = Field(description="When the user was added to the group.")
 
 
@@ -177,7 +177,7 @@ class ExportedServiceAccountResponse(ResponseModel):
 
     id: UUID = Field(description="The id of the service account.")
     name: str = Field(description="The name of the service account.")
-    organization_id: UUID | None = Field(description="The id of its organization, or null for one of the platform.")
+    organization_id: UUID | None = Field(description="The id of its organization, or null if it belongs to the platform.")
     organization_slug: str | None = Field(description="The slug of that organization, or null.")
     created_at: Timestamp = Field(description="When it was created.")
 
@@ -203,7 +203,7 @@ class ExportedAccountResponse(ResponseModel):
     user_id: UUID = Field(description="The id of the account.")
     email: str = Field(description="The email address of the account.")
     created_at: Timestamp = Field(description="When the account was created.")
-    name: str | None = Field(description="The name of the user, or null. The profile is null in a part of the data.")
+    name: str | None = Field(description="The user's name, or null. The profile is null in a part of the data.")
     picture: str | None = Field(description="The URL of the user's picture, or null.")
     locale: str | None = Field(description="The language tag of the user, or null.")
     zoneinfo: str | None = Field(description="The time zone of the user, or null.")
@@ -225,7 +225,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
     """A user's stored data. It contains no secrets and no hashes."""
 
     memberships: list[ExportedMembershipResponse] = Field(description="The memberships, oldest first.")
-    login_events_count: int = Field(description="The number of all stored logins. `login_events` has the newest of them.")
+    login_events_count: int = Field(description="How many logins are stored. `login_events` has the newest logins.")
     login_events: list[ExportedLoginResponse] = Field(description="The newest logins, newest first.")
     oauth_identities: list[ExportedIdentityResponse] = Field(description="The linked accounts at identity providers, oldest first.")
     mfa_events: list[ExportedMfaEventResponse] = Field(description="The second-factor log, newest first.")

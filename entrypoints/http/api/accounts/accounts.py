@@ -42,7 +42,9 @@ NewPassword = Annotated[
 ]
 OrgSlug = Annotated[
     Text | None,
-    Field(description="The slug of the organization that brands the email. An unknown or inactive one is ignored.", examples=["acme"]),
+    Field(
+        description="The slug of the organization that brands the email. An unknown or inactive organization is ignored.", examples=["acme"]
+    ),
 ]
 
 # The use case checks the texts in a profile.
@@ -138,14 +140,14 @@ class AccountProfileResponse(ResponseModel):
 
     id: str = Field(description="The id of the user.", examples=["2f1c7f3e-5b0a-4d0e-9d7e-0c6b2a3f4e5d"])
     email: str | None = Field(
-        description="The email address of the user. Null for access tokens of services with the scope `openid` and without `email`.",
+        description="The user's email address. Null for services' access tokens with the scope `openid` and without `email`.",
         examples=["ada@example.com"],
     )
     pending_email: str | None = Field(
         description="A requested email address that is not proved yet, or null. Always null for access tokens of services.", examples=[None]
     )
-    org: str = Field(description="The slug of the organization of this session, or an empty string.", examples=["acme"])
-    service: str = Field(description="The slug of the service of this session, or an empty string.", examples=["shop"])
+    org: str = Field(description="The slug of this session's organization, or an empty string.", examples=["acme"])
+    service: str = Field(description="The slug of this session's service, or an empty string.", examples=["shop"])
     name: str | None = Field(description="The full name, or null.", examples=["Ada Lovelace"])
     picture: str | None = Field(description="The https URL of a picture, or null.", examples=["https://images.example.com/ada.png"])
     locale: str | None = Field(description="The language and region as a tag of BCP 47, or null.", examples=["en-US"])

@@ -21,7 +21,7 @@ QR_TITLE = f"QR code to add your {PRODUCT} account to an authenticator app"
 # The use case checks the format, as it does for all codes.
 SetupCode = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "pattern": "^[0-9]{6}$"})]
 BACKUP_CODE_LIST = Field(
-    description="Backup codes. Each one works once in place of a code of the app.", examples=[["ABCD-2345", "K7QM-9XPT"]]
+    description="Backup codes. Each code works once in place of a code from the app.", examples=[["ABCD-2345", "K7QM-9XPT"]]
 )
 
 

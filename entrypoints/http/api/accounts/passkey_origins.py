@@ -27,13 +27,13 @@ ASSET_LINKS: Final = {"type": "array", "items": {"type": "object"}}
 class RelatedOriginsResponse(ResponseModel):
     """The pages that may use passkeys for this file's host (WebAuthn section 5.11)."""
 
-    origins: list[str] = Field(description="The origins of this installation and of its frontend.", examples=[["https://id.example.com"]])
+    origins: list[str] = Field(description="The origins of this installation and its frontend.", examples=[["https://id.example.com"]])
 
 
 class WebCredentialsResponse(ResponseModel):
     """The applications that may use this host's credentials."""
 
-    apps: list[str] = Field(description="The team and the bundle of each application.", examples=[["ABCDE12345.com.example.app"]])
+    apps: list[str] = Field(description="The team and the bundle of every application.", examples=[["ABCDE12345.com.example.app"]])
 
 
 class AppSiteAssociationResponse(ResponseModel):

@@ -53,7 +53,7 @@ class PasskeyListResponse(ResponseModel):
     """A user's passkeys."""
 
     passkeys: list[PasskeyResponse] = Field(description=f"The passkeys, oldest first. There are at most {MAX_PASSKEYS}.")
-    second_factor: bool = Field(description="Whether sign-ins ask for one of them after a password.")
+    second_factor: bool = Field(description="Whether sign-ins ask for a passkey or security key after a password.")
     wait: PasskeyWaitResponse | None = absent_if_none("The wait for lost passkeys, if one is running.")
 
 
@@ -83,7 +83,7 @@ class PasskeyRequest(RequestModel):
 
     credential: RegistrationCredentialRequest = Field(description="The result of `navigator.credentials.create()`, as JSON.")
     kind: Kind = Field(default="passkey", description=f"{KIND} Send the kind of the options.")
-    name: Name | None = Field(default=None, description="A name to recognize it. Without one, it gets the name of its product.")
+    name: Name | None = Field(default=None, description="A name to recognize it. Without a name, it gets its product's name.")
     conditional: bool = Field(
         default=False, description=f"{CONDITIONAL} Its authenticator need not verify you, and it is no proof for this session."
     )
@@ -172,13 +172,13 @@ async def remove_lost() -> None:
 class SecondPasskeysRequest(RequestModel):
     """Whether sign-ins ask for a passkey or security key."""
 
-    enabled: bool = Field(description="Whether sign-ins ask for one of your passkeys or security keys after a password.")
+    enabled: bool = Field(description="Whether sign-ins ask for a passkey or security key after a password.")
 
 
 class SecondPasskeysResponse(ResponseModel):
     """Whether passkeys and security keys are a second factor."""
 
-    enabled: bool = Field(description="Whether sign-ins ask for one of your passkeys or security keys after a password.")
+    enabled: bool = Field(description="Whether sign-ins ask for a passkey or security key after a password.")
     backup_codes: list[str] | None = absent_if_none("New backup codes, if you had none. No other response contains them.")
 
 

@@ -39,7 +39,7 @@ class UserSearchQuery(Query):
     email: Text | None = Field(default=None, description="A part of the email address, in any case.", examples=["ada@"])
     user_id: Text | None = Field(default=None, description="The id of a user. An unknown id matches no user.")
     after: Text | None = Field(
-        default=None, description="`next` of the part before. Return only users after this one. An unknown id matches no user."
+        default=None, description="`next` from the part before. Return only users after this user. An unknown id matches no user."
     )
     limit: SearchLimit = 20
 
@@ -251,7 +251,7 @@ class MfaAlertResponse(ResponseModel):
         description="`count` and `first_at`; for `disabled_after_login`, `login_at` and `ip_address`.",
         examples=[{"count": 7, "first_at": "2026-03-14T15:09:26Z"}],
     )
-    detected_at: Timestamp = Field(description="The time of the last event of the activity.")
+    detected_at: Timestamp = Field(description="The time of the activity's last event.")
 
 
 class MfaAlertListResponse(ResponseModel):

@@ -72,8 +72,8 @@ class UserAccessResponse(ResponseModel):
         description="The rights of a member; null without a membership, and if you may not see members."
     )
     groups: list[GivingGroupResponse] = Field(description="The groups of the user, by name. The list is empty if you may not see members.")
-    applications: list[ApplicationAccessResponse] = Field(description="A page of the services of the organization, by name.")
-    pagination: Pagination = Field(description="The position of this page in the list of services.")
+    applications: list[ApplicationAccessResponse] = Field(description="A page of the organization's services, by name.")
+    pagination: Pagination = Field(description="The position of this page in the service list.")
 
 
 def _to_organization(access: OrganizationAccess) -> OrganizationAccessResponse:

@@ -121,7 +121,7 @@ class RecentLoginResponse(ResponseModel):
 
     id: UUID = Field(description="The id of the login.")
     user_id: UUID = Field(description="The id of the user who signed in.")
-    service_id: UUID | None = Field(description="The id of the service. Null for the login of a member to Gatehouse itself.")
+    service_id: UUID | None = Field(description="The service's id. Null for a member's login to Gatehouse itself.")
     provider: str = Field(description=f"The identity provider, {_METHODS} or `saml`.")
     created_at: Timestamp = Field(description="The time of the login, in UTC.")
 
@@ -151,10 +151,10 @@ class SubscriptionCountsResponse(ResponseModel):
 class ServiceAnalyticsResponse(ResponseModel):
     """A service's usage."""
 
-    total_users: int = Field(description="The number of users of the service.")
+    total_users: int = Field(description="How many users the service has.")
     new_users_30d: int = Field(description="The number of users who first used the service in the last 30 days.")
     active_users_30d: int = Field(description="The number of users who signed in to the service in the last 30 days.")
-    total_logins: int = Field(description="The number of logins of all time, regardless of the range.")
+    total_logins: int = Field(description="How many logins there were at all times, regardless of the range.")
     login_trends: list[DailyLoginsResponse] = Field(description="The logins by day in the range. Days without logins are left out.")
     logins_by_provider: list[ProviderLoginsResponse] = Field(description="The logins by identity provider in the range.")
     subscriptions_by_status: SubscriptionCountsResponse = Field(description="The number of subscriptions by their current status.")

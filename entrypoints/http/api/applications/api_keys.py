@@ -37,7 +37,7 @@ class ApiKeyRequest(RequestModel):
     """A new API key."""
 
     name: Name = Field(description="A name for the key, which lists show.", examples=["Billing backend"])
-    permissions: Permissions = Field(description="The permissions of the key, at least one. They cannot be changed later.")
+    permissions: Permissions = Field(description="The key's permissions, at least one. They cannot be changed later.")
     expires_in_days: Annotated[int, Field(ge=1, le=3650)] | None = Field(
         default=None, description="The lifetime of the key in days. Without it the key does not expire."
     )
@@ -66,7 +66,7 @@ class ApiKeyResponse(ApiKeyDetails):
     """An API key without its secret."""
 
     last_used_at: Timestamp | None = Field(
-        description="The time of the last use, in UTC, or null if the key was never used. It can be up to one minute too early."
+        description="The last use, in UTC, or null if the key was never used. It can be up to one minute too early."
     )
 
 
@@ -89,7 +89,7 @@ class ApiKeyListResponse(ResponseModel):
     """A part of a service's API keys."""
 
     api_keys: list[ApiKeyResponse] = Field(description="The keys, newest first, including expired keys.")
-    total: int = Field(description="The number of keys of the service.")
+    total: int = Field(description="How many keys the service has.")
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys")

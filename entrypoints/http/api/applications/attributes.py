@@ -88,7 +88,9 @@ class OwnAttributeResponse(ResponseModel):
     label: str = Field(description=LABEL)
     kind: AttributeKind = Field(description=KIND)
     value: Any = Field(description="The own value, or null if there is none.")
-    effective: Any = Field(description="The value that applications get: the own one, or else that of groups. null: there is none.")
+    effective: Any = Field(
+        description="The value that applications get: the user's own value, or else the groups' value. null: there is none."
+    )
     is_writable: bool = Field(description="Whether the user may change it.")
 
 

@@ -297,7 +297,7 @@ class ServiceRoleResponse(RoleDefinitionResponse):
     user_count: int = Field(description=USERS_OF_ROLE)
     group_count: int = Field(description=GROUPS_OF_ROLE)
     created_at: Timestamp = Field(description="The time at which the role was created, in UTC.")
-    updated_at: Timestamp = Field(description="The time of the last change of the role, in UTC.")
+    updated_at: Timestamp = Field(description="The time of the role's last change, in UTC.")
 
 
 def to_role_response(role: StoredRole, number: HolderCount) -> ServiceRoleResponse:
@@ -361,7 +361,7 @@ class RoleDefinitionUpdateRequest(RequestModel):
 
     name: Name = optional(description="The name of the role on pages.")
     description: Description | None = optional(description=DESCRIPTION_OF_ROLE)
-    permissions: PermissionNames = optional(description="The permissions that the role gives. They replace the previous ones.")
+    permissions: PermissionNames = optional(description="The permissions that the role gives. They replace the previous permissions.")
 
 
 @routes.patch(f"{SERVICE}/roles/<role_slug>")

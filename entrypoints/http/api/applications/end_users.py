@@ -38,7 +38,7 @@ class EndUserResponse(ResponseModel):
     email: str = Field(description="The email address of the user.")
     created_at: Timestamp = Field(description="The time at which the account was created, in UTC.")
     last_login_at: Timestamp | None = Field(
-        description="The time of the last login to any service of the organization, in UTC, or null if there was none."
+        description="The time of the last login to the organization's services, in UTC, or null if there was none."
     )
     mfa_enabled: bool = Field(description="Whether the account has a second factor.")
     services: list[str] = Field(description="The slugs of the services that the user uses, and the hosts of external clients.")
@@ -102,11 +102,11 @@ class EndUserDetailsResponse(ResponseModel):
     email: str = Field(description="The email address of the user.")
     created_at: Timestamp = Field(description="The time at which the account was created, in UTC.")
     last_login_at: Timestamp | None = Field(
-        description="The time of the last login to any service of the organization, in UTC, or null if there was none."
+        description="The time of the last login to the organization's services, in UTC, or null if there was none."
     )
     mfa_enabled: bool = Field(description="Whether the account has a second factor.")
     email_verified: bool = Field(description="Whether the user has proved that the email address is theirs.")
-    updated_at: Timestamp = Field(description="The time of the last change of the account, in UTC.")
+    updated_at: Timestamp = Field(description="The time of the account's last change, in UTC.")
     linked_identities: list[EndUserIdentityResponse] = Field(description="The accounts linked for the organization's services.")
     services: list[EndUserServiceResponse] = Field(description="The organization's services that the user uses.")
     sessions: EndUserSessionsResponse = Field(description="The user's active sessions in the organization.")

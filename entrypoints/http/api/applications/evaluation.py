@@ -140,7 +140,7 @@ class SubjectRequest(RequestModel):
 
     type: Text = Field(min_length=1, description="`user` or `service_account`. Other types have no permissions.", examples=["user"])
     id: Text = Field(
-        min_length=1, description="Of a user: the `sub` of its tokens, or the `userName` that the organization's directory gave the user."
+        min_length=1, description="For a user: the `sub` in its tokens, or the `userName` that the organization's directory gave the user."
     )
 
 
@@ -182,7 +182,9 @@ class EvaluationsRequest(RequestModel):
     resource: dict[str, Any] | None = Field(None, description="The resource of evaluations that have none.")
     context: dict[str, Any] | None = Field(None, description=_IGNORED)
     evaluations: list[dict[str, Any]] | None = Field(
-        None, max_length=MAX_EVALUATIONS, description="The questions, each as for `POST /access/v1/evaluation`, without the common parts."
+        None,
+        max_length=MAX_EVALUATIONS,
+        description="The questions, every question as for `POST /access/v1/evaluation`, without the common parts.",
     )
     options: EvaluationOptionsRequest | None = Field(None, description="The options of the request.")
 
@@ -231,7 +233,7 @@ class PolicyDecisionPointResponse(ResponseModel):
     """The policy decision point's metadata (AuthZEN section 9)."""
 
     policy_decision_point: str = Field(description="The base URL of this installation.")
-    access_evaluation_endpoint: str = Field(description="The URL for one question.")
+    access_evaluation_endpoint: str = Field(description="The URL for a single question.")
     access_evaluations_endpoint: str = Field(description="The URL for several questions.")
 
 

@@ -33,7 +33,7 @@ class FigureAxisResponse(ResponseModel):
     """The hours or days in the figures."""
 
     unit: FigureSpan = Field(description="`hour` or `day`.")
-    starts: list[Timestamp] = Field(description="The start of each hour or day, in UTC, earliest first. The last one is not over.")
+    starts: list[Timestamp] = Field(description="The start of every hour or day, in UTC, earliest first. The last hour or day is not over.")
 
 
 class SeriesResponse(ResponseModel):
@@ -49,8 +49,8 @@ class ApplicationSeriesResponse(ResponseModel):
     service_id: UUID | None = Field(description="The id of the application, or null.")
     service_name: str | None = Field(description="The name of the application, or null.")
     is_platform: bool = Field(
-        description="Whether these are the sign-ins of members to Gatehouse itself. An entry without an id that is not of the platform has "
-        "all other applications."
+        description="Whether these are members' sign-ins to Gatehouse itself. An entry without an id that is not about "
+        "the platform has all other applications."
     )
     counts: list[int] = Field(description=_EACH)
 
@@ -63,7 +63,8 @@ class SignInFiguresResponse(FigureAxisResponse):
     )
     by_method: list[SeriesResponse] = Field(description="Successful sign-ins by method, the most frequent first.")
     by_application: list[ApplicationSeriesResponse] = Field(
-        description="Successful sign-ins by application: the five most frequent, and all others. Empty for the platform."
+        description="Successful sign-ins by application: the five most frequent applications, and all other applications "
+        "together. Empty for the platform."
     )
 
 
@@ -78,10 +79,10 @@ class PopulationResponse(ResponseModel):
     """How many users there were on a day, and how many have a second factor or a passkey."""
 
     date: ResponseDay = Field(description="The day, in UTC.")
-    users: int = Field(description="The number of confirmed members, or for the platform of all active users.")
+    users: int = Field(description="How many members are confirmed, or for the platform how many users are active.")
     second_factor: int = Field(description="The number of them that have a second factor.")
     passkeys: int = Field(description="The number of them that have a passkey.")
-    organizations: int | None = Field(description="The number of organizations of the platform. Null for an organization.")
+    organizations: int | None = Field(description="How many organizations the platform has. Null for an organization.")
 
 
 class UserFiguresResponse(FigureAxisResponse):
@@ -92,7 +93,7 @@ class UserFiguresResponse(FigureAxisResponse):
         description="The number of them that joined on this day: as a member, or at their first sign-in to an application. For the "
         f"platform, their account was created on this day. {_EACH}"
     )
-    weeks: list[WeeklyUsersResponse] = Field(description="The active users of the weeks of the range, at least four, earliest first.")
+    weeks: list[WeeklyUsersResponse] = Field(description="The active users per week in the range, at least four weeks, earliest first.")
     populations: list[PopulationResponse] | None = Field(
         description="The members and their second factors, for the days on which they were counted. Null if you may not manage members."
     )
@@ -104,8 +105,8 @@ class TrafficFiguresResponse(FigureAxisResponse):
     by_outcome: list[SeriesResponse] = Field(
         description="Webhook attempts are `delivered` or `failed`. SCIM requests are `accepted`, `refused` (status 4xx) or `failed` (5xx)."
     )
-    average_milliseconds: list[int | None] = Field(description="The average duration of an attempt. Null without one. 0 for SCIM.")
-    slowest_milliseconds: list[int | None] = Field(description="The longest duration of an attempt. Null without one. 0 for SCIM.")
+    average_milliseconds: list[int | None] = Field(description="The average duration of an attempt. Null without an attempt. 0 for SCIM.")
+    slowest_milliseconds: list[int | None] = Field(description="The longest duration of an attempt. Null without an attempt. 0 for SCIM.")
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/sign-ins")

@@ -41,7 +41,7 @@ class OverviewResponse(ResponseModel):
         description="The sign-ins of the last 30 days, as in `GET .../analytics/login-trends`. The last day is today, in UTC. Days without "
         "sign-ins have the count 0."
     )
-    pending_tasks: list[PendingTaskResponse] = Field(description="The tasks that your role can do. The most important ones come first.")
+    pending_tasks: list[PendingTaskResponse] = Field(description="The tasks that your role can do. The most important tasks come first.")
 
 
 @routes.get("/api/organizations/<org_slug>/overview")

@@ -20,7 +20,7 @@ class ApplicationOrganizationResponse(ResponseModel):
     """The organization of an application."""
 
     slug: str = Field(description="The slug of the organization.")
-    name: str = Field(description="The name of the organization, or of its product.")
+    name: str = Field(description="The organization's name, or its product's name.")
     logo_url: str | None = Field(description="The URL of its logo, or null if there is none.")
 
 

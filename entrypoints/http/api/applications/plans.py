@@ -46,11 +46,11 @@ class PlanRequest(RequestModel):
     """A new plan for a service."""
 
     name: Name = Field(description="The name of the plan.", examples=["Professional"])
-    price_cents: Price = Field(description="The price of one period, in the smallest unit of the currency.", examples=[1900])
+    price_cents: Price = Field(description="The price of a period, in the smallest unit of the currency.", examples=[1900])
     currency: Text = Field(description="The currency, a code of three letters.", examples=["usd"])
     features: Texts | None = Field(
         default=None,
-        description="The features of the plan. Tokens of its subscribers contain them, so they are limited to 3,000 bytes as JSON.",
+        description="The plan's features. Its subscribers' tokens contain them, so they are limited to 3,000 bytes as JSON.",
         examples=[["exports", "support"]],
     )
     billing_price_id: PriceId | None = Field(
@@ -98,9 +98,9 @@ class PlanUpdateRequest(RequestModel):
     model_config = AT_LEAST_ONE_FIELD
 
     name: Name = optional(description="The name of the plan.")
-    price_cents: Price = optional(description="The price of one period, in the smallest unit of the currency.")
+    price_cents: Price = optional(description="The price of a period, in the smallest unit of the currency.")
     currency: Text = optional(description="The currency, a code of three letters.")
-    features: Texts | None = optional(description="The features of the plan. They replace all previous ones; null removes them.")
+    features: Texts | None = optional(description="The plan's features. They replace all previous features; null removes them.")
     billing_price_id: PriceId | None = optional(
         description="The id of the price at the payment provider. With null the plan can no longer be bought."
     )

@@ -30,7 +30,7 @@ class ServiceUserListResponse(ResponseModel):
     """A part of the service's users."""
 
     users: list[ServiceUserResponse] = Field(description="The users. The earliest users of the service come first.")
-    total: int = Field(description="The number of users of the service.")
+    total: int = Field(description="How many users the service has.")
 
 
 @routes.get("/api/service/users")

@@ -86,7 +86,7 @@ class PlanResponse(ResponseModel):
     id: UUID = Field(description="The id of the plan.")
     service_id: UUID = Field(description="The id of the service.")
     name: str = Field(description="The name of the plan.")
-    price_cents: int = Field(description="The price of one period, in the smallest unit of the currency.")
+    price_cents: int = Field(description="The price of a period, in the smallest unit of the currency.")
     currency: str = Field(description="The currency, a code of three lower-case letters.", examples=["usd"])
     features: list[str] = Field(description="The features of the plan.")
     billing_price_id: str | None = Field(description="The id of the price at the payment provider; null if the plan cannot be bought.")
@@ -172,7 +172,7 @@ class ServiceListResponse(ResponseModel):
     """The organization's services."""
 
     services: list[ServiceSummaryResponse] = Field(description="The services, in the requested order.")
-    usage: ServiceQuotaResponse = Field(description="The number of services of all types, and its limit.")
+    usage: ServiceQuotaResponse = Field(description="How many services of all types there are, and their limit.")
 
 
 @routes.get("/api/organizations/<org_slug>/services")

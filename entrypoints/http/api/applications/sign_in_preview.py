@@ -28,7 +28,7 @@ class SignInPreviewQuery(Query):
 
     scope: str = Field(default=sign_in_preview.DEFAULT_SCOPE, max_length=500, description="The scopes to ask for, separated by spaces.")
     redirect_uri: str | None = Field(
-        default=None, max_length=2000, description="The redirect URI to use. The default is the first registered one."
+        default=None, max_length=2000, description="The redirect URI to use. The default is the first registered URI."
     )
 
 
@@ -37,7 +37,7 @@ class OpenIdPreviewResponse(ResponseModel):
 
     outcome: PreviewOutcome = Field(description=OUTCOME)
     redirect_uri: str = Field(description="The redirect URI that would receive the answer.")
-    error: str | None = Field(description="The `error` that the application would receive; null without one.")
+    error: str | None = Field(description="The `error` that the application would receive; null without an error.")
     message: str | None = Field(description="The `error_description`, or the rule of a sign-in policy; null without either.")
     scope: list[str] = Field(description="The granted scopes, after the user agreed where that is needed.")
     id_token: dict[str, Any] | None = Field(
@@ -52,9 +52,9 @@ class SamlPreviewResponse(ResponseModel):
 
     outcome: PreviewOutcome = Field(description=OUTCOME)
     entity_id: str = Field(description="The entity id of the application.")
-    name_id_format: NameIdFormat = Field(description="The format of the name of the user.")
-    error: str | None = Field(description="The error code of the refusal; null without one.")
-    message: str | None = Field(description="The reason of the refusal, or the rule of a sign-in policy; null without either.")
+    name_id_format: NameIdFormat = Field(description="The format of the user's name.")
+    error: str | None = Field(description="The refusal's error code; null without a refusal.")
+    message: str | None = Field(description="The refusal's reason, or the rule of a sign-in policy; null without either.")
     name_id: str | None = Field(description="The name of the user; null if the sign-in would create it.")
     attributes: dict[str, str] = Field(description="The attributes of the assertion. Several values are joined by `, `.")
     attribute_values: dict[str, list[str]] = Field(description="The attributes of the assertion with all their values.")

@@ -20,7 +20,7 @@ class ImpersonationRequest(RequestModel):
     """The reason for an impersonation, and its context."""
 
     reason: Reason = Field(description="The reason. The audit log of the platform stores it.")
-    org_slug: Text | None = Field(default=None, description="Act as a member of this organization, and in no other.")
+    org_slug: Text | None = Field(default=None, description="Act as a member of this organization only.")
     service_slug: Text | None = Field(default=None, description="Act as a user of this service. Send it with `org_slug`.")
 
 

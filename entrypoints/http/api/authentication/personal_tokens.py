@@ -23,8 +23,8 @@ class PersonalTokenRequest(RequestModel):
 
     name: Name = Field(description="What the token is for.", examples=["Nightly export"])
     scopes: Texts = Field(
-        description="The scopes that the token needs. A token of an organization has scopes that your role can use there. A token of your "
-        "own account has `account:read` or `account:write`.",
+        description="The scopes that the token needs. A token for an organization has scopes that your role can use "
+        "there. A token for your own account has `account:read` or `account:write`.",
         examples=[["members:read"]],
     )
     org_slug: Text | None = Field(

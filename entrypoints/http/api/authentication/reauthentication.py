@@ -28,13 +28,13 @@ class ReauthenticationOptionsResponse(ResponseModel):
     """The ways in which you can confirm that it's you."""
 
     needs_first_factor: bool = Field(
-        description="Whether one of the methods is needed. A sign-in of the last minutes is repeated only by another method."
+        description="Whether a method is needed. A sign-in in the last minutes is repeated only by another method."
     )
     methods: list[str] = Field(
         description="`password`, `email` for a code in an email, `passkey`, which needs no second factor, and linked identity providers.",
         examples=[["password", "email"]],
     )
-    needs_second_factor: bool = Field(description="Whether one of `second_methods` is needed too.")
+    needs_second_factor: bool = Field(description="Whether a method in `second_methods` is needed too.")
     second_methods: list[str] = Field(
         description="The ways to show the second factor: `totp` and `backup_code` in `code`, and `passkey`.",
         examples=[["totp", "passkey", "backup_code"]],
@@ -81,7 +81,7 @@ class ReauthenticationRequest(RequestModel):
         default=None, description="A code of your authenticator app, or a backup code as issued.", examples=["314159"]
     )
     passkey: AuthenticationCredentialRequest | None = Field(
-        default=None, description="The result of `navigator.credentials.get()`, as JSON, with the options of `POST …/passkey/options`."
+        default=None, description="The result of `navigator.credentials.get()`, as JSON, with the options from `POST …/passkey/options`."
     )
 
 

@@ -119,10 +119,10 @@ class MfaVerificationRequest(RequestModel):
         examples=["123456", "ABCD-2345"],
     )
     passkey: AuthenticationCredentialRequest | None = Field(
-        default=None, description="The result of `navigator.credentials.get()`, as JSON, with the `passkey_options` of the login."
+        default=None, description="The result of `navigator.credentials.get()`, as JSON, with the login's `passkey_options`."
     )
     trust_device: bool | None = Field(default=None, description="Whether this device can skip the second factor at the next logins.")
-    device_name: Name | None = Field(default=None, description="The name of the device in the user's list of devices.")
+    device_name: Name | None = Field(default=None, description="The device's name in the user's device list.")
 
 
 @routes.post("/api/auth/mfa/verify")

@@ -41,26 +41,26 @@ class SignInResponse(ResponseModel):
         description="How long the account was still blocked after wrong attempts, if the reason is `locked`.", examples=[30]
     )
     attempts: int = Field(
-        description="The number of attempts. Attempts at unknown accounts are counted by network and minute. Of one account, 20 failures "
-        "in an hour are listed, and the newest counts the others."
+        description="How many attempts there were. Attempts at unknown accounts are counted by network and minute. For an"
+        " account, 20 failures in an hour are listed, and the newest failure counts the rest."
     )
     request_id: str | None = Field(description="The id of the request, which the response has in X-Request-Id. Null for counted attempts.")
     user_id: UUID | None = Field(description="The id of the user, or null for an unknown account.")
     user_email: str | None = Field(description="The email address that the user has today, or null for an unknown or former user.")
     org_id: UUID | None = Field(description="The id of the application's organization, or null for the platform itself.")
     service_id: UUID | None = Field(description="The id of the application, or null for the platform itself.")
-    service_name: str | None = Field(description="The name of the application, or the host of an external client, or null.")
+    service_name: str | None = Field(description="The application's name, or an external client's host, or null.")
     provider: str = Field(description="The method, such as `password`. Empty at unknown accounts.", examples=["password", "websuite"])
     ip_address: str | None = Field(
-        description="The IP address of the client. At unknown accounts, the IPv4 address or the IPv6 network (/64), or null for many. "
-        "In the log of an organization, a platform owner has no address, agent and place."
+        description="The client's IP address. At unknown accounts, the IPv4 address or the IPv6 network (/64), or null "
+        "for many. In an organization's log, a platform owner has no address, agent and place."
     )
     user_agent: str | None = Field(description="The User-Agent header of the client, or null at unknown accounts.")
     geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.")
     geo_city: str | None = Field(description="The city of the IP address, if known.")
     connection: str | None = Field(
-        description="The slug of the organization's connection through which the user came. Null for other ways, for connections of other "
-        "organizations, and for removed ones.",
+        description="The slug of the organization's connection through which the user came. Null for other ways, for "
+        "other organizations' connections, and for removed connections.",
         examples=["okta"],
     )
     connection_name: str | None = Field(description="The name of that connection.", examples=["Okta"])
@@ -86,8 +86,8 @@ class SignInFilters(Query):
     user_id: Id | None = Field(default=None, description="Only attempts of this user.")
     email: Text | None = Field(
         default=None,
-        description="Only attempts of the user with this address: a confirmed member, a user of your applications, or a user that your "
-        "directory knows. On the platform, any user. The whole address, in any case.",
+        description="Only attempts by the user with this address: a confirmed member, a user of your applications, or a "
+        "user that your directory knows. On the platform, any user. The whole address, in any case.",
         examples=["ada@example.com"],
     )
     service_id: Id | None = Field(default=None, description="Only attempts at this application.")
@@ -182,10 +182,11 @@ class OwnSignInResponse(ResponseModel):
     blocked_seconds: int | None = Field(
         description="How long the account was still blocked after wrong attempts, if the reason is `locked`.", examples=[30]
     )
-    attempts: int = Field(description="The number of attempts. 20 failures in an hour are listed, and the newest counts the others.")
+    attempts: int = Field(
+        description="How many attempts there were. 20 failures in an hour are listed, and the newest failure counts the rest."
+    )
     service_name: str | None = Field(
-        description="The name of the application, or the host of an external client. Null for the platform itself, and for a deleted "
-        "application.",
+        description="The application's name, or an external client's host. Null for the platform itself, and for a deleted application.",
         examples=["Shop"],
     )
     provider: str = Field(description="The method, such as `password`.", examples=["password", "websuite"])

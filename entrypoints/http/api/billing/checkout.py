@@ -17,7 +17,7 @@ routes = Blueprint("checkout", __name__)
 class CheckoutRequest(RequestModel):
     """The plan to buy, and where the browser returns to."""
 
-    plan_id: Id = Field(description="The id of a plan of the service that has a `billing_price_id`.")
+    plan_id: Id = Field(description="The id of a service's plan that has a `billing_price_id`.")
     success_url: Text = Field(
         description="The page to open after the purchase. The provider replaces `{CHECKOUT_SESSION_ID}` in it with the session's id.",
         examples=["https://shop.example.com/thanks?session={CHECKOUT_SESSION_ID}"],

@@ -66,7 +66,7 @@ class SubscriptionListResponse(ResponseModel):
     """A part of the service's subscriptions."""
 
     subscriptions: list[SubscriptionResponse] = Field(description="The subscriptions, oldest first.")
-    total: int = Field(description="The number of subscriptions, of this status if one is given.")
+    total: int = Field(description="How many subscriptions there are, with this status if a status is given.")
 
 
 @routes.get("/api/service/subscriptions")
@@ -103,7 +103,7 @@ class ServiceSubscriptionListResponse(ResponseModel):
     """A part of the service's subscriptions, for members."""
 
     subscriptions: list[ListedSubscriptionResponse] = Field(description="The subscriptions, oldest first.")
-    total: int = Field(description="The number of subscriptions, of this status if one is given.")
+    total: int = Field(description="How many subscriptions there are, with this status if a status is given.")
     customer: BillingCustomerResponse | None = Field(
         description="The customer that pays for the subscriptions that the payment provider manages, or null if there is none."
     )
@@ -128,8 +128,8 @@ async def list_of_service(org_slug: str, service_slug: str, query_args: Subscrip
 class SubscriptionRequest(RequestModel):
     """A new subscription."""
 
-    user_id: Id = Field(description="The id of a user of the service.")
-    plan_id: Id = Field(description="The id of a plan of the service.")
+    user_id: Id = Field(description="The id of the service's user.")
+    plan_id: Id = Field(description="The id of the service's plan.")
     status: Status | None = Field(default=None, description="The status. By default `active`.")
     current_period_end: DateTime | None = Field(default=None, description="The end of the current period. By default 30 days from now.")
 
@@ -175,9 +175,9 @@ class SubscriptionUpdateRequest(RequestModel):
 
     model_config = AT_LEAST_ONE_FIELD
 
-    status: Status = optional(description="The new status. Any status may follow any other.")
+    status: Status = optional(description="The new status. Any status may follow another.")
     current_period_end: DateTime = optional(description="The new end of the current period.")
-    plan_id: Id = optional(description="The id of another plan of the service.")
+    plan_id: Id = optional(description="The id of another plan for the service.")
 
 
 @routes.patch("/api/service/subscriptions/<user_id>")

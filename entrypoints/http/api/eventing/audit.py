@@ -35,7 +35,7 @@ class AuditActorResponse(ResponseModel):
         description="The id of the user, service account, API key or SCIM token. Or `system` for a background job, `anonymous` for a "
         "caller without a session, `unknown` for a deleted account."
     )
-    email: str = Field(description="The email address of the user, or a placeholder for other actors.", examples=["ada@example.com"])
+    email: str = Field(description="The user's email address, or a placeholder for other actors.", examples=["ada@example.com"])
     is_platform_owner: bool = Field(description="Whether the actor is a platform owner.")
     kind: str = Field(
         description="`user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `setup_link`, `system` or `anonymous`."
@@ -72,8 +72,8 @@ class AuditEntryResponse(ResponseModel):
         examples=["owner@acme.example changed kai@acme.example from member to admin"],
     )
     actor_name: str | None = Field(
-        description="The name of the user, or of the API key, SCIM token or service account. Null if it has none, or if the user is no "
-        "confirmed member."
+        description="The name of the user, API key, SCIM token or service account. Null if it has none, or if the user is"
+        " no confirmed member."
     )
     target_name: str | None = Field(
         description="The email address or the name of the object today. Null if it has none, or if the user is unknown here."
@@ -110,8 +110,9 @@ class AuditFilters(Query):
     period: Period | None = Field(default=None, description="Only entries of the last hour (`1h`), 24 hours (`24h`) or 7 days (`7d`).")
     actor: SearchText | None = Field(
         default=None,
-        description="Only entries whose actor has this text in the email address or name. Like `target` and `search`, it searches today's "
-        "names, in the last 90 days unless `since` or `period` is set. Of users of applications, it finds the beginning of the address.",
+        description="Only entries with an actor that has this text in the email address or name. Like `target` and "
+        "`search`, it searches today's names, in the last 90 days unless `since` or `period` is set. For "
+        "applications' users, it finds the beginning of the address.",
         examples=["owner@acme.example"],
     )
     target: SearchText | None = Field(

@@ -21,8 +21,9 @@ class SiemRequest(RequestModel):
     """A complete SIEM configuration. It replaces the present configuration, including the token."""
 
     provider: Annotated[SiemProvider, Field(strict=False)] = Field(
-        description="The format of the requests. `http`: a JSON array of entries as in the audit log, with the token as "
-        "`Authorization: Bearer`. `splunk_hec`: events for Splunk's HTTP Event Collector. `datadog`: logs for Datadog."
+        description="The requests' format. `http`: a JSON array of entries as in the audit log, with the token as "
+        "`Authorization: Bearer`. `splunk_hec`: events for Splunk's HTTP Event Collector. `datadog`: logs for"
+        " Datadog."
     )
     endpoint_url: Text = Field(
         description=f"The complete URL that receives the entries, of at most {LONGEST_URL} characters.",
@@ -42,7 +43,7 @@ class SiemResponse(ResponseModel):
     provider: SiemProvider = Field(description="The format of the requests.")
     endpoint_url: str = Field(description="The URL that receives the entries.")
     enabled: bool = Field(description="Whether entries are forwarded.")
-    updated_at: Timestamp = Field(description="The time of the last change of this configuration.")
+    updated_at: Timestamp = Field(description="The time of this configuration's last change.")
     last_success_at: Timestamp | None = Field(description="The time when the SIEM last accepted entries, or null.")
     last_error: str | None = Field(description="The reason for the last failure, or null since the last success.")
     failing_since: Timestamp | None = Field(description="The time of the first failure since the last success, or null.")

@@ -81,10 +81,10 @@ class WebhookHealthResponse(ResponseModel):
 
     state: WebhookState = Field(
         description="`off`: nothing is sent. `unused`: nothing was attempted. `healthy`: the newest attempt succeeded. "
-        "`failing`: it failed. `broken`: no recent delivery succeeded, and all attempts of one failed."
+        "`failing`: it failed. `broken`: no recent delivery succeeded, and all attempts of a delivery failed."
     )
     attempted: int = Field(description="The number of these deliveries.", examples=[100])
-    delivered: int = Field(description="Those that the receiver accepted.", examples=[98])
+    delivered: int = Field(description="The deliveries that the receiver accepted.", examples=[98])
     success_rate: float | None = Field(description="`delivered` divided by `attempted`, or null without an attempt.", examples=[0.98])
     last_failure: WebhookFailureResponse | None = Field(description="The last failure, or null if none of them failed.")
 

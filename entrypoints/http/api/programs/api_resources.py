@@ -51,9 +51,11 @@ TokenSeconds = Annotated[int, Field(ge=MIN_TOKEN_SECONDS, le=MAX_TOKEN_SECONDS)]
 class ResourceScopeRequest(RequestModel):
     """An API resource's scope."""
 
-    name: Text = Field(description="The scope, as applications ask for it. It must not be one of OpenID Connect.", examples=["orders:read"])
+    name: Text = Field(
+        description="The scope, as applications ask for it. It must not be an OpenID Connect scope.", examples=["orders:read"]
+    )
     description: Description = Field(description="What it allows. Users read this before they agree.", examples=["Read your orders"])
-    implies: Texts = Field(default=[], description="Other scopes that are granted with this one.", examples=[[]])
+    implies: Texts = Field(default=[], description="Other scopes that are granted with this scope.", examples=[[]])
 
 
 Scopes = Annotated[list[ResourceScopeRequest], Field(max_length=100)]
@@ -63,8 +65,8 @@ class ApiResourceRequest(RequestModel):
     """A new API resource."""
 
     identifier: Text = Field(
-        description="The URL of the API at the organization's verified domain, or `urn:gatehouse:<organization id>:<name>`. It becomes the "
-        "`aud` of access tokens, and cannot be changed.",
+        description="The API's URL at the organization's verified domain, or `urn:gatehouse:<organization id>:<name>`. It"
+        " becomes the `aud` in access tokens, and cannot be changed.",
         examples=["https://api.example.com/"],
     )
     name: Name = Field(description="The name of the API, which users see.", examples=["Orders API"])
@@ -81,7 +83,7 @@ class ApiResourceUpdateRequest(RequestModel):
     model_config = AT_LEAST_ONE_FIELD
 
     name: Name | Keep = optional(description="The name of the API.")
-    scopes: Scopes | Keep = optional(description="All scopes. They replace the previous ones.")
+    scopes: Scopes | Keep = optional(description="All scopes. They replace the previous scopes.")
     token_seconds: TokenSeconds | Keep = optional(description="The lifetime of access tokens in seconds.")
 
 
@@ -90,7 +92,7 @@ class ResourceScopeResponse(ResponseModel):
 
     name: str = Field(description="The scope, as applications ask for it.")
     description: str = Field(description="What it allows.")
-    implies: list[str] = Field(description="Other scopes that are granted with this one.")
+    implies: list[str] = Field(description="Other scopes that are granted with this scope.")
 
 
 class ApiResourceResponse(ResponseModel):

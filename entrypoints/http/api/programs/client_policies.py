@@ -23,30 +23,32 @@ class ExternalClientsRequest(RequestModel):
     """The external clients that may ask for an API resource."""
 
     admit: Annotated[ClientAdmission, Field(strict=False)] = Field(
-        description="The clients that may ask. `none`: no client. `listed`: clients with an address at one of the `hosts`. `any`: all.",
+        description="The clients that may ask. `none`: no client. `listed`: clients with an address at one of the "
+        "`hosts`. `any`: all clients.",
         examples=["listed"],
     )
     hosts: Texts = Field(
         default=[],
-        description="The hosts of clients, with a port other than 443, at most 50. International hosts are stored in their xn-- form.",
+        description="The clients' hosts, with a port other than 443, at most 50. International hosts are stored in their xn-- form.",
         examples=[["claude.ai", "claude.com"]],
     )
     scopes: Texts | None = Field(
         default=None,
-        description="The scopes that these clients may ask for: those of the API resource, and `profile` and `email` of OpenID Connect. "
-        "Null means all of them, also later ones.",
+        description="The scopes that these clients may ask for: the API resource's scopes, and `profile` and `email` from"
+        " OpenID Connect. Null means all scopes, also later scopes.",
     )
     accepts_token_endpoint_audience: bool = Field(
         default=False,
-        description="Whether the `aud` of a client's assertion may be the address of the token endpoint. Otherwise, it must be the issuer.",
+        description="Whether the `aud` in a client's assertion may be the token endpoint's address. Otherwise, it must be the issuer.",
     )
     registration: bool = Field(
         default=False, description="Whether clients that registered themselves may ask, too. Such a client has no host."
     )
     access: Annotated[AccessPolicy | None, Field(strict=False)] = Field(
         default=None,
-        description="Takes the place of the access policy `anyone` of the API resource. It is required to admit the first clients "
-        "while this policy is `anyone`: then everyone who signs up can connect one. 409 if it has another policy, which stays.",
+        description="Takes the place of the API resource's access policy `anyone`. It is required to admit the first "
+        "clients while this policy is `anyone`: then everyone who signs up can connect a client. 409 if it "
+        "has another policy, which stays.",
         examples=["members"],
     )
 
@@ -58,7 +60,7 @@ class ExternalClientsResponse(ResponseModel):
     hosts: list[str] = Field(description="The hosts of clients, in lower case. They count if `admit` is `listed`.")
     scopes: list[str] | None = Field(description="The scopes that these clients may ask for. Null means all of them.")
     accepts_token_endpoint_audience: bool = Field(
-        description="Whether the `aud` of a client's assertion may be the address of the token endpoint."
+        description="Whether the `aud` in a client's assertion may be the token endpoint's address."
     )
     registration: bool = Field(description="Whether clients that registered themselves may ask, too.")
 

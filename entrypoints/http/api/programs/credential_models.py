@@ -44,7 +44,7 @@ class CredentialResponse(ResponseModel):
     id: UUID = Field(description="The id of the credential.")
     kind: CredentialKind = Field(description="How the program authenticates with it.")
     name: str = Field(description="The name of the credential.")
-    hint: str | None = Field(description="The start of the secret, or the thumbprint of the key (RFC 7638). Null for a pipeline.")
+    hint: str | None = Field(description="The start of the secret, or the key's thumbprint (RFC 7638). Null for a pipeline.")
     issuer: str | None = Field(description="The issuer of the pipeline's tokens, or null.")
     audience: str | None = Field(description="The `aud` of the pipeline's tokens, or null.")
     subject: str | None = Field(description="The pattern for the `sub` of the pipeline's tokens, or null.")
@@ -52,7 +52,7 @@ class CredentialResponse(ResponseModel):
     created_by: UUID = Field(description="The id of the user who created it.")
     created_at: Timestamp = Field(description="The time at which it was created, in UTC.")
     last_used_at: Timestamp | None = Field(
-        description="The time of the last use, in UTC, or null if it was never used. It can be up to one minute too early."
+        description="The last use, in UTC, or null if it was never used. It can be up to one minute too early."
     )
 
 
@@ -65,7 +65,7 @@ class CreatedCredentialResponse(CredentialResponse):
 class CredentialListResponse(ResponseModel):
     """A service account's or an API resource's credentials."""
 
-    credentials: list[CredentialResponse] = Field(description="The credentials, newest first, including expired ones for 30 days.")
+    credentials: list[CredentialResponse] = Field(description="The credentials, newest first, including expired credentials for 30 days.")
 
 
 def to_credential_request(data: CredentialRequest) -> NewCredential:

@@ -48,7 +48,7 @@ class CreatedRegistrationTokenResponse(RegistrationTokenResponse):
 class RegistrationTokenListResponse(ResponseModel):
     """All registration tokens in an organization."""
 
-    tokens: list[RegistrationTokenResponse] = Field(description="The tokens, oldest first, also those that no longer work.")
+    tokens: list[RegistrationTokenResponse] = Field(description="The tokens, oldest first, also tokens that no longer work.")
     total: int = Field(description="The number of tokens.")
 
 

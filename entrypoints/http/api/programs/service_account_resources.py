@@ -27,7 +27,7 @@ class AccountResourceResponse(ResponseModel):
     """An API resource that a service account gets tokens for."""
 
     id: UUID = Field(description="The id of the API resource.")
-    identifier: str = Field(description="The identifier of the API resource, which is the `resource` of a token request.")
+    identifier: str = Field(description="The API resource's identifier, which is the `resource` in a token request.")
     name: str = Field(description="The name of the API.")
     scopes: list[str] = Field(description="The scopes that the service account has there.")
 

@@ -163,7 +163,7 @@ class CreatedSecretResponse(ResponseModel):
     id: UUID = Field(description="The id of the API key or the SCIM token.")
     name: str = Field(description="Its name.", examples=["Okta"])
     prefix: str = Field(description="The first characters of the secret, to recognize it.", examples=["scim_live_k2v7qa"])
-    application: str | None = Field(description="The name of the application of an API key, or null for a SCIM token.")
+    application: str | None = Field(description="The name of an API key's application, or null for a SCIM token.")
 
 
 class CreatedSecretsResponse(ResponseModel):

@@ -42,7 +42,7 @@ class ScimRequestListResponse(ResponseModel):
 class ScimRequestsQuery(Query):
     """The filter for the requests."""
 
-    failed: Flag | None = Field(None, description="Return only requests that failed, or with false only those that succeeded.")
+    failed: Flag | None = Field(None, description="Return only requests that failed, or with false only requests that succeeded.")
 
 
 @routes.get("/api/organizations/<org_slug>/scim-requests")

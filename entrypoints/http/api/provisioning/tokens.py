@@ -70,7 +70,7 @@ async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenRespo
 class ScimTokenListResponse(ResponseModel):
     """An organization's SCIM tokens."""
 
-    tokens: list[ScimTokenResponse] = Field(description="All tokens, including expired ones, oldest first.")
+    tokens: list[ScimTokenResponse] = Field(description="All tokens, including expired tokens, oldest first.")
     total: int = Field(description="The number of tokens.")
 
 

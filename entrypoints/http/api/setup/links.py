@@ -41,7 +41,8 @@ class SetupLinkRequest(RequestModel):
     )
     recipient: EmailAddress | None = Field(default=None, description="The address to which a mailed link and its codes are sent.")
     connection: Text | None = Field(
-        default=None, description="The slug of the SAML connection of which the reader renews the certificate, with the part `certificate`."
+        default=None,
+        description="The slug of the SAML connection for which the reader renews the certificate, with the part `certificate`.",
     )
     days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = Field(
         default=None,
@@ -49,7 +50,7 @@ class SetupLinkRequest(RequestModel):
     )
     return_url: Text | None = Field(
         default=None,
-        description="The page of an application to which the reader returns at the end, at the origin of a redirect URI or launch URL.",
+        description="The page in an application to which the reader returns at the end, at the origin of a redirect URI or launch URL.",
         examples=["https://app.example.com/settings/sso"],
     )
 
@@ -62,7 +63,7 @@ class SetupPartRequest(RequestModel):
     """A proposal to apply."""
 
     changed_at: DateTime | None = Field(
-        default=None, description="The time of the last change of the proposal that you looked at. Without it, the newest one is applied."
+        default=None, description="When the proposal that you looked at was last changed. Without it, the newest proposal is applied."
     )
 
 
@@ -79,7 +80,7 @@ class SetupLinkResponse(ResponseModel):
         description="Why it ended before its expiry, or null. `codes` means that five codes were tried, and `rights` that its creator "
         "may no longer create it."
     )
-    connection_id: UUID | None = Field(description="The id of the connection of which a certificate is renewed, or null.")
+    connection_id: UUID | None = Field(description="The id of the connection for which a certificate is renewed, or null.")
     return_url: str | None = Field(description="The page of an application to which the reader returns at the end, or null.")
     created_at: Timestamp = Field(description="The time when the link was created, in UTC.")
     created_by: UUID = Field(description="The id of the member or the service account that created the link.")
@@ -101,16 +102,16 @@ class SetupPartResponse(ResponseModel):
     part: SetupPart = Field(description="The part.")
     is_ready: bool = Field(description="Whether an admin can apply it.")
     changed_at: Timestamp = Field(description="The time of the last change by the reader, in UTC.")
-    domains: list[str] = Field(description="The proposed domains. Other parts have none.")
-    preset: str | None = Field(description="The product of the proposed connection, or null for another one and for other parts.")
-    protocol: str | None = Field(description="The protocol of the proposed connection, `oidc` or `saml`, or null for other parts.")
+    domains: list[str] = Field(description="The proposed domains. Other parts have no domains.")
+    preset: str | None = Field(description="The proposed connection's product, or null for an unlisted product and for other parts.")
+    protocol: str | None = Field(description="The proposed connection's protocol, `oidc` or `saml`, or null for other parts.")
     identifier: str | None = Field(description="Its issuer or entity ID, or null.")
-    fingerprints: list[str] = Field(description="The SHA-256 fingerprints of the renewed certificates. Other parts have none.")
+    fingerprints: list[str] = Field(description="The renewed certificates' SHA-256 fingerprints. Other parts have no fingerprints.")
     problems: list[ConnectionProblemResponse] = Field(
         description="The problems that the last check found, and proposed certificates that are not valid now."
     )
-    endpoint_url: str | None = Field(description="The URL of the proposed SIEM, or null for other parts.")
-    token_prefix: str | None = Field(description="The first characters of the proposed SCIM token, or null for other parts.")
+    endpoint_url: str | None = Field(description="The proposed SIEM's URL, or null for other parts.")
+    token_prefix: str | None = Field(description="The proposed SCIM token's first characters, or null for other parts.")
     first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
     first_request: str | None = Field(description="This request, or null.", examples=["GET /scim/v2/ServiceProviderConfig"])
     applied_at: Timestamp | None = Field(description="The time when an admin applied it, in UTC, or null.")
@@ -126,7 +127,7 @@ class SetupLinkDetailsResponse(SetupLinkResponse):
 class SetupLinkListResponse(ResponseModel):
     """An organization's set-up links."""
 
-    setup_links: list[SetupLinkResponse] = Field(description="The links, newest first. Those that ended stay for 30 days.")
+    setup_links: list[SetupLinkResponse] = Field(description="The links, newest first. Links that ended stay for 30 days.")
 
 
 @routes.post(PATH)

@@ -83,16 +83,18 @@ class AttributeValuesRequest(RequestModel):
 class AttributeValuesResponse(ResponseModel):
     """A user's values."""
 
-    values: dict[str, Any] = Field(description="The user's own value of each attribute by its name. null: the user has none.")
+    values: dict[str, Any] = Field(
+        description="The user's own value for every attribute, by the attribute's name. null: the user has none."
+    )
     effective: dict[str, Any] = Field(
-        description="The values that applications get: the own ones, and others from the groups of the user. null: there is none."
+        description="The values that applications get: the user's own values, and other values from the user's groups. null: there is none."
     )
 
 
 class GroupAttributeValuesResponse(ResponseModel):
     """A group's values."""
 
-    values: dict[str, Any] = Field(description="The value of each attribute by its name. null: the group has none.")
+    values: dict[str, Any] = Field(description="The value of every attribute, by its name. null: the group has none.")
 
 
 def to_attribute(data: AttributeRequest) -> Attribute:

@@ -33,8 +33,8 @@ class TierResponse(ResponseModel):
     id: UUID = Field(description="The tier's id.")
     name: str = Field(description="The tier's unique name.")
     display_name: str = Field(description="The tier's display name.")
-    default_max_services: int = Field(description="The maximum number of services of an organization without its own limit.")
-    default_max_users: int = Field(description="The maximum number of members of an organization without its own limit.")
+    default_max_services: int = Field(description="How many services an organization without its own limit can have.")
+    default_max_users: int = Field(description="How many members an organization without its own limit can have.")
     price_cents: int = Field(description="The price per month in cents.")
 
 
@@ -138,11 +138,11 @@ class OrganizationDetailsResponse(ListedOrganizationResponse):
 
     members: int = Field(description="The number of members.", examples=[12])
     services: int = Field(description="The number of services.", examples=[2])
-    member_limit: int = Field(description="The maximum number of members: the organization's own limit, or that of its tier.")
+    member_limit: int = Field(description="How many members are allowed: the organization's own limit, or its tier's limit.")
     admin_networks: list[str] = Field(
         description="The networks from which its owner and its admins may act. Empty: all.", examples=[["203.0.113.0/24"]]
     )
-    service_limit: int = Field(description="The maximum number of services: the organization's own limit, or that of its tier.")
+    service_limit: int = Field(description="How many services are allowed: the organization's own limit, or its tier's limit.")
 
 
 @routes.get("/api/platform/organizations/<org_id>")
@@ -176,7 +176,7 @@ class ApprovalRequest(RequestModel):
     """An organization's approval."""
 
     tier_id: Id | None = Field(
-        None, description="The organization's tier. By default it keeps its tier, which is the free one unless it was changed."
+        None, description="The organization's tier. By default it keeps its tier, which is the free tier unless it was changed."
     )
 
 
@@ -250,8 +250,8 @@ class OrganizationTierRequest(RequestModel):
     """An organization's tier and limits. A limit that is left out keeps its value."""
 
     tier_id: Id = Field(description="The organization's tier.")
-    max_services: OwnLimit | None = optional(description="The organization's own limit of services, or null for the limit of its tier.")
-    max_users: OwnLimit | None = optional(description="The organization's own limit of members, or null for the limit of its tier.")
+    max_services: OwnLimit | None = optional(description="The organization's own service limit, or null for its tier's limit.")
+    max_users: OwnLimit | None = optional(description="The organization's own member limit, or null for its tier's limit.")
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")

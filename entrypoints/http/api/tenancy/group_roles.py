@@ -20,7 +20,7 @@ routes = Blueprint("group_roles", __name__)
 class GroupRoleRequest(RequestModel):
     """The role that a group gives."""
 
-    role: AssignableRole = Field(description="`admin`, `member`, or the slug of a role of the organization. No group gives `owner`.")
+    role: AssignableRole = Field(description="`admin`, `member`, or the slug of an organization's role. No group gives `owner`.")
 
 
 @routes.put("/api/organizations/<org_slug>/groups/<group_id>/role")

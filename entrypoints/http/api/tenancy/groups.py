@@ -51,14 +51,14 @@ class OrganizationGroupResponse(ResponseModel):
     description: str | None = Field(description="The description of the group, or null.")
     external_id: str | None = Field(description="The id of the group in the directory, or null.")
     directory: str | None = Field(
-        description="The name of the SCIM token of the directory that manages the group, or null if admins manage it. Nothing else can "
-        "change a group that a directory manages."
+        description="The name of the directory's SCIM token if a directory manages the group, or null if admins manage "
+        "it. Nothing else can change a group that a directory manages."
     )
     member_count: int = Field(description="The number of users in the group.")
     role: Role | None = Field(
         description="The role that the group gives to its confirmed members, or null. It stands here, too, if it has stopped."
     )
-    mapped_by: UUID | None = Field(description="The id of the member who gave the group this role, or null without one.")
+    mapped_by: UUID | None = Field(description="The id of the member who gave the group this role, or null without a role.")
     mapped_at: Timestamp | None = Field(description="When they did, or null without a role.")
     mapping_stopped_at: Timestamp | None = Field(
         description="When this member lost the right to give the role, or null. Since then, the group gives it no longer."

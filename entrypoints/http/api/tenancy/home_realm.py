@@ -44,14 +44,14 @@ class HomeRealmProviderRequest(RequestModel):
 class HomeRealmRouteRequest(HomeRealmProviderRequest):
     """The identity provider for email addresses at a domain."""
 
-    domain: DomainName = Field(description="The domain of the email addresses. Each subdomain needs its own route.")
+    domain: DomainName = Field(description="The email addresses' domain. Every subdomain needs its own route.")
 
 
 class HomeRealmRoutesRequest(RequestModel):
     """All the organization's routes."""
 
     domains: Annotated[list[HomeRealmRouteRequest], Field(max_length=MAX_ROUTES)] = Field(
-        description="The routes. Routes that are not in the list are removed. Each domain may appear once."
+        description="The routes. Routes that are not in the list are removed. A domain may appear only once."
     )
 
 
@@ -68,11 +68,11 @@ class HomeRealmRouteResponse(ResponseModel):
     domain: str = Field(description="The domain of the email addresses.")
     provider: ProviderSlug | None = Field(description="The identity provider of the platform, or null for a connection.")
     connection: ConnectionRefResponse | None = Field(
-        description="The connection of the organization, or null for an identity provider of the platform. An inactive one is not used."
+        description="The organization's connection, or null for a platform identity provider. An inactive connection is not used."
     )
     verified: bool = Field(
-        description="Whether the organization has verified the domain or a parent domain, and no other organization has verified a closer "
-        "one. Without it, the route is not used."
+        description="Whether the organization has verified the domain or a parent domain, and no other organization has "
+        "verified a closer domain. Otherwise the route is not used."
     )
 
 
@@ -131,7 +131,7 @@ class EmailLookupRequest(RequestModel):
     """The email address of a user who wants to sign in."""
 
     email: EmailAddress = Field(description="The email address. Only its domain matters.")
-    org: Text | None = Field(None, description="The slug of the organization of `service`.")
+    org: Text | None = Field(None, description="The slug of the organization that `service` belongs to.")
     service: Text | None = Field(
         None, description="The slug of the application to sign in to. Ignored if it is unknown, or may not use the provider."
     )
@@ -144,13 +144,12 @@ class EmailLookupResponse(ResponseModel):
     """
 
     provider: ProviderSlug | None = Field(description="The identity provider of the platform, or null for a connection.")
-    connection: ConnectionRefResponse | None = Field(
-        description="The connection of the organization, or null for an identity provider of the platform."
-    )
+    connection: ConnectionRefResponse | None = Field(description="The organization's connection, or null for a platform identity provider.")
     org_slug: str | None = Field(description="The slug of the organization that has verified the domain.")
     authorization_url: str | None = Field(
-        description="The URL at which the user starts to sign in with the identity provider. Its query names `org` and `service` of the "
-        "request, or else the organization of the domain. An application adds the parameters of `GET /auth/authorize`."
+        description="The URL at which the user starts to sign in with the identity provider. Its query names `org` and "
+        "`service` from the request, or else the domain's organization. An application adds the parameters "
+        "for `GET /auth/authorize`."
     )
 
 

@@ -111,7 +111,7 @@ class BulkInvitationResponse(ResponseModel):
 class BulkInvitationListResponse(ResponseModel):
     """A bulk invitation's results."""
 
-    results: list[BulkInvitationResponse] = Field(description="One result for each address, in the order of the request.")
+    results: list[BulkInvitationResponse] = Field(description="A result for every address, in the request's order.")
     invited: int = Field(description="The number of invitations that were sent.")
 
 

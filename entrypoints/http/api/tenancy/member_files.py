@@ -37,10 +37,10 @@ class ExportedMemberResponse(ResponseModel):
     last_login_at: Timestamp | None = Field(
         description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
-    roles: list[Role] = Field(description="All roles of the member in the organization: the own one, then those of their groups.")
+    roles: list[Role] = Field(description="All the member's roles in the organization: their own role, then their groups' roles.")
     groups: list[str] = Field(description="The names of the groups that the member is in. Empty for callers without `end_users.view`.")
     application_roles: list[ExportedMemberRoleResponse] = Field(
-        description="The roles that the member has in applications, also those by groups. Empty for callers without `end_users.view`."
+        description="The member's roles in applications, also roles by groups. Empty for callers without `end_users.view`."
     )
     attributes: dict[str, Any] = Field(description="The member's own values of the organization's attributes, by name.")
 

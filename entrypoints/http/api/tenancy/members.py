@@ -34,9 +34,9 @@ class MemberFilters(Query):
     )
     state: MemberState | None = Field(
         None,
-        description="Return only members in this state. `unconfirmed`: they have not used the organization yet. `without_mfa`: confirmed "
-        "members without a second factor. `admins_without_mfa`: those of them with a right that `member` does not give. It needs "
-        "`members.manage`.",
+        description="Return only members in this state. `unconfirmed`: they have not used the organization yet. "
+        "`without_mfa`: confirmed members without a second factor. `admins_without_mfa`: such members with a "
+        "right that `member` does not give. It needs `members.manage`.",
     )
 
 
@@ -57,7 +57,7 @@ class MemberRoleResponse(ResponseModel):
 
     id: UUID = Field(description="The membership's id.")
     role: Role = Field(description="The member's own role.")
-    roles: list[Role] = Field(description="All roles of the member: the own one first, then those that groups give.")
+    roles: list[Role] = Field(description="All the member's roles: their own role first, then the roles that groups give.")
     created_at: Timestamp = Field(description="When the user became a member.")
 
 
@@ -85,7 +85,7 @@ class MemberListResponse(ResponseModel):
     """A page of the members."""
 
     members: list[MemberResponse] = Field(description="The members on this page.")
-    pagination: Pagination = Field(description="The position of this page, and the total number of members.")
+    pagination: Pagination = Field(description="The position of this page, and how many members there are.")
     limits: MemberLimitResponse = Field(description="The maximum number of members.")
 
 
@@ -140,7 +140,7 @@ class MemberSessionsResponse(ResponseModel):
     """The member's live sessions in the organization."""
 
     active_count: int = Field(description="The number of live sessions in the organization and its services.")
-    last_created_at: Timestamp | None = Field(description="The start of the newest of these sessions, or null if there is none.")
+    last_created_at: Timestamp | None = Field(description="When the newest session started, or null if there is none.")
 
 
 class MemberDetailsResponse(MemberResponse):
@@ -155,8 +155,10 @@ class MemberDetailsResponse(MemberResponse):
         description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
     sessions: MemberSessionsResponse = Field(description="The user's live sessions in the organization.")
-    invited_by: InviterResponse | None = Field(description="Who sent the invitation with which the member joined, or null without one.")
-    invited_at: Timestamp | None = Field(description="When this invitation was sent, or null if the member joined without one.")
+    invited_by: InviterResponse | None = Field(
+        description="Who sent the invitation with which the member joined, or null without an invitation."
+    )
+    invited_at: Timestamp | None = Field(description="When this invitation was sent, or null if the member joined without an invitation.")
 
 
 @routes.get("/api/organizations/<org_slug>/members/<user_id>")
@@ -285,7 +287,9 @@ class OwnershipTransferRequest(RequestModel):
     """The member who becomes the owner."""
 
     new_owner_user_id: Id = Field(description="The user id of the new owner, who must be a member with an active account.")
-    reason: Reason | None = Field(default=None, description="The reason, for the audit log and for the email to both owners.")
+    reason: Reason | None = Field(
+        default=None, description="The reason, for the audit log and for the email to the former and the new owner."
+    )
 
 
 class FormerOwnerResponse(ResponseModel):

@@ -37,8 +37,8 @@ class OrganizationResponse(ResponseModel):
     name: str = Field(description="The organization's display name.")
     status: OrganizationStatus = Field(description="The organization's status. Most operations need an active organization.")
     tier_id: UUID | None = Field(description="The id of the organization's tier, or null if it has none.")
-    max_services: int | None = Field(description="The organization's own limit of services, or null for the limit of its tier.")
-    max_users: int | None = Field(description="The organization's own limit of members, or null for the limit of its tier.")
+    max_services: int | None = Field(description="The organization's own service limit, or null for its tier's limit.")
+    max_users: int | None = Field(description="The organization's own member limit, or null for its tier's limit.")
     device_trust_days: int = Field(description="The number of days during which a trusted device skips the second factor.")
     personal_tokens: bool = Field(description="Whether members can use personal access tokens in the organization.")
     members_see_end_users: bool = Field(description=MEMBERS_SEE_END_USERS)
@@ -62,7 +62,7 @@ class MembershipResponse(ResponseModel):
     org_id: UUID = Field(description="The organization's id.")
     user_id: UUID = Field(description="The user's id.")
     role: Role = Field(description="The member's own role.")
-    roles: list[Role] = Field(description="All roles of the member: the own one first, then those that groups give.")
+    roles: list[Role] = Field(description="All the member's roles: their own role first, then the roles that groups give.")
     created_at: Timestamp = Field(description="When the user became a member.")
 
 

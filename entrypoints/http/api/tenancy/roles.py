@@ -51,8 +51,8 @@ class OrganizationRoleRequest(RequestModel):
 
     slug: Text = Field(
         default="",
-        description="The name of the role in the API: 1 to 50 lower-case letters, digits, hyphens and underscores, with a letter first. It "
-        "never changes. Without it, one that resembles the name.",
+        description="The role's name in the API: 1 to 50 lower-case letters, digits, hyphens and underscores, with a "
+        "letter first. It never changes. Without it, a name that resembles the role's name.",
         examples=["billing-manager"],
     )
     name: Name = Field(description="The name of the role on pages and in emails.", examples=["Billing manager"])
@@ -79,9 +79,9 @@ class OrganizationRoleResponse(ResponseModel):
     description: str = Field(description="What the role is for.")
     built_in: bool = Field(description="Whether every organization has the role. Then it cannot be changed.")
     capabilities: list[str] = Field(description="The capabilities that the role gives, without `organization.view`.")
-    members: int = Field(description="The number of members with this role as their own one.")
-    members_by_groups: int = Field(description="The number of other members who have the role by a group.")
-    version: int | None = Field(description="The version of the role, which grows with each change. Null if it is built in.")
+    members: int = Field(description="How many members have this as their own role.")
+    members_by_groups: int = Field(description="How many other members have the role by a group.")
+    version: int | None = Field(description="The role's version, which grows with every change. Null if it is built in.")
     created_at: Timestamp | None = Field(description="When the role was created, or null if it is built in.")
     updated_at: Timestamp | None = Field(description="When the role was last changed, or null if it is built in.")
 
@@ -89,7 +89,7 @@ class OrganizationRoleResponse(ResponseModel):
 class OrganizationRoleListResponse(ResponseModel):
     """An organization's roles."""
 
-    roles: list[OrganizationRoleResponse] = Field(description="The built-in roles, then those of the organization by name.")
+    roles: list[OrganizationRoleResponse] = Field(description="The built-in roles, then the organization's roles by name.")
 
 
 def _to_response(listed: ListedRole) -> OrganizationRoleResponse:

@@ -161,7 +161,7 @@ class ApplicationPolicyResponse(StoredPolicyResponse, ApplicationRulesResponse):
     """An application's sign-in policy."""
 
     imposed: list[str] = IMPOSED
-    in_force: ApplicationRulesResponse = Field(description="The rules that count now, together with those of the organization.")
+    in_force: ApplicationRulesResponse = Field(description="The rules that count now, together with the organization's rules.")
 
 
 class SignInPolicyResponse(StoredPolicyResponse, PolicyRulesResponse):
@@ -174,7 +174,7 @@ class SignInPolicyResponse(StoredPolicyResponse, PolicyRulesResponse):
 class PeopleCountResponse(ResponseModel):
     """How many members or end users the policy concerns."""
 
-    concerned: int = Field(description="The number of users that one of the rules can concern.")
+    concerned: int = Field(description="How many users a rule can concern.")
     meets: int = Field(description="The number of them that meet all rules, now and later.")
     stopped_now: int = Field(
         description="The number of them that need a new factor at their next sign-in, another network, or a connection that does not know "
@@ -373,8 +373,8 @@ async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest)
 class ImposedRulesResponse(ResponseModel):
     """The imposed rules in the organization's sign-in policy."""
 
-    service_slug: str | None = Field(description="The slug of the service, or null for the sign-in policy of the organization.")
-    rules: list[str] = Field(description="The names of the rules, as in the policy. `break_glass_users` is the list of break glass.")
+    service_slug: str | None = Field(description="The service's slug, or null for the organization's sign-in policy.")
+    rules: list[str] = Field(description="The rules' names, as in the policy. `break_glass_users` is the break-glass list.")
 
 
 @routes.get(OF_IMPOSED_RULES)

@@ -62,8 +62,8 @@ class ConnectionRequest(RequestModel):
         description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}. Or `test` for the test provider, which cannot be "
         "activated.",
     )
-    oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect. The preset has the default ones.")
-    saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML. The preset has the default ones.")
+    oidc: OidcSettingsRequest | None = Field(None, description="The settings with OpenID Connect. The preset has the default settings.")
+    saml: SamlSettingsRequest | None = Field(None, description="The settings with SAML. The preset has the default settings.")
     mapping: ClaimMappingRequest | None = Field(None, description="The claims to read. The default is the mapping of the preset.")
 
     def to_draft(self, settings: OidcSettings | SamlSettings) -> ConnectionDraft:
@@ -177,7 +177,7 @@ class ConnectionDetailsResponse(ConnectionResponse):
     client_secret_set_at: Timestamp | None = Field(description="When the client secret was set, or null. It is never returned.")
     missing: list[MissingPart] = Field(description="What the connection still needs before users can sign in through it.")
     endpoints: OwnEndpointsResponse = Field(description="The address where users sign in, and the values for the identity provider.")
-    keys: list[ConnectionKeyResponse] = Field(description="The keys of Gatehouse: the active one, the next one, the previous one.")
+    keys: list[ConnectionKeyResponse] = Field(description="Gatehouse's keys: the active key, the next key, the previous key.")
     certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
 
 

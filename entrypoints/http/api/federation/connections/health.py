@@ -18,7 +18,7 @@ class ConnectionHealthResponse(ResponseModel):
     message: str | None = Field(description="The problem, and what to do.")
     refreshed_at: Timestamp | None = Field(description="When the metadata and the keys of the identity provider were last read.")
     certificate_end: Timestamp | None = Field(
-        description="When the first certificate that users need expires: the last active one of the identity provider, or ours."
+        description="When the first certificate that users need expires: the identity provider's last active certificate, or ours."
     )
 
     @classmethod

@@ -81,7 +81,7 @@ async def unlink_person(org_slug: str, connection_slug: str, user_id: UUID) -> N
 class ConnectionGroupRequest(RequestModel):
     """A group that the connection gives."""
 
-    group_id: Id = Field(description="The id of the group. It must be one that admins manage.")
+    group_id: Id = Field(description="The group's id. Admins must manage the group.")
     value: Text | None = Field(None, description="The value of the claim with the groups, or null for all users.", min_length=1)
 
 
@@ -99,7 +99,7 @@ class ConnectionGroupResponse(ResponseModel):
 class ConnectionGroupListResponse(ResponseModel):
     """The groups that a connection gives."""
 
-    groups: list[ConnectionGroupResponse] = Field(description="The mappings: first those for all users, then by value.")
+    groups: list[ConnectionGroupResponse] = Field(description="The mappings: first the mappings for all users, then by value.")
 
 
 def _to_group(mapped: MappedGroup) -> ConnectionGroupResponse:

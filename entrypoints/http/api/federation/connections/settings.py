@@ -21,7 +21,7 @@ TRUSTS_SECOND_FACTOR = (
 class OidcSettingsRequest(RequestModel):
     """An OpenID provider's settings. A draft's texts can be empty."""
 
-    issuer: Text = Field("", description="The issuer of one tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
+    issuer: Text = Field("", description="The issuer of a single tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
     client_id: Text = Field("", description="The client id of Gatehouse at the provider.")
     client_authentication: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = Field(
         "client_secret_basic", description="How Gatehouse authenticates. With `private_key_jwt`, it needs a key and no client secret."
@@ -58,7 +58,7 @@ class SamlSettingsRequest(RequestModel):
     )
     subject: Text | None = Field(
         None,
-        description="The attribute by which users are known, or null for the NameID. It cannot be one that users can change.",
+        description="The attribute by which users are known, or null for the NameID. Users must not be able to change it.",
     )
     signs_requests: bool = Field(default=True, description="Whether Gatehouse signs its requests, which needs a key.")
     unsolicited: bool = Field(default=False, description="Whether sign-ins can start at the identity provider.")

@@ -36,7 +36,7 @@ class DeviceCodeRequest(ClientRequest):
     service: Text | None = Field(None, description="The slug of the application, together with `org`.")
     scope: Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
     resource: RepeatableText | None = Field(
-        None, description="The audience of the access token (RFC 8707): an API resource, or the userinfo endpoint. A second one is refused."
+        None, description="The access token's audience (RFC 8707): an API resource, or the userinfo endpoint. A second audience is refused."
     )
     code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
     code_challenge_method: Text | None = Field(None, description="`S256`, together with `code_challenge`.")
@@ -49,7 +49,7 @@ class DeviceCodeResponse(ResponseModel):
     user_code: str = Field(description="The code to show to the user.", examples=["BCDF-GHJK"])
     verification_uri: str = Field(description="The page where the user enters the code.")
     verification_uri_complete: str = Field(description="The same page with the code filled in, for a QR code or a link.")
-    expires_in: int = Field(description="The lifetime of both codes in seconds.")
+    expires_in: int = Field(description="The lifetime of the device code and the user code, in seconds.")
     interval: int = Field(description="The minimum number of seconds between two polls.")
 
 

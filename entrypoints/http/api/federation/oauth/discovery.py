@@ -50,7 +50,7 @@ class ProviderMetadataResponse(ResponseModel):
     response_types_supported: list[str] = Field(description="The supported values of `response_type`.")
     response_modes_supported: list[str] = Field(description="How the browser brings the answer.")
     grant_types_supported: list[str] = Field(description="The supported values of `grant_type`.")
-    acr_values_supported: list[str] = Field(description="The authentication classes: one factor, two, or a passkey.")
+    acr_values_supported: list[str] = Field(description="The authentication classes: a single factor, two factors, or a passkey.")
     subject_types_supported: list[str] = Field(description="All clients see the same `sub`.")
     id_token_signing_alg_values_supported: list[str] = Field(description="The algorithm of ID tokens.")
     claims_supported: list[str] = Field(description="The claims that an application can get.")

@@ -19,7 +19,7 @@ routes = Blueprint("protected_resource", __name__)
 class ProtectedResourceResponse(ResponseModel):
     """Our own API's metadata as a protected resource."""
 
-    resource: str = Field(description="The identifier of the API, which is the `aud` of its access tokens.")
+    resource: str = Field(description="The API's identifier, which is the `aud` in its access tokens.")
     authorization_servers: list[str] = Field(description="The issuer of its access tokens.")
     scopes_supported: list[str] = Field(description="The scopes of the API.")
     bearer_methods_supported: list[str] = Field(description="Tokens are accepted in the header `Authorization` only.")

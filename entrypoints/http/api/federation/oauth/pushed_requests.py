@@ -55,7 +55,7 @@ class PushedAuthorizationRequest(ClientRequest):
     dpop_jkt: TokenText | None = Field(None, description=f"{_AS_THERE} With a DPoP proof, it must be the thumbprint of the proof's key.")
     request: TokenText | None = Field(None, description=_AS_THERE)
     registration: TokenText | None = Field(None, description=_AS_THERE)
-    request_uri: TokenText | None = Field(None, description="Refused: a pushed request cannot refer to another one.")
+    request_uri: TokenText | None = Field(None, description="Refused: a pushed request cannot refer to another request.")
 
 
 class PushedRequestResponse(ResponseModel):

@@ -87,8 +87,8 @@ class TokenRequest(ClientRequest):
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
     scope: Text | None = Field(
         None,
-        description="Fewer scopes than were granted. Others are left out, but a refresh refuses scopes that the authorization "
-        "request did not ask for.",
+        description="Fewer scopes than were granted. All other scopes are left out, but a refresh refuses scopes that the"
+        " authorization request did not ask for.",
     )
     resource: RepeatableText | None = Field(
         None, description="The granted resource, or none (RFC 8707). Another resource, or more than one, is refused."

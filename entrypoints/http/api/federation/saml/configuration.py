@@ -82,8 +82,8 @@ class SamlConfigurationRequest(RequestModel):
         description="How attributes are written, by attribute name.",
         examples=[{"memberOf": {"separator": ";"}}],
     )
-    sign_assertions: bool = Field(True, description="Whether assertions are signed. One of the two signatures is required.")
-    sign_response: bool = Field(True, description="Whether responses are signed. One of the two signatures is required.")
+    sign_assertions: bool = Field(True, description="Whether assertions are signed. Assertions, responses or both must be signed.")
+    sign_response: bool = Field(True, description="Whether responses are signed. Assertions, responses or both must be signed.")
 
     def build(self) -> SamlConfiguration:
         """Return the configuration."""
@@ -118,7 +118,7 @@ class SamlConfigurationResponse(ResponseModel):
     slo_url: str | None = Field(description="The URL of the application for single logout.")
     slo_response_url: str | None = Field(description="The URL of the application for logout responses, or null: `slo_url` takes them.")
     slo_certificate: str | None = Field(description="The certificate (PEM) that verifies LogoutRequests of the application.")
-    name_id_format: str | None = Field(description="The URN of the format of user names, or null before the first configuration.")
+    name_id_format: str | None = Field(description="The URN of the user name format, or null before the first configuration.")
     attribute_mapping: dict[str, str] | None = Field(description="The attribute names by source, or null for the default names.")
     attribute_formats: dict[str, AttributeFormatResponse] | None = Field(description="How attributes are written, by name, or null.")
     sign_assertions: bool = Field(description="Whether assertions are signed.")
@@ -140,7 +140,7 @@ class SamlCertificateResponse(ResponseModel):
     public_key: str = Field(description="The X.509 certificate in PEM.")
     valid_from: Timestamp = Field(description="The start of its validity.")
     valid_until: Timestamp = Field(description="The end of its validity. Create a new certificate before this time.")
-    is_active: bool = Field(description="Whether this certificate signs. False for the next one.")
+    is_active: bool = Field(description="Whether this certificate signs. False for the next certificate.")
     created_at: Timestamp = Field(description="When the certificate was created.")
 
 

@@ -46,11 +46,11 @@ class SamlMetadataResponse(ResponseModel):
     entity_id: str | None = Field(description="The entity id of the application.")
     acs_url: str | None = Field(description="The default URL for SAML responses with HTTP-POST.")
     slo_url: str | None = Field(description="The URL for single logout with HTTP-Redirect.")
-    slo_response_url: str | None = Field(description="The URL for logout responses, if it is another one.")
+    slo_response_url: str | None = Field(description="The URL for logout responses, if it is a different URL.")
     slo_certificate: str | None = Field(
-        description="The certificate (PEM) with which the application signs. If there are several: the one that is valid longest."
+        description="The certificate (PEM) with which the application signs. If there are several: the certificate that is valid longest."
     )
-    name_id_format: str = Field(description="The URN of the first supported format of user names, or of emailAddress if there is none.")
+    name_id_format: str = Field(description="The URN of the first supported user name format, or of emailAddress if there is none.")
     problems: list[SamlProblemResponse] = Field(description="The problems of the settings.")
 
 
