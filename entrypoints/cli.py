@@ -220,7 +220,7 @@ def keys_rotate(compromised: bool, yes: bool) -> None:
 def keys_generate() -> None:
     """Print a new encryption key in the format of SSO_ENCRYPTION_KEYS.
 
-    SSO_ENCRYPTION_KEYS takes several keys, separated by commas. The first one encrypts.
+    SSO_ENCRYPTION_KEYS takes several keys, separated by commas. The first key encrypts.
     """
     from adapters.crypto import generate_key
 
@@ -315,8 +315,8 @@ def doctor() -> None:
 def demo(context: click.Context, as_json: bool, redirect_uris: tuple[str, ...]) -> None:
     """Create two organizations with members, services, programs and end users, and print curl commands to try them.
 
-    A second run adds no data. It creates new passwords, client secrets and API keys, because the
-    old ones cannot be shown again.
+    A second run adds no data. It creates new passwords, client secrets and API keys, because the old secrets cannot be
+    shown again.
     """
     if context.invoked_subcommand is not None:
         return
@@ -332,7 +332,7 @@ def demo(context: click.Context, as_json: bool, redirect_uris: tuple[str, ...]) 
 @demo.command("mcp", epilog="Example: gatehouse demo mcp --port 9100")
 @click.option("--port", type=click.IntRange(1, 65535), default=9100, show_default=True, help="The port of the MCP server on localhost.")
 def demo_mcp(port: int) -> None:
-    """Run an MCP server that Gatehouse protects, and a client that connects to it and prints each step.
+    """Run an MCP server that Gatehouse protects, and a client that connects to it and prints its steps.
 
     Run `gatehouse demo` first, and keep the service running. The MCP server then stays until Ctrl-C,
     so that you can connect an assistant to it.

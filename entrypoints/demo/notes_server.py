@@ -1,8 +1,8 @@
 """A small MCP server that Gatehouse protects, with the standard library only.
 
-It speaks the streamable HTTP transport of the Model Context Protocol without streams: each POST has one
-JSON-RPC message, and the response is JSON. It asks Gatehouse about each access token (RFC 7662), so access
-that a user has ended is refused at once. Notes are in memory.
+It speaks the streamable HTTP transport in the Model Context Protocol without streams: a POST has a JSON-RPC message,
+and the response is JSON. It asks Gatehouse about every access token (RFC 7662), so access that a user has ended is
+refused at once. Notes are in memory.
 """
 
 import json
@@ -21,7 +21,7 @@ PATH: Final = "/mcp"
 METADATA: Final = f"/.well-known/oauth-protected-resource{PATH}"  # RFC 9728 section 3.1
 PROTOCOLS: Final = ("2025-03-26", "2025-06-18", "2025-11-25")
 MAX_BODY: Final = 64 * 1024
-MAX_NOTES: Final = 20  # of a user; the oldest ones are forgotten
+MAX_NOTES: Final = 20  # per user; the oldest notes are forgotten
 MAX_NOTE: Final = 200  # characters
 _TEXT: Final = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 TOOLS: Final = (
@@ -41,7 +41,7 @@ class _Refused(Exception):
 
 
 class NotesServer:
-    """The MCP server on a port of this machine, in threads. It listens at once, and answers after `start`."""
+    """The MCP server on a port on this machine, in threads. It listens at once, and answers after `start`."""
 
     def __init__(self, port: int) -> None:
         self._server = _Server(("127.0.0.1", port), _handler_of(self))
@@ -62,7 +62,7 @@ class NotesServer:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of the protected resource (RFC 9728)."""
+        """The protected resource's metadata (RFC 9728)."""
         return {
             "resource": self.identifier,
             "authorization_servers": [self._issuer],
@@ -72,7 +72,7 @@ class NotesServer:
         }
 
     def answer(self, authorization: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of the response to a message."""
+        """Return status, headers and body for the response to a message."""
         try:
             claims = self._check_token(authorization)
             message = _parse(body)
@@ -123,7 +123,7 @@ class NotesServer:
                 return {**answer, "error": {"code": -32601, "message": "This server does not have this method."}}
 
     def _use(self, tool: str, arguments: object, claims: Mapping[str, Any]) -> str:
-        """Return the result of a tool for the user of the token. Raises: _Refused if the token lacks its scope."""
+        """Return a tool's result for the token's user. Raises: _Refused if the token lacks its scope."""
         scope = SCOPE_OF[tool]
         if scope not in str(claims.get("scope", "")).split():
             raise _Refused(403, error="insufficient_scope", scope=scope)
@@ -169,7 +169,7 @@ def _handler_of(server: NotesServer) -> type[BaseHTTPRequestHandler]:
                 return
             body, origin = self.rfile.read(int(length)), self.headers.get("Origin")
             if origin is not None and not uris.is_on_loopback(origin):
-                self._send(403, {}, b"")  # a page of another site, which may have led its own name to this machine
+                self._send(403, {}, b"")  # a page on another site, which may have led its own name to this machine
             elif self.path != PATH:
                 self._send(404, {}, b"")
             else:
@@ -186,6 +186,6 @@ def _handler_of(server: NotesServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Log nothing: the terminal shows the steps of the client."""
+            """Log nothing: the terminal shows the client's steps."""
 
     return Handler
