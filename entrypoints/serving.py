@@ -1,4 +1,4 @@
-"""The sockets that a service listens on, with their certificate, for all of its processes."""
+"""The sockets that a service listens on, with their certificate, for all its processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = structlog.get_logger("main")
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The sockets of the service, those that only redirect to https, and the certificate, if the service speaks TLS."""
+    """The service's sockets, the sockets that only redirect to https, and the certificate, if the service speaks TLS."""
 
     sockets: Sequence[socket]
     redirecting: Sequence[socket]
@@ -40,7 +40,7 @@ class Listening:
 
     @property
     def tls(self) -> Callable[[], ssl.SSLContext] | None:
-        """Return a function that returns the TLS context of a new connection, or None for plain HTTP."""
+        """Return a function that returns the TLS context for a new connection, or None for plain HTTP."""
         certificate = self.certificate
         return None if certificate is None else lambda: certificate.context
 

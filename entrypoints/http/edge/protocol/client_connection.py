@@ -1,4 +1,4 @@
-"""The connection of one client, with deadlines for its requests, as both versions of HTTP use it."""
+"""A client's connection, with deadlines for its requests, as HTTP/1.1 and HTTP/2 use it."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ log = structlog.get_logger("http")
 
 
 class Connection:
-    """The socket of one client, and the time that the client has for the next request."""
+    """A client's socket, and the time that the client has for the next request."""
 
     def __init__(self, server: ServerState, client: ClientSocket) -> None:
         self.server = server
@@ -25,10 +25,10 @@ class Connection:
         self.limit_waiting(has_begun=True)
 
     def limit_waiting(self, *, has_begun: bool) -> None:
-        """Limit the time until all headers of the next request have arrived, or until the request begins.
+        """Limit the time until all headers in the next request have arrived, or until the request begins.
 
-        The deadline is absolute, so that slow headers time out like missing ones. During a shutdown,
-        the requests that new connections have already sent are still read.
+        The deadline is absolute, so that slow headers time out like missing headers. During a shutdown, the requests
+        that new connections have already sent are still read.
         """
         server = self.server
         seconds = LINGER if server.is_draining else server.headers_within if has_begun else server.keep_alive
@@ -87,7 +87,7 @@ class Connection:
 
 
 async def run_application(app: Any, scope: Any, receive: Receive, send: Send) -> None:
-    """Run the application for one request. An error in it is logged, and ends only its response."""
+    """Run the application for a request. An error in it is logged, and ends only its response."""
     try:
         await app(scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run)
     except* ClientGone:

@@ -1,4 +1,4 @@
-"""One request through Quart. Its body is received only when the application reads it."""
+"""A request through Quart. Its body is received only when the application reads it."""
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack
@@ -18,15 +18,15 @@ from entrypoints.http.edge.size_limits import MAX_BODY
 class LazyBody(TrioBody):
     """A request body that is received when the application first awaits it, so that a request can be refused without its body.
 
-    The middleware limits its size. A body is large if it has more than MAX_BODY bytes: by its
-    Content-Length, or else as soon as more have arrived. Only directories may send large bodies
-    (security N-3), and each must be admitted (security N-10).
+    The middleware limits its size. A body is large if it has more than MAX_BODY bytes: by its Content-Length, or else
+    as soon as more have arrived. Only directories may send large bodies (security N-3), and every large body must be
+    admitted (security N-10).
     """
 
     receive: Receive
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
-        # Not the base class's state: its events connect the two tasks of a request in Quart-Trio.
+        # Not the base class's state: its events connect Quart-Trio's two tasks for a request.
         self._expected = expected_content_length or 0
         self._admit: Callable[[], AbstractContextManager[None]] | None = None
         self._admission: ExitStack | None = None
@@ -50,7 +50,7 @@ class LazyBody(TrioBody):
             self._admission = admission
 
     def release(self) -> None:
-        """Discard the body, so that another one can be admitted in its place."""
+        """Discard the body, so that another body can be admitted in its place."""
         self.clear()
         if self._admission is not None:
             self._admission.close()
@@ -87,7 +87,7 @@ class LazyBody(TrioBody):
 
 
 class RequestHeaders(Headers):
-    """The headers of a request. The server has checked their characters, so they are not checked again. They do not change."""
+    """A request's headers. The server has checked their characters, so they are not checked again. They do not change."""
 
     def __init__(self, scope: Scope) -> None:
         # As Quart does, which reads the client's address from the first header of this name. So a client
@@ -101,7 +101,7 @@ class RequestHeaders(Headers):
         for name, value in self._list:
             self._values.setdefault(name.lower(), value)
 
-    # The base class compares the key with each header, and raises an error inside for a missing one.
+    # The base class compares the key with every header, and raises an error inside for a missing header.
     def get(self, key: str, default: Any = None, type: Any = None) -> Any:  # type: ignore[override]  # noqa: A002
         value = self._values.get(key.lower())
         if value is None:
@@ -110,7 +110,7 @@ class RequestHeaders(Headers):
 
 
 class RequestParameters(ImmutableMultiDict[str, str]):
-    """The query parameters or the cookies of a request."""
+    """A request's query parameters or cookies."""
 
     # The base class raises and catches an error for a missing key.
     def get(self, key: str, default: Any = None, type: Any = None) -> Any:  # type: ignore[override]  # noqa: A002
@@ -118,12 +118,12 @@ class RequestParameters(ImmutableMultiDict[str, str]):
 
 
 class LazyBodyConnection(TrioASGIHTTPConnection):
-    """A connection that handles the request in one task.
+    """A connection that handles the request in a single task.
 
-    Quart-Trio runs two tasks per request: one receives the body, waits for a disconnect, and then
-    cancels the other. The middleware withholds the disconnect once the body is complete (security
-    P-3), and the application receives the body itself. So the second task has no purpose. Its
-    nursery and task switches cost about a tenth of a small request.
+    Quart-Trio runs two tasks per request: the first receives the body, waits for a disconnect, and then cancels the
+    second. The middleware withholds the disconnect once the body is complete (security P-3), and the application
+    receives the body itself. So the second task has no purpose. Its nursery and task switches cost about a tenth of a
+    small request.
     """
 
     async def __call__(self, receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""Hypercorn's HTTP/1.1 without upgrades, with the application in the task of its connection (security P-3, P-5, P-6)."""
+"""Hypercorn's HTTP/1.1 without upgrades, with the application in its connection's task (security P-3, P-5, P-6)."""
 
 from contextlib import suppress
 from http import HTTPStatus
@@ -30,7 +30,7 @@ class _Parser(h11.Connection):
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BLOCK)
-        self._start: bytes | None = b""  # the data of the next request that h11 has not seen; None after its first byte
+        self._start: bytes | None = b""  # the next request's data that h11 has not seen; None after its first byte
 
     @property
     def has_data(self) -> bool:
@@ -55,7 +55,7 @@ class _Parser(h11.Connection):
 
     def next_event(self) -> Any:
         if self.their_state is h11.MUST_CLOSE and self.has_data:
-            return h11.NEED_DATA  # h11 would raise after the last request of a connection, and end its response
+            return h11.NEED_DATA  # h11 would raise after a connection's last request, and end its response
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._request_method = event.method.upper()  # h11 gives `head` a body, and the application does not
@@ -63,10 +63,10 @@ class _Parser(h11.Connection):
 
 
 class Http1(H11Protocol):
-    """The requests of one connection with HTTP/1.1.
+    """A connection's requests with HTTP/1.1.
 
-    While an application runs, nothing reads the socket until the application calls `receive`: for the
-    body, or, after the body, for the disconnect of the client.
+    While an application runs, nothing reads the socket until the application calls `receive`: for the body, or, after
+    the body, for the client's disconnect.
     """
 
     connection: _Parser
@@ -91,7 +91,7 @@ class Http1(H11Protocol):
     # Requests
 
     async def run(self, data: bytes) -> None:
-        """Serve the requests of a client that begin with this data, until the connection ends."""
+        """Serve a client's requests that begin with this data, until the connection ends."""
         connection, has_begun = self._connection, True  # a new connection counts as a request that has begun
         received: bytes | None = data
         while received:
@@ -113,11 +113,11 @@ class Http1(H11Protocol):
 
     @property
     def _is_broken(self) -> bool:
-        """Return whether the request has a malformed or truncated body. The client gets 400 then, and no other response."""
+        """Return whether the request has a malformed or truncated body. The client gets only 400 then."""
         return self.connection.their_state is h11.ERROR
 
     async def _run_applications(self) -> None:
-        """Run the application for the present request, and for those that the client has sent behind it."""
+        """Run the application for the present request, and for the requests that the client has sent behind it."""
         while self._application is not None and not self._is_broken:
             (scope, send), self._application = self._application, None
             scope[BODY_IS_HERE] = self._is_complete
@@ -131,13 +131,13 @@ class Http1(H11Protocol):
                 await self._handle_events()
 
     async def _break_off(self) -> None:
-        """End the connection of a request without a complete response."""
+        """End the connection if its request has no complete response."""
         if self.connection.our_state is h11.SEND_RESPONSE and not self._is_broken:
             await self._send_error_response(500)
         self._connection.close()
 
     async def spawn_app(self, app: Any, config: Config, scope: Any, send: Any) -> Any:
-        """Keep the application until all data is parsed, as the task group of a stream."""
+        """Keep the application until all data is parsed, as a stream's task group."""
         self._application = scope, send
         self._body, self._is_complete, self._is_delivered = b"", False, False
         return self._put
@@ -148,7 +148,7 @@ class Http1(H11Protocol):
             self._is_complete = not message["more_body"]
 
     async def _receive(self) -> Message:
-        """Return the next part of the body, or the disconnect of the client."""
+        """Return the next part of the body, or the client's disconnect."""
         if self._is_delivered and self.stream is not None:
             await self._client.wait_for_disconnect()
             return _DISCONNECT
@@ -215,7 +215,7 @@ class Http1(H11Protocol):
             await self._send_part(h11.EndOfMessage())
 
     def _begin_response(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """Write the headers, and keep them until the first part of the body: one packet and one system call instead of two."""
+        """Write the headers, and keep them until the first part of the body: a single packet and system call instead of two."""
         headers = headers + self.config.response_headers("h11")
         if self.keep_alive_requests >= self.config.keep_alive_max_requests:
             headers.append((b"connection", b"close"))
@@ -233,8 +233,8 @@ class Http1(H11Protocol):
         """Do nothing. Hypercorn would send "100 Continue" here, before the application has decided to read the body."""
 
     async def _send_error_response(self, status_code: int) -> None:
-        # An application that runs records the request itself: as one without a response, because it
-        # cannot send its own.
+        # An application that runs records the request itself, as a request without a response,
+        # because it cannot send its own.
         headers, body = self._connection.refuse(status_code, observed=not self._is_running)
         with suppress(ClientGone):
             self._begin_response(status_code, headers)

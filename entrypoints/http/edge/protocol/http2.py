@@ -29,7 +29,7 @@ MAX_HEADER_TABLE: Final = 4096  # bytes; the default of HTTP/2
 
 
 class _Buffer(StreamBuffer):
-    """The unsent data of one stream. Hypercorn's takes more data after each small part that was sent, without a bound."""
+    """A stream's unsent data. Hypercorn's buffer takes more data after every small part that was sent, without a bound."""
 
     async def pop(self, max_length: int) -> bytes:
         data = bytes(self.buffer[:max_length])
@@ -42,7 +42,7 @@ class _Buffer(StreamBuffer):
 
 
 class Http2(H2Protocol):
-    """The requests of one connection with HTTP/2."""
+    """A connection's requests with HTTP/2."""
 
     def __init__(self, connection: Connection) -> None:
         server, client = connection.server, connection.client
@@ -77,9 +77,9 @@ class Http2(H2Protocol):
         self._idle = trio.Event()  # set after a response if there is no other request
 
     async def run(self, data: bytes) -> None:
-        """Serve the requests of a client that begin with this data, until the connection ends.
+        """Serve a client's requests that begin with this data, until the connection ends.
 
-        The task that sends ends after the applications, so that those that a shutdown cancels can still respond.
+        The task that sends ends after the applications, so that applications that a shutdown cancels can still respond.
         """
         async with trio.open_nursery() as self._sending:
             try:
@@ -188,12 +188,12 @@ class Http2(H2Protocol):
         await self._flush()
 
     def _limit_encoder(self) -> None:
-        """Limit the table of sent headers, which the client may make larger: the encoder searches all of it for each header."""
+        """Limit the table of sent headers, which the client may make larger: the encoder searches all of it for every header."""
         encoder = self.connection.encoder
         encoder.header_table_size = min(encoder.header_table_size, MAX_HEADER_TABLE)
 
     async def _priority_updated(self, event: h2.events.PriorityUpdated) -> None:
-        """Do nothing: priorities are deprecated (RFC 9113 section 5.3.2), and each would take memory."""
+        """Do nothing: priorities are deprecated (RFC 9113 section 5.3.2), and storing them would take memory."""
 
     async def _receive_request(self, request: h2.events.RequestReceived) -> None:
         stream_id = request.stream_id
@@ -331,7 +331,7 @@ class Http2(H2Protocol):
         await self._update()
 
     async def _update(self) -> None:
-        """After the end of a stream, end the connection if it was the last one, or tell the connection whether it is idle."""
+        """After the end of a stream, end the connection if it was the last stream, or tell the connection whether it is idle."""
         if not self.streams:
             self._idle.set()
             if self._is_ending and not self.closed:
@@ -364,7 +364,7 @@ class Http2(H2Protocol):
 
 
 def _read_head(fields: Iterable[tuple[bytes, bytes]], *, has_body: bool) -> tuple[str, bytes, Headers] | None:
-    """Return method, target and headers of a request as HTTP/1.1 has them, or None if it has no or several hosts (security P-6)."""
+    """Return a request's method, target and headers as HTTP/1.1 has them, or None if it has no or several hosts (security P-6)."""
     pseudo: dict[bytes, bytes] = {}
     headers: Headers = []
     cookies: list[bytes] = []
@@ -375,7 +375,7 @@ def _read_head(fields: Iterable[tuple[bytes, bytes]], *, has_body: bool) -> tupl
         elif name == b"host":
             hosts.append(value)
         elif name == b"cookie":
-            cookies.append(value)  # browsers send each cookie in a field of its own (RFC 9113 section 8.2.3)
+            cookies.append(value)  # browsers send every cookie in its own field (RFC 9113 section 8.2.3)
         else:
             headers.append((name, value))
     host = pseudo.get(b":authority") or b"".join(hosts)

@@ -1,4 +1,4 @@
-"""The requests of a connection with HTTP/2: one task for each, and the messages that it receives."""
+"""The requests on a connection with HTTP/2: a task for every request, and the messages that it receives."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from entrypoints.http.edge.protocol.client_socket import ClientGone
 
 
 class Inbox:
-    """The messages for one request. `on_taken` is called with the size of each piece of the body that leaves the inbox."""
+    """A request's messages. `on_taken` is called with the size of every body part that leaves the inbox."""
 
     def __init__(self, on_taken: Callable[[int], Awaitable[None]]) -> None:
         self._on_taken = on_taken
@@ -38,14 +38,14 @@ class Inbox:
         return message
 
     async def close(self) -> None:
-        """Discard all messages, also later ones."""
+        """Discard all messages, also later messages."""
         self._is_closed = True
         await self._on_taken(sum(len(message.get("body", b"")) for message in self._messages))
         self._messages.clear()
 
 
 class ApplicationTask:
-    """The part of Hypercorn's TaskGroup that a stream uses: it starts the application for one request."""
+    """The part of Hypercorn's TaskGroup that a stream uses: it starts the application for a request."""
 
     def __init__(self, nursery: trio.Nursery, inbox: Inbox, on_ended: Callable[[], object]) -> None:
         self._nursery = nursery
@@ -61,7 +61,7 @@ class ApplicationTask:
             await run_application(app, scope, self._inbox.get, send)
         finally:
             self._on_ended()
-            with trio.CancelScope(shield=True):  # each send has its own deadline
+            with trio.CancelScope(shield=True):  # every send has its own deadline
                 with suppress(ClientGone):
                     await send(None)  # the end of the application
                 await self._inbox.close()

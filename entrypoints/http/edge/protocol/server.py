@@ -1,6 +1,6 @@
 """The HTTP server: Hypercorn's protocols and lifespan, on sockets with our deadlines (docs/adr/0052).
 
-An error on one connection does not affect the others (security P-3).
+An error on a connection does not affect other connections (security P-3).
 """
 
 import socket
@@ -60,7 +60,7 @@ class Server(ServerState):
             outer.cancel_scope.cancel()
 
     async def _serve_client(self, stream: trio.SocketStream) -> None:
-        """Serve one client until its connection ends. An error on it is logged, and does not end the others."""
+        """Serve a client until its connection ends. An error on it is logged, and does not end other connections."""
         with socket.socket(fileno=stream.socket.detach()) as sock:
             try:
                 client = self._open(sock)
@@ -81,9 +81,9 @@ class Server(ServerState):
         return ClientSocket(sock, self.send_within) if self.tls is None else TlsClientSocket(sock, self.send_within, self.tls())
 
     async def drain(self) -> None:
-        """Close idle connections, and the others after their next response."""
+        """Close idle connections, and busy connections after their next response."""
         self.is_draining = True
-        await self.context.terminated.set()  # the next response is the last one of its connection ...
+        await self.context.terminated.set()  # the next response is the connection's last response ...
         self.config.keep_alive_max_requests = 0  # ... and has the header Connection: close
         for connection in self._connections:
             connection.close_if_idle()

@@ -1,4 +1,4 @@
-"""The state that all connections of a server share, with the limits that Hypercorn reads."""
+"""The state that all connections in a server share, with the limits that Hypercorn reads."""
 
 import ssl
 from collections.abc import Awaitable, Callable
@@ -13,8 +13,8 @@ from entrypoints.http.edge.middleware import Headers
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
 
 HEADERS_WITHIN: Final = 5.0  # seconds for the headers, from the start of the connection or the first byte of a later request
-MAX_REQUESTS: Final = 1000  # on one connection; clients that connect again spread over the workers
-MAX_STREAMS: Final = 100  # requests of one connection with HTTP/2 that run at the same time, also those that the client has reset
+MAX_REQUESTS: Final = 1000  # on a connection; clients that connect again spread over the workers
+MAX_STREAMS: Final = 100  # requests that run at the same time on a connection with HTTP/2, also requests that the client has reset
 
 TlsContext = Callable[[], ssl.SSLContext]
 
@@ -27,15 +27,15 @@ class Malformed(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class ServerState:
-    """The state that all connections of a server share."""
+    """The state that all connections in a server share."""
 
     app: Callable[..., Awaitable[None]]
     keep_alive: float  # seconds without a request until a connection is closed
     headers_within: float = HEADERS_WITHIN
     send_within: float = SEND_WITHIN
     malformed: Malformed | None = None
-    tls: TlsContext | None = None  # returns the context of a new connection; without it, clients speak plain HTTP
-    is_draining: bool = field(default=False, init=False)  # the next response of each connection is its last one
+    tls: TlsContext | None = None  # returns the context for a new connection; without it, clients speak plain HTTP
+    is_draining: bool = field(default=False, init=False)  # the next response on a connection is its last response
 
     def __post_init__(self) -> None:
         self.asgi = ASGIWrapper(self.app)

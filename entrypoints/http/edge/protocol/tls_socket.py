@@ -1,4 +1,4 @@
-"""The socket of one client that uses TLS. OpenSSL works in memory, so that the socket itself stays a `ClientSocket` (docs/adr/0052)."""
+"""The socket for a client that uses TLS. OpenSSL works in memory, so that the socket itself stays a `ClientSocket` (docs/adr/0052)."""
 
 import socket
 import ssl
@@ -9,10 +9,10 @@ import trio
 
 from entrypoints.http.edge.protocol.client_socket import MAX_RECEIVE, SEND_AT_ONCE, ClientGone, ClientSocket
 
-# The largest record. A client can fill more with key updates, which have no data and take 60 µs each.
+# The largest record. A larger piece could be full of key updates, which have no data and take 60 µs per update.
 RECEIVE_AT_ONCE: Final = 16 * 1024 + 256  # bytes
 ENCRYPT_AT_ONCE: Final = SEND_AT_ONCE - 16 * 1024  # bytes; with their records they are no more than SEND_AT_ONCE
-MAX_CONTROL: Final = 16 * 1024  # bytes of OpenSSL's own messages, such as answers to key updates, that wait for a part of a response
+MAX_CONTROL: Final = 16 * 1024  # bytes in OpenSSL's own messages, such as answers to key updates, that wait for a part of a response
 # For a client that speaks HTTP without TLS, such as a browser at a URL that begins with http.
 PLAIN_TEXT: Final = b"This port needs https. Use a URL that begins with https.\n"
 PLAIN_HTTP: Final = (
@@ -47,7 +47,7 @@ class TlsClientSocket(ClientSocket):
             await super().wait_readable()
 
     def receive_now(self, count: int = MAX_RECEIVE) -> bytes | None:
-        """Return as the base class does. A client that breaks the rules of TLS has sent its last data."""
+        """Return as the base class does. A client that breaks the TLS rules has sent its last data."""
         if self._is_ended:
             return super().receive_now(count)  # the data is discarded
         if self._unread:
@@ -57,7 +57,7 @@ class TlsClientSocket(ClientSocket):
         # Receive once and little, so that many small records without data cannot delay other connections.
         if decrypted is None and (received := super().receive_now(RECEIVE_AT_ONCE)) is not None:
             if not received:
-                return b""  # many clients close without close_notify; the framing of HTTP shows a truncated request
+                return b""  # many clients close without close_notify; HTTP's framing shows a truncated request
             self._incoming.write(received)
             decrypted = self._decrypt(count)
         return decrypted
@@ -75,7 +75,7 @@ class TlsClientSocket(ClientSocket):
         return b"" if self.is_gone else data
 
     def _flush(self) -> None:
-        """Send OpenSSL's own messages. They must not stand inside of a record that is sent in parts."""
+        """Send OpenSSL's own messages. They must not stand inside a record that is sent in parts."""
         if not self._is_sending and not self.is_gone and self._outgoing.pending:
             super().send_now(self._outgoing.read())
         elif self._outgoing.pending > MAX_CONTROL:
