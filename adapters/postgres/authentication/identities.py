@@ -53,13 +53,15 @@ class Identities(SealingRepository):
         return await self._all(lambda row: LinkedPlace(*row), sql, user_id=user_id)
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
-        # If the sign-up did not verify the present address, the linked accounts may belong to a squatter.
+        # If the sign-up did not verify the present address, the linked accounts may belong to a squatter. If it verified another
+        # address, a thief may have changed the address, so the account of the sign-up is the owner's and not recent.
         sql = """
-            select (array_agg(i.id order by i.linked_at, i.id))[1], i.provider, min(i.linked_at), min(i.linked_at) > %(since)s,
+            select (array_agg(i.id order by i.linked_at, i.id))[1], i.provider, min(i.linked_at),
+                   min(i.linked_at) > %(since)s and (min(i.linked_at) > u.created_at or u.first_verified_at > u.created_at),
                    u.email_verified_at > u.created_at
             from identities i join users u on u.id = i.user_id
             where i.user_id = %(user_id)s
-            group by i.provider, i.issuer, i.provider_user_id, u.created_at, u.email_verified_at
+            group by i.provider, i.issuer, i.provider_user_id, u.created_at, u.email_verified_at, u.first_verified_at
             having min(i.linked_at) > u.created_at or u.email_verified_at > u.created_at
             order by min(i.linked_at), 1"""
         return await self._all(
