@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import signal
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.support.http_fixtures"]
 
 _server: database.Server | None = None
+_seconds: defaultdict[str, float] = defaultdict(float)  # by folder
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,6 +90,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     huge_pages.collapse()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add the time of a test to its folder. The main process gets the reports of all workers."""
+    _seconds["/".join(Path(report.location[0]).parent.parts[:3])] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _seconds:
+        terminalreporter.section("slowest folders, in seconds of all workers")
+    for folder, seconds in sorted(_seconds.items(), key=lambda row: -row[1])[:15]:
+        terminalreporter.line(f"{seconds:9.1f}  {folder}")
 
 
 def pytest_unconfigure() -> None:
