@@ -6,13 +6,12 @@ from dataclasses import replace
 from email import policy
 from email.headerregistry import Address
 
-import pytest
-
 from adapters.email.mime import to_mime
 from core.accounts.model.email_queue import EmailKind
 from core.tenancy.model.settings import TEXT, BrandingSettings, Color, Design, contrast
 from ports.outside import EmailMessage
 from tests.adapters.messages import INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, Page, normalize
+from tests.support.tables import table
 
 LINKED = list(PATHS)
 LOGO = "https://cdn.acme.example/logo.svg?size=2&v=7"
@@ -40,7 +39,7 @@ def without(text: str, name: str) -> str:
     return text.replace(name, "")
 
 
-@pytest.mark.parametrize("kind", LINKED)
+@table("kind", LINKED)
 def test_a_design_adds_the_name_and_does_not_change_the_text(kind: EmailKind) -> None:
     plain, message = TEMPLATES.compose(replace(MAIL, kind=kind)), branded(kind)
     assert message.subject == plain.subject.removesuffix("Gatehouse") + "Acme Portal"
@@ -55,7 +54,7 @@ def test_a_design_adds_the_name_and_does_not_change_the_text(kind: EmailKind) ->
         assert part not in message.text
 
 
-@pytest.mark.parametrize("kind", LINKED)
+@table("kind", LINKED)
 def test_the_logo_is_one_image_of_fixed_height(kind: EmailKind) -> None:
     [image] = Page(branded(kind).html).images
     assert (image["src"], image["height"], image["alt"]) == (LOGO, "32", "Logo")
@@ -80,8 +79,8 @@ def colors_of(html: str) -> dict[str, dict[str, Color]]:
     }
 
 
-@pytest.mark.parametrize("color", [None, "#ffffff", "#fff6d5", "#ffcc00", "#7a1fa2", "#767676", "#00112a", "#000000"])
-@pytest.mark.parametrize("kind", LINKED)
+@table("color", [None, "#ffffff", "#fff6d5", "#ffcc00", "#7a1fa2", "#767676", "#00112a", "#000000"])
+@table("kind", LINKED)
 def test_colors_have_enough_contrast_in_both_schemes(kind: EmailKind, color: str | None) -> None:
     design = None if color is None else Design("Acme", BrandingSettings(primary_color=color))
     for scheme, colors in colors_of(TEMPLATES.compose(replace(MAIL, kind=kind, design=design)).html).items():
@@ -90,7 +89,7 @@ def test_colors_have_enough_contrast_in_both_schemes(kind: EmailKind, color: str
         assert color is None or colors["button"] == Color.parse(color)
 
 
-@pytest.mark.parametrize("kind", LINKED)
+@table("kind", LINKED)
 def test_a_design_without_settings_adds_only_the_name(kind: EmailKind) -> None:
     plain, message = TEMPLATES.compose(replace(MAIL, kind=kind)), branded(kind, Design("Acme Ltd."))
     assert message.subject == plain.subject.removesuffix("Gatehouse") + "Acme Ltd."
@@ -104,8 +103,8 @@ def test_the_subject_of_an_invitation_names_the_organization_once() -> None:
     assert branded(EmailKind.INVITATION).subject == "You are invited to Acme & <Sons> - Acme Portal"
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", LINKED)
+@table("name", HOSTILE)
+@table("kind", LINKED)
 def test_a_hostile_name_changes_no_markup_and_no_header(kind: EmailKind, name: str) -> None:
     plain = Page(branded(kind, Design("Acme", replace(PORTAL.branding, product_name="N"))).html)
     message = branded(kind, Design("Acme", replace(PORTAL.branding, product_name=name)))
@@ -122,7 +121,7 @@ def test_a_hostile_name_changes_no_markup_and_no_header(kind: EmailKind, name: s
         assert part.get_content().splitlines() == body.splitlines()
 
 
-@pytest.mark.parametrize("name", ["שלום", "مرحبا 42"])
+@table("name", ["שלום", "مرحبا 42"])
 def test_a_right_to_left_name_is_isolated_from_the_text_around_it(name: str) -> None:
     body = branded(EmailKind.INVITATION, Design(name)).html.partition("</title>")[2]
     assert body.count(f"<bdi>{name}</bdi>") == body.count(name) == 2

@@ -12,6 +12,7 @@ from adapters.crypto import dpop as adapter
 from core.authentication.model.dpop import PROOF_ALGORITHMS, NonceKey, ProofInvalid
 from tests.adapters.access_tokens import NOW, b64, unb64
 from tests.support.dpop import LEFT_OUT, ProofKey, proof_key
+from tests.support.tables import table
 
 URL = "https://sso.example.com/auth/token"
 
@@ -27,7 +28,7 @@ def with_header(**members: Any) -> str:
     return proof_key().proof("POST", URL, NOW, headers=members)
 
 
-@pytest.mark.parametrize("algorithm", PROOF_ALGORITHMS)
+@table("algorithm", PROOF_ALGORITHMS)
 def test_a_proof_names_its_key_and_its_claims(algorithm: str) -> None:
     key = proof_key(algorithm)
     proofs = JwtDpopProofs()

@@ -4,8 +4,6 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from adapters.email.message import EmailTemplates, format_duration
 from core.accounts.model.email_queue import CONNECTION_EMAILS, EmailKind
 from core.accounts.model.secret_notices import NoticedSecret
@@ -17,6 +15,7 @@ from core.kernel.roles import MEMBER
 from core.kernel.values import Email
 from core.provisioning.model.users import WelcomeContext
 from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, TOKEN, Page, normalize
+from tests.support.tables import table
 
 LIFETIMES = {
     EmailKind.VERIFY_EMAIL: "expires 90 minutes after the request",
@@ -43,7 +42,7 @@ NAME_ANOTHER_TIME = (
 USABLE = (EmailKind.ORGANIZATION_APPROVED, EmailKind.ORGANIZATION_ACTIVATED)
 
 
-@pytest.mark.parametrize("kind", PATHS)
+@table("kind", PATHS)
 def test_the_link_is_on_the_base_url_in_both_parts(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind))
     link = f"{BASE_URL}{PATHS[kind]}?token={TOKEN}"
@@ -53,7 +52,7 @@ def test_the_link_is_on_the_base_url_in_both_parts(kind: EmailKind) -> None:
     assert link in page.visible_text, "to read and copy, too"
 
 
-@pytest.mark.parametrize("kind", RECOVERY)
+@table("kind", RECOVERY)
 def test_a_notice_links_to_the_page_that_starts_a_password_reset(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     link = f"{BASE_URL}/app/forgot-password"
@@ -61,7 +60,7 @@ def test_a_notice_links_to_the_page_that_starts_a_password_reset(kind: EmailKind
     assert Page(message.html).links == [link, link]
 
 
-@pytest.mark.parametrize("kind", [*UNDOABLE, EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.ACCOUNT_DELETED])
+@table("kind", [*UNDOABLE, EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.ACCOUNT_DELETED])
 def test_a_notice_about_a_way_into_the_account_has_an_undo_link_and_its_end(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, notice_id=MAIL.id))
     link = f"{BASE_URL}/auth/undo?token={TOKEN}"
@@ -73,7 +72,7 @@ def test_a_notice_about_a_way_into_the_account_has_an_undo_link_and_its_end(kind
         assert "/app/forgot-password" not in part
 
 
-@pytest.mark.parametrize("kind", USABLE)
+@table("kind", USABLE)
 def test_a_notice_about_a_usable_organization_links_to_the_sign_in_page(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     link = f"{BASE_URL}/app/sign-in"
@@ -88,7 +87,7 @@ REASONED = {
 }
 
 
-@pytest.mark.parametrize("kind", REASONED)
+@table("kind", REASONED)
 def test_a_notice_about_an_organization_states_the_reason_if_there_is_one(kind: EmailKind) -> None:
     for reason in ("Not a company & <late>", None):
         message = TEMPLATES.compose(replace(MAIL, kind=kind, token=reason))
@@ -106,7 +105,7 @@ def test_platform_owners_learn_which_organization_waits_and_how_to_approve_it() 
             assert f"POST /api/platform/organizations/{RECEIVED.invitation.org_id}/approve" in part
 
 
-@pytest.mark.parametrize(
+@table(
     "kind",
     [
         kind
@@ -129,7 +128,7 @@ def test_the_reminder_of_platform_owners_names_the_day_and_links_to_the_page_tha
         assert "Set up a second factor by 5 March 2026." in normalize(part)
 
 
-@pytest.mark.parametrize("kind", ABOUT_SECRETS)
+@table("kind", ABOUT_SECRETS)
 def test_a_notice_about_a_secret_names_it_and_its_end_and_links_to_its_page(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     link = f"{BASE_URL}/app/organizations/acme/applications/shop/api-keys"
@@ -140,7 +139,7 @@ def test_a_notice_about_a_secret_names_it_and_its_end_and_links_to_its_page(kind
             assert fact in normalize(part)
 
 
-@pytest.mark.parametrize("kind", ENDED)
+@table("kind", ENDED)
 def test_a_notice_about_the_end_of_a_secret_names_it_and_links_to_the_page_of_its_program(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     link = f"{BASE_URL}/app/organizations/acme/applications/shop/api-keys"
@@ -151,7 +150,7 @@ def test_a_notice_about_the_end_of_a_secret_names_it_and_links_to_the_page_of_it
             assert fact in normalize(part)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "holder", "subject", "text"),
     [
         (NoticedSecret.PERSONAL_TOKEN, None, "personal access token Nightly", "personal access token"),
@@ -171,14 +170,14 @@ def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | N
         assert f"The {text}, named Nightly, expires on 3 April 2026" in normalize(part)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in NAME_ANOTHER_TIME])
+@table("kind", [kind for kind in NOTICES if kind not in NAME_ANOTHER_TIME])
 def test_a_notice_states_the_time(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     for part in (message.text, Page(message.html).visible_text):
         assert "4 March 2026 at 05:06 UTC" in normalize(part)
 
 
-@pytest.mark.parametrize("kind", EmailKind)
+@table("kind", EmailKind)
 def test_both_parts_name_sender_and_recipient_and_advise_other_readers(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind))
     for part in (message.text, Page(message.html).visible_text):
@@ -190,7 +189,7 @@ def test_both_parts_name_sender_and_recipient_and_advise_other_readers(kind: Ema
     assert message.date == MAIL.created_at
 
 
-@pytest.mark.parametrize(
+@table(
     ("contact", "url"),
     [("https://example.com/help", "https://example.com/help"), ("help+id@example.com", "mailto:help%2Bid@example.com")],
 )
@@ -204,7 +203,7 @@ def test_the_footer_of_every_email_shows_the_support_address(contact: str, url: 
         assert "Get help" not in plain.text + plain.html
 
 
-@pytest.mark.parametrize("kind", LIFETIMES)
+@table("kind", LIFETIMES)
 def test_both_parts_state_the_lifetime_of_the_link_and_that_the_email_can_be_ignored(kind: EmailKind) -> None:
     lifetimes = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45), welcome_ttl=timedelta(days=3))
     message = EmailTemplates(BASE_URL, lifetimes).compose(replace(MAIL, kind=kind))
@@ -213,7 +212,7 @@ def test_both_parts_state_the_lifetime_of_the_link_and_that_the_email_can_be_ign
         assert "ignore this email" in normalize(part)
 
 
-@pytest.mark.parametrize(
+@table(
     ("welcome", "text"),
     [
         (WelcomeContext("Acme & <Sons>", "The Shop"), f"Acme & <Sons> has created {ACCOUNT} You can sign in to The Shop with it."),
@@ -272,7 +271,7 @@ def test_a_payment_email_links_to_the_invoice_if_its_url_is_known() -> None:
     assert max(map(len, (longest.text + longest.html).splitlines())) <= 998
 
 
-@pytest.mark.parametrize("kind", [EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION])
+@table("kind", [EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION])
 def test_an_email_about_a_subscription_names_the_plan_if_it_is_known(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None, purchase=Purchase(plan="Gold & <More>", service="Shop")))
     other_message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
@@ -293,7 +292,7 @@ SECOND_FACTOR = {
 }
 
 
-@pytest.mark.parametrize("kind", SECOND_FACTOR)
+@table("kind", SECOND_FACTOR)
 def test_a_notice_about_the_second_factor_states_the_change(kind: EmailKind) -> None:
     subject, change = SECOND_FACTOR[kind]
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
@@ -333,7 +332,7 @@ def test_the_name_of_an_organization_is_not_rendered_as_a_template() -> None:
         assert "{address} {{ product }} {0}" in normalize(part)
 
 
-@pytest.mark.parametrize(
+@table(
     ("minutes", "text"),
     [(60, "1 hour"), (1440, "24 hours"), (10080, "7 days"), (1500, "25 hours"), (1, "1 minute"), (90, "90 minutes"), (0.5, "30 seconds")],
 )
@@ -341,14 +340,14 @@ def test_durations_use_the_largest_exact_unit(minutes: float, text: str) -> None
     assert format_duration(timedelta(minutes=minutes)) == text
 
 
-@pytest.mark.parametrize("kind", EmailKind)
+@table("kind", EmailKind)
 def test_an_email_loads_nothing_from_elsewhere(kind: EmailKind) -> None:
     html = TEMPLATES.compose(replace(MAIL, kind=kind)).html
     assert not re.search(r"<(?:img|link|script|iframe|form|object|svg|video|base)\b|url\(|@import|@font-face", html, re.IGNORECASE)
     assert {attribute for attribute in Page(html).attributes if attribute.startswith("on") or attribute in ("src", "background")} == set()
 
 
-@pytest.mark.parametrize("kind", EmailKind)
+@table("kind", EmailKind)
 def test_the_html_part_is_accessible_and_supports_dark_mode(kind: EmailKind) -> None:
     html = TEMPLATES.compose(replace(MAIL, kind=kind)).html
     assert '<html lang="en">' in html
@@ -364,15 +363,15 @@ def test_variables_are_escaped_in_html() -> None:
     assert "<i>&'@example.com" in message.text
 
 
-@pytest.mark.parametrize("kind", EmailKind)
-@pytest.mark.parametrize("with_link", [True, False])
+@table("kind", EmailKind)
+@table("with_link", [True, False])
 def test_sentences_are_separated_with_and_without_an_undo_link(kind: EmailKind, with_link: bool) -> None:
     notice_id = MAIL.id if with_link else None
     text = TEMPLATES.compose(replace(MAIL, kind=kind, notice_id=notice_id, undo_until=MAIL.created_at)).text
     assert re.findall(r"[a-z0-9][.:][A-Z]\w+|\n\n\n.*|.+\nIf this wasn't you.*", text) == []
 
 
-@pytest.mark.parametrize("kind", EmailKind)
+@table("kind", EmailKind)
 def test_parts_are_plain_ascii_with_short_lines(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind))
     for part in (message.text, message.html):
@@ -380,7 +379,7 @@ def test_parts_are_plain_ascii_with_short_lines(kind: EmailKind) -> None:
         assert max(map(len, part.splitlines())) <= 998  # RFC 5322 section 2.1.1: within it, no transfer encoding changes the link
 
 
-@pytest.mark.parametrize(
+@table(
     ("base_url", "host"),
     [
         ("http://127.0.0.1:8080", "127.0.0.1"),

@@ -12,6 +12,7 @@ import pytest
 
 from adapters.crypto import TotpCodes
 from core.kernel.values import Email
+from tests.support.tables import table
 
 if TYPE_CHECKING:
     from ports.crypto import OneTimeCodes
@@ -28,7 +29,7 @@ def code_at(secret: str, time: datetime) -> str:
     return pyotp.TOTP(secret).at(time)
 
 
-@pytest.mark.parametrize(("seconds", "code"), RFC_CODES)
+@table(("seconds", "code"), RFC_CODES)
 def test_the_codes_match_the_test_vectors_of_the_rfc(seconds: int, code: str) -> None:
     assert CODES.matching_step(RFC_SECRET, code, datetime.fromtimestamp(seconds, UTC)) == seconds // 30
 
@@ -77,7 +78,7 @@ def test_every_step_is_compared_for_every_code(monkeypatch: pytest.MonkeyPatch) 
     assert len(set(compared)) == 3
 
 
-@pytest.mark.parametrize("email", ["ada@example.com", "ada+o'neil&co@example.com", "a/b?c#d=e%f@example.com"])
+@table("email", ["ada@example.com", "ada+o'neil&co@example.com", "a/b?c#d=e%f@example.com"])
 def test_the_uri_contains_issuer_email_and_secret(email: str) -> None:
     secret = CODES.new_secret()
     parts = urlsplit(CODES.uri(secret, Email(email), "Gate & house"))

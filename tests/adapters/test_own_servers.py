@@ -24,6 +24,7 @@ from tests.fakes.certificates import client_context, make_certificate, server_co
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
 from tests.support.builders import mail_server
+from tests.support.tables import table
 from tests.support.waiting import eventually
 
 ACME = new_id()
@@ -77,7 +78,7 @@ async def test_a_sender_without_a_name_has_only_an_address() -> None:
     assert sink.messages[0]["From"] == "post@acme.example"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "::ffff:127.0.0.1", HOST])
+@table("host", ["127.0.0.1", "localhost", "2130706433", "::ffff:127.0.0.1", HOST])
 async def test_this_machine_cannot_be_reached(host: str) -> None:
     guard = Guard(lookup=LOOKUP) if host == HOST else Guard()
     with SmtpSink() as sink:
@@ -88,7 +89,7 @@ async def test_this_machine_cannot_be_reached(host: str) -> None:
     assert sink.messages == []
 
 
-@pytest.mark.parametrize("opening", ["127.0.0.2", "127.0.0.1:1", "10.0.0.0/8"])
+@table("opening", ["127.0.0.2", "127.0.0.1:1", "10.0.0.0/8"])
 async def test_this_machine_can_be_reached_if_the_operator_allows_it(opening: str) -> None:
     with SmtpSink() as sink:
         transport = OrganizationSmtp(Guard(parse_allowed_targets(opening), lookup=LOOKUP))
@@ -243,7 +244,7 @@ async def test_no_error_quotes_a_reply_of_the_server() -> None:
                 assert await send_refused(make_transport(), server_of(url)) == f"it did not accept the email{detail}"
 
 
-@pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
+@table("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
 async def test_a_check_fails_for_a_malformed_greeting(greeting: bytes) -> None:
     async def strange(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):

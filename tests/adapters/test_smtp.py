@@ -21,6 +21,7 @@ from ports.outside import EmailMessage, MailRefused
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
+from tests.support.tables import table
 from tests.support.waiting import eventually
 
 SENDER = "Gatehouse <gatehouse@example.com>"
@@ -52,7 +53,7 @@ async def refused(transport: SmtpTransport | FolderTransport, email_message: Ema
 # Settings
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "server"),
     [
         ("smtp://mail.example.com", SmtpServer("mail.example.com", 25, False, False, None, None)),
@@ -70,7 +71,7 @@ def test_a_url_is_parsed(url: str, server: SmtpServer) -> None:
     assert SmtpServer.parse(url) == server
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "reason"),
     [
         ("mail.example.com:25", "must begin with smtp:// or smtps://"),
@@ -108,7 +109,7 @@ def test_the_representation_omits_the_password() -> None:
     assert PASSWORD not in f"{server} {server!r}"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "name", "address"),
     [
         ("gatehouse@example.com", "", "gatehouse@example.com"),
@@ -122,7 +123,7 @@ def test_a_sender_is_parsed(text: str, name: str, address: str) -> None:
     assert (sender.display_name, sender.addr_spec) == (name, address)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "",
@@ -165,7 +166,7 @@ def test_a_link_is_unchanged_in_the_raw_message() -> None:
     assert b"\r\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\r\n" in raw
 
 
-@pytest.mark.parametrize("text", ["Gr\u00fc\u00dfe \u2603\n", "x" * 5000 + "\n", "..\n.\n"])
+@table("text", ["Gr\u00fc\u00dfe \u2603\n", "x" * 5000 + "\n", "..\n.\n"])
 def test_the_raw_message_is_ascii_with_short_lines_for_every_text(text: str) -> None:
     email_message = replace(MESSAGE, text=text, html=text, subject="\u2603" * 200, message_id=f"<{'i' * 90}@{'d' * 200}.example.com>")
     message = to_mime(email_message, parse_sender("T\u00fcrhaus <id@example.com>"))
@@ -178,17 +179,17 @@ def test_the_raw_message_is_ascii_with_short_lines_for_every_text(text: str) -> 
     assert body.get_content().replace("\r\n", "\n") == text
 
 
-@pytest.mark.parametrize("email_message", [replace(MESSAGE, text="a\0b"), replace(MESSAGE, html="a\0b")])
+@table("email_message", [replace(MESSAGE, text="a\0b"), replace(MESSAGE, html="a\0b")])
 def test_a_nul_in_a_body_is_refused(email_message: EmailMessage) -> None:
     with pytest.raises(MailRefused, match="NUL"):
         to_mime(email_message, parse_sender(SENDER))
 
 
-@pytest.mark.parametrize(
+@table(
     "word",
     ["=?utf-8?q?x=0D=0ABcc:_evil@evil.example=0D=0A=0D=0Ahello?=", "=?utf-8?b?YQ0KQmNjOiBl?=", "=?utf-8?b?YQBi?=", "=?utf-8?q?=E2=80=AE?="],
 )
-@pytest.mark.parametrize("around", ["{}", "You are invited to {} - Gatehouse", "Zo\u00eb, {}"])
+@table("around", ["{}", "You are invited to {} - Gatehouse", "Zo\u00eb, {}"])
 def test_an_encoded_word_in_a_subject_is_not_decoded(word: str, around: str) -> None:
     subject = around.format(word)
     raw = to_mime(replace(MESSAGE, subject=subject), parse_sender(SENDER)).as_bytes()
@@ -324,7 +325,7 @@ async def test_a_canceled_delivery_leaves_no_waiting_thread() -> None:
         await eventually(lambda: transport._threads.borrowed_tokens == 0)
 
 
-@pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
+@table("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
 async def test_an_email_is_refused_after_a_malformed_greeting(greeting: bytes) -> None:
     async def strange(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):

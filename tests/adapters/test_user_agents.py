@@ -7,6 +7,7 @@ import pytest
 from adapters.user_agents import UserAgents
 from core.accounts.model.devices import DeviceType, ParsedUserAgent
 from tests.support.builders import user_agents
+from tests.support.tables import table
 
 BROWSER, MOBILE = DeviceType.BROWSER, DeviceType.MOBILE
 NOTHING = ParsedUserAgent("Unknown browser", None, "unknown system", None, BROWSER)
@@ -18,7 +19,7 @@ def agents() -> UserAgents:
     return user_agents()
 
 
-@pytest.mark.parametrize(
+@table(
     ("agent", "parsed"),
     [
         (
@@ -70,7 +71,7 @@ def test_only_512_characters_of_a_header_are_searched(agents: UserAgents) -> Non
     assert agents.parse(f"{filler[:-14]} Firefox/121.0").browser == "Firefox"
 
 
-@pytest.mark.parametrize(
+@table(
     ("start", "piece", "parsed"),
     [
         *(("", piece, NOTHING) for piece in ("a", " ", ";", "-", "\n", "1.", "Safari ", "Version/1 ", "A/1;")),

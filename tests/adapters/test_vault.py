@@ -7,6 +7,7 @@ import pytest
 
 from adapters.crypto import AesVault, generate_key, parse_keys
 from ports.crypto import SealBroken, SecretContext, Vault
+from tests.support.tables import table
 
 CONTEXT = SecretContext("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
 
@@ -96,7 +97,7 @@ def test_columns_do_not_share_a_derived_key() -> None:
     assert len({cipher.encrypt(nonce, b"secret", None) for cipher in vault._derived.values()}) == 3
 
 
-@pytest.mark.parametrize(
+@table(
     ("keys", "sentence"),
     [
         ([], "At least one encryption key is needed"),
@@ -128,7 +129,7 @@ def test_a_generated_key_can_be_parsed() -> None:
     assert vault.open(vault.seal(b"secret", CONTEXT), CONTEXT) == b"secret"
 
 
-@pytest.mark.parametrize("text", ["", "k1", "c2VjcmV0LXNlY3JldA==", "k1:c2Vj*cmV0", "k1:a", "k1:c2VjcmV0, ", "k1:\u00e9"])
+@table("text", ["", "k1", "c2VjcmV0LXNlY3JldA==", "k1:c2Vj*cmV0", "k1:a", "k1:c2VjcmV0, ", "k1:\u00e9"])
 def test_unreadable_keys_are_refused_without_repeating_them(text: str) -> None:
     with pytest.raises(ValueError, match=r"Encryption key \d is not of the form id:base64\.") as error:
         parse_keys(text)

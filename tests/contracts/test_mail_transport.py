@@ -21,6 +21,7 @@ from ports.outside import EmailMessage, MailRefused, MailTransport
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
 from tests.support.builders import mail_server
+from tests.support.tables import table
 
 MESSAGE = EmailMessage(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
@@ -141,8 +142,8 @@ async def test_emails_arrive_in_their_order(case: Case) -> None:
     assert case.arrived() == [to_received(email_message) for email_message in emails]
 
 
-@pytest.mark.parametrize("character", ["\r", "\n", "\0", "\x1b", "\x85", "\u202e", "\ud800"])
-@pytest.mark.parametrize("field", ["to", "subject", "message_id"])
+@table("character", ["\r", "\n", "\0", "\x1b", "\x85", "\u202e", "\ud800"])
+@table("field", ["to", "subject", "message_id"])
 async def test_a_control_character_in_a_header_is_refused_before_anything_is_sent(case: Case, field: str, character: str) -> None:
     broken = f"{getattr(MESSAGE, field)[:-1]}{character}Bcc: eve@example.com{getattr(MESSAGE, field)[-1]}"
     email_message = {

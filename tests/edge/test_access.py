@@ -28,6 +28,7 @@ from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
 from tests.support.builders import Api, add_account, add_member, add_organization, application, run_sql
 from tests.support.direct import PEER, ask
+from tests.support.tables import table
 
 View = Callable[..., Awaitable[Any]]
 
@@ -73,18 +74,18 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@table("name", GOOD)
 def test_one_decorator_as_the_outermost_is_accepted(name: str) -> None:
     check_every_route(app_with(GOOD[name]))
 
 
-@pytest.mark.parametrize("name", BAD)
+@table("name", BAD)
 def test_a_wrong_decorator_stops_the_start(name: str) -> None:
     with pytest.raises(ValueError, match=r"/sample: it"):
         check_every_route(app_with(BAD[name]))
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "reason"),
     [
         ("none, but others", "has no access decorator"),
@@ -113,7 +114,7 @@ def test_a_static_route_is_found() -> None:
         check_every_route(app)
 
 
-@pytest.mark.parametrize(
+@table(
     ("decorator", "methods", "starts"),
     [
         (person, ["GET"], True),

@@ -40,6 +40,7 @@ from entrypoints.http.edge.size_limits import MAX_BODY
 from ports import Ports
 from tests.support.builders import Api, add_account
 from tests.support.direct import ask
+from tests.support.tables import table
 
 STEADY = settings(max_examples=100)
 
@@ -93,7 +94,7 @@ def test_invalid_json_has_one_error(raw: bytes) -> None:
         assert isinstance(value, dict)
 
 
-@pytest.mark.parametrize(
+@table(
     "raw",
     [
         b"",
@@ -144,7 +145,7 @@ def test_json_extensions_are_refused(raw: bytes) -> None:
         decode(raw)
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"null", b"true", b"1", b'"{}"', b"[{}]", b"1.5"])
+@table("raw", [b"[]", b"null", b"true", b"1", b'"{}"', b"[{}]", b"1.5"])
 def test_a_body_must_be_an_object(raw: bytes) -> None:
     with pytest.raises(BodyNotAnObject):
         decode(raw)
@@ -155,7 +156,7 @@ def nested(levels: int, innermost: bytes) -> bytes:
     return b'{"a":' * (levels - 1) + b"{" + innermost + b"}" + b"}" * (levels - 1)
 
 
-@pytest.mark.parametrize("innermost", [b"", b'"a":1', b'"a":"x"'])
+@table("innermost", [b"", b'"a":1', b'"a":"x"'])
 def test_thirty_two_levels_are_the_limit(innermost: bytes) -> None:
     assert decode(nested(32, innermost))
     with pytest.raises(BodyInvalid):
@@ -172,12 +173,12 @@ def test_a_wide_body_is_not_deep() -> None:
     assert len(decode(b'{"a":[' + b"[]," * 10_000 + b"[]]}")["a"]) == 10_001
 
 
-@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0, 10**19 - 1, 1 - 10**19])
+@table("number", [2**63 - 1, -(2**63), 0, 10**19 - 1, 1 - 10**19])
 def test_integers_of_64_bits_are_read(number: int) -> None:
     assert decode(b'{"a":%d}' % number) == {"a": number}
 
 
-@pytest.mark.parametrize("number", [10**19, -(10**19)])
+@table("number", [10**19, -(10**19)])
 def test_integers_have_at_most_nineteen_digits(number: int) -> None:
     with pytest.raises(BodyInvalid):
         decode(b'{"a":%d}' % number)
@@ -202,7 +203,7 @@ class Dated(RequestModel):
     at: DateTime
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"text": 5},
@@ -245,7 +246,7 @@ def test_unknown_fields_are_ignored() -> None:
     assert read.model_fields_set == {"text"}
 
 
-@pytest.mark.parametrize("text", ["x" * 2048, " spaces stay ", "Ünïcödé 😀", "\u200f right to left mark"])
+@table("text", ["x" * 2048, " spaces stay ", "Ünïcödé 😀", "\u200f right to left mark"])
 def test_text_is_not_changed(text: str) -> None:
     assert Sample.model_validate({"text": text, "password": text}).text == text
 
@@ -258,7 +259,7 @@ def test_an_address_is_read_in_canonical_form() -> None:
     assert Sample.model_validate({"email": " Ada@EXAMPLE.com "}).email == "ada@example.com"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "time"),
     [
         ("2026-03-14T15:09:26Z", (15, 9, 26, 0)),
@@ -275,7 +276,7 @@ def test_a_time_with_an_offset_is_converted_to_utc(text: str, time: tuple[int, i
     assert read.utcoffset() == timedelta()
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "",
@@ -303,12 +304,12 @@ def test_a_time_without_an_offset_is_refused(value: object) -> None:
         Dated.model_validate({"at": value})
 
 
-@pytest.mark.parametrize("text", ["0002-01-01T00:00:00+14:00", "9998-12-31T23:59:59.999999-14:00"])
+@table("text", ["0002-01-01T00:00:00+14:00", "9998-12-31T23:59:59.999999-14:00"])
 def test_a_time_can_be_in_almost_every_year(text: str) -> None:
     assert Dated.model_validate({"at": text}).at == datetime.fromisoformat(text)
 
 
-@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "9999-01-01T00:00:00+14:00", "0001-12-31T23:59:59-14:00", "0000-06-01T00:00:00Z"])
+@table("text", ["9999-12-31T23:59:59Z", "9999-01-01T00:00:00+14:00", "0001-12-31T23:59:59-14:00", "0000-06-01T00:00:00Z"])
 def test_a_time_outside_of_these_years_is_refused_with_its_own_message(text: str) -> None:
     with pytest.raises(ValidationError, match="in the years 0002 to 9998"):
         Dated.model_validate({"at": text})
@@ -415,7 +416,7 @@ class Named(RequestModel):
     reason: Reason
 
 
-@pytest.mark.parametrize(("field", "most"), [("name", 100), ("reason", 500)])
+@table(("field", "most"), [("name", 100), ("reason", 500)])
 def test_names_and_reasons_are_trimmed_and_bounded(field: str, most: int) -> None:
     def read(text: Any) -> object:
         return getattr(Named.model_validate({"name": "x", "reason": "x", field: text}), field)
@@ -429,7 +430,7 @@ def test_names_and_reasons_are_trimmed_and_bounded(field: str, most: int) -> Non
     assert (described["type"], described["minLength"], described["maxLength"]) == ("string", 1, most)
 
 
-@pytest.mark.parametrize("name", ["=?utf-8?q?x?=", "a =?", "\u200b", "\u00ad\u200d", "x\u2028y"])
+@table("name", ["=?utf-8?q?x?=", "a =?", "\u200b", "\u00ad\u200d", "x\u2028y"])
 def test_a_name_with_encoded_words_or_invisible_characters_is_refused(name: str) -> None:
     with pytest.raises(ValidationError):
         Named(name=name, reason="x")
@@ -441,7 +442,7 @@ class Timed(ResponseModel):
     until: Timestamp | None
 
 
-@pytest.mark.parametrize(
+@table(
     ("at", "shown"),
     [
         (datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), "2026-03-14T15:09:26.535897Z"),

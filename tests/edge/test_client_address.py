@@ -2,14 +2,13 @@
 
 from ipaddress import ip_network
 
-import pytest
-
 from entrypoints.http.edge.client_address import NO_ADDRESS, client_address, forwarded_address, is_local, limit_key
+from tests.support.tables import table
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("peer", "forwarded_for", "expected"),
     [
         ("198.51.100.7", None, "198.51.100.7"),
@@ -45,7 +44,7 @@ def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(
     assert client_address(peer, forwarded_for, PROXIES) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("forwarded_for", "expected"),
     [
         ("203.0.113.5", "203.0.113.5"),
@@ -70,7 +69,7 @@ def test_without_proxies_the_client_is_the_peer() -> None:
     assert client_address("10.0.0.1", "203.0.113.5", ()) == "10.0.0.1"
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "expected"),
     [
         ("203.0.113.5", "203.0.113.5"),

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from pydantic import ValidationError
 from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, QUART_SCHEMA_REQUEST_ATTRIBUTE
 
@@ -22,6 +21,7 @@ from entrypoints.http.pages.curl import commands, operations_of
 from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH, Group
 from tests.proof.access.console import CONSOLE
 from tests.support.builders import application
+from tests.support.tables import table
 
 APP = application()
 OPERATIONS = dict(operations_of(APP))
@@ -85,7 +85,7 @@ def rights(access: Access) -> tuple[object, ...]:
     return None if is_of_platform else access.capability, access.inactive, is_of_platform
 
 
-@pytest.mark.parametrize("page", PAGES)
+@table("page", PAGES)
 def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None:
     named = docs_of(PAGES[page]).api
     assert named, "the page names the operation of the API that does the same"
@@ -101,7 +101,7 @@ def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None
         assert access_of(PAGES[page]).row("POST") == (SHOWS if page in PREVIEWS else saved)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("GET") and parameters(PAGES[page])])
+@table("page", [page for page in PAGES if page.startswith("GET") and parameters(PAGES[page])])
 def test_a_page_has_the_parameters_of_its_operation(page: str) -> None:
     operation = OPERATIONS[docs_of(PAGES[page]).api[0]]
     assert parameters(PAGES[page]) - PAGES_OWN.get(page, set()) <= parameters(operation)
@@ -127,7 +127,7 @@ def test_every_field_of_an_application_is_on_its_page() -> None:
 MODES = {ORGANIZATION_PATH.format(slug="<org_slug>"): OF_ORGANIZATION, PLATFORM_PATH: OF_PLATFORM, ACCOUNT_PATH: OF_PERSON}
 
 
-@pytest.mark.parametrize(("root", "groups"), MODES.items())
+@table(("root", "groups"), MODES.items())
 def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability(root: str, groups: Sequence[Group]) -> None:
     decorators = {PLATFORM_PATH: "platform_page", ACCOUNT_PATH: "page_session"}
     entries = [entry for _, entries in groups for entry in entries]

@@ -16,11 +16,12 @@ from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_model, to_number
 from entrypoints.http.pages.tenancy.invitations import parse_addresses
 from tests.support.browser import FakeBrowser, leads_to
+from tests.support.tables import table
 
 ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("ada@example.com, eve@example.com", [ADA, EVE]),
@@ -38,7 +39,7 @@ def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[t
     assert parse_addresses(text, "member", ["admin", "member"]) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "reason"),
     [
         ("", "at least one"),
@@ -76,7 +77,7 @@ def test_slugs_resemble_the_name() -> None:
     assert next(Slug.suggest("\u65e5\u672c", "organization")) == "organization"
 
 
-@pytest.mark.parametrize(("free", "tried"), [("acme-3", 3), ("acme-20", 20), ("acme-21", 20)])
+@table(("free", "tried"), [("acme-3", 3), ("acme-20", 20), ("acme-21", 20)])
 async def test_the_first_free_slug_of_twenty_is_used(free: str, tried: int) -> None:
     slugs = []
 
@@ -95,7 +96,7 @@ def test_a_form_is_read_with_the_model_of_the_api() -> None:
     assert (data.host, data.port, data.username, data.tls) == ("mail.example.com", 2525, None, False)
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "field", "message"),
     [
         ({"host": " "}, "host", "Enter a value."),

@@ -11,6 +11,7 @@ from quart_trio import QuartTrio
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.dispatch import LONGEST_KEPT_PATH, LeanQuart, check_hooks
 from tests.support.direct import PATIENCE, PEER, ask
+from tests.support.tables import table
 
 
 def add_routes(app: QuartTrio) -> None:
@@ -32,7 +33,7 @@ def add_routes(app: QuartTrio) -> None:
     app.add_url_rule("/api/test/text", "test_text", text)
 
 
-@pytest.mark.parametrize("kind", ["before_request", "after_request", "teardown_request", "url_value_preprocessor"])
+@table("kind", ["before_request", "after_request", "teardown_request", "url_value_preprocessor"])
 def test_functions_that_would_not_be_called_are_refused(kind: str) -> None:
     app = LeanQuart(__name__, static_folder=None)
     check_hooks(app)

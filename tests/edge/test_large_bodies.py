@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from core.kernel.shares import of_organization
 from entrypoints.http.edge.directory.limits import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, DirectoryTurns, LargeBodies, TooManyLargeBodies
+from tests.support.tables import table
 
 ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
 
@@ -48,7 +49,7 @@ def test_one_organization_alone_has_two() -> None:
             pass
 
 
-@pytest.mark.parametrize(("pool_size", "turns"), [(2, 1), (3, 1), (6, 3), (10, 4), (100, 4)])
+@table(("pool_size", "turns"), [(2, 1), (3, 1), (6, 3), (10, 4), (100, 4)])
 async def test_an_organization_has_at_most_half_of_the_connections(pool_size: int, turns: int) -> None:
     places, share = DirectoryTurns(pool_size).places, of_organization(ORGANIZATIONS[0])
     for _ in range(turns):

@@ -11,7 +11,6 @@ from ipaddress import ip_network
 from typing import Any
 from urllib.parse import quote, unquote
 
-import pytest
 import trio
 import trio.testing
 
@@ -19,6 +18,7 @@ from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, Headers, Message, Receive, Send
 from entrypoints.http.edge.protocol.request_checks import DirectResponse, Scope
 from tests.proof.wire.wire import Paths
+from tests.support.tables import table
 
 FRONTEND = "https://app.example"
 
@@ -120,7 +120,7 @@ async def test_strict_transport_security_is_sent_exactly_with_https() -> None:
     assert "max-age=" in (await ask(RecordingApp(), https=True)).headers["strict-transport-security"]
 
 
-@pytest.mark.parametrize(
+@table(
     "own",
     [(b"cache-control", b"public, max-age=300"), (b"referrer-policy", b"origin"), (b"content-security-policy", b"default-src 'self'")],
 )
@@ -151,7 +151,7 @@ async def test_unknown_paths_and_odd_methods_share_one_label() -> None:
     assert (record.route, record.method) == ("(unknown)", "OTHER")
 
 
-@pytest.mark.parametrize("offered", ["abcdefgh", "A-z_0.9" * 9, "f" * 64])
+@table("offered", ["abcdefgh", "A-z_0.9" * 9, "f" * 64])
 async def test_a_harmless_request_id_is_kept(offered: str) -> None:
     answer = await ask(RecordingApp(), "GET", "/api/user", ("x-request-id", offered))
     assert answer.headers["x-request-id"] == offered
@@ -159,7 +159,7 @@ async def test_a_harmless_request_id_is_kept(offered: str) -> None:
     assert answer.record.request_id == offered
 
 
-@pytest.mark.parametrize("offered", [None, "", "short", "f" * 65, "with space", "semi;colon", "<script>x", "caf\xe9caf\xe9", "line\nbreak"])
+@table("offered", [None, "", "short", "f" * 65, "with space", "semi;colon", "<script>x", "caf\xe9caf\xe9", "line\nbreak"])
 async def test_other_request_ids_are_replaced(offered: str | None) -> None:
     headers = [] if offered is None else [("x-request-id", offered)]
     first, second = [(await ask(RecordingApp(), "GET", "/api/user", *headers)).headers["x-request-id"] for _ in range(2)]
@@ -221,7 +221,7 @@ REFUSED: list[tuple[str, str, list[tuple[str, str]], tuple[int, str], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("version", "headers", "error", "close"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+@table(("version", "headers", "error", "close"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 async def test_malformed_requests_are_refused_before_the_application_runs(
     version: str, headers: list[tuple[str, str]], error: tuple[int, str], close: bool
 ) -> None:
@@ -240,7 +240,7 @@ async def test_connect_is_refused_with_the_allowed_methods() -> None:
     assert app.scopes == []
 
 
-@pytest.mark.parametrize("path", ["/api/\x00", "/api/a\nb", "/api/\u202euser", "/api/\x85"])
+@table("path", ["/api/\x00", "/api/a\nb", "/api/\u202euser", "/api/\x85"])
 async def test_a_path_with_control_characters_is_not_found(path: str) -> None:
     app = RecordingApp()
     answer = await ask(app, "GET", path)
@@ -266,7 +266,7 @@ async def test_a_websocket_is_closed() -> None:
 # Paths
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "path"),
     [
         (b"/", "/"),
@@ -290,16 +290,14 @@ async def test_the_path_is_normalized_for_the_routes(raw: bytes, path: str) -> N
     assert app.scopes[0]["query_string"] == b"a=/"
 
 
-@pytest.mark.parametrize(
-    "raw", [b"http://elsewhere/api/user", b"http://a@test/api/user", b"ftp://test/api/user", b"api/user", b"*", b"test:80"]
-)
+@table("raw", [b"http://elsewhere/api/user", b"http://a@test/api/user", b"ftp://test/api/user", b"api/user", b"*", b"test:80"])
 async def test_a_target_that_is_not_a_path_is_refused(raw: bytes) -> None:
     app = RecordingApp()
     assert (await ask(app, "GET", raw.decode(), raw_path=raw)).error == (400, "BAD_REQUEST")
     assert app.scopes == []
 
 
-@pytest.mark.parametrize("raw", [b"/api%2fuser", b"/api/user%2F", b"/%2F", b"/api/organizations/acme%2Fmembers"])
+@table("raw", [b"/api%2fuser", b"/api/user%2F", b"/%2F", b"/api/organizations/acme%2Fmembers"])
 async def test_an_encoded_slash_is_not_a_separator(raw: bytes) -> None:
     app = RecordingApp()
     assert (await ask(app, "GET", unquote(raw.decode()), raw_path=raw)).error == (404, "NOT_FOUND")
@@ -336,7 +334,7 @@ async def test_head_does_not_run_views_with_side_effects() -> None:
 PREFLIGHT = ("access-control-request-method", "PATCH")
 
 
-@pytest.mark.parametrize("path", ["/api/user", "/api/auth/login"])
+@table("path", ["/api/user", "/api/auth/login"])
 async def test_the_frontend_can_read_api_responses(path: str) -> None:
     answer = await ask(RecordingApp(status=401), "POST", path, ("origin", FRONTEND))
     assert answer.headers["access-control-allow-origin"] == FRONTEND
@@ -358,7 +356,7 @@ async def test_the_frontend_can_send_a_preflight() -> None:
     assert app.scopes == []
 
 
-@pytest.mark.parametrize("origin", ["https://app.example.evil", "http://app.example", "null", "https://APP.example", f"{FRONTEND}/"])
+@table("origin", ["https://app.example.evil", "http://app.example", "null", "https://APP.example", f"{FRONTEND}/"])
 async def test_other_origins_get_no_cors_headers(origin: str) -> None:
     for method in ("GET", "OPTIONS"):
         answer = await ask(RecordingApp(), method, "/api/user", ("origin", origin), PREFLIGHT)
@@ -366,16 +364,14 @@ async def test_other_origins_get_no_cors_headers(origin: str) -> None:
         assert answer.headers["vary"] == "Origin"
 
 
-@pytest.mark.parametrize(
-    ("path", "frontend"), [("/docs", FRONTEND), ("/auth/verify-email", FRONTEND), ("/apiary", FRONTEND), ("/api/user", None)]
-)
+@table(("path", "frontend"), [("/docs", FRONTEND), ("/auth/verify-email", FRONTEND), ("/apiary", FRONTEND), ("/api/user", None)])
 async def test_pages_and_installations_without_a_frontend_have_no_cors_headers(path: str, frontend: str | None) -> None:
     for method in ("GET", "OPTIONS"):
         answer = await ask(RecordingApp(), method, path, ("origin", FRONTEND), PREFLIGHT, cors_origin=frontend)
         assert not [name for name in answer.headers if name.startswith("access-control-") or name == "vary"]
 
 
-@pytest.mark.parametrize("frontend", [FRONTEND, None])
+@table("frontend", [FRONTEND, None])
 async def test_scripts_of_every_origin_can_read_marked_routes(frontend: str | None) -> None:
     """Errors of the middleware and preflights have the same headers, and nothing depends on the origin."""
     app = RecordingApp(status=401)
@@ -590,7 +586,7 @@ async def test_an_application_without_a_response_gets_a_500() -> None:
     assert (await ask(app)).error == (500, "INTERNAL_SERVER_ERROR")
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@table("nested", [False, True])
 async def test_a_request_canceled_by_shutdown_gets_a_503(nested: bool) -> None:
     answers: list[Message] = []
 

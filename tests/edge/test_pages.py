@@ -32,6 +32,7 @@ from entrypoints.http.base.rendering.templates import Page
 from entrypoints.http.pages.flow.step_ups import StepUp
 from entrypoints.http.pages.navigation import Link, Mode, Navigation
 from tests.accounts.profiles import ALL_FIELDS
+from tests.support.tables import table
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
 
@@ -818,7 +819,7 @@ def test_two_identity_providers_with_the_same_name_have_a_button_each() -> None:
     assert [f'href="/auth/{slug}"' in body for slug in ("codehost", "websuite")] == [True, True]
 
 
-@pytest.mark.parametrize("name", OUTSIDE)
+@table("name", OUTSIDE)
 def test_a_page_is_a_complete_document_without_scripts(name: str) -> None:
     body = render(name).body
     assert body.startswith('<!doctype html>\n<html lang="en">')
@@ -830,7 +831,7 @@ def test_a_page_is_a_complete_document_without_scripts(name: str) -> None:
     assert " style=" not in body  # the nonce covers the style element only
 
 
-@pytest.mark.parametrize("name", PAGES)
+@table("name", PAGES)
 def test_a_page_can_load_nothing_else(name: str) -> None:
     page = render(name)
     nonces = re.findall(r'<style nonce="([\w-]{22})">', page.body)
@@ -884,7 +885,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
+@table("name", PAGES)
 def test_a_page_has_a_next_step(name: str) -> None:
     for values in (PAGES[name], PAGES[name] | VARIANTS.get(name, {})):
         body = render(name, **values).body
@@ -902,7 +903,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), TEXTS)
+@table(("name", "value"), TEXTS)
 def test_hostile_values_are_escaped(name: str, value: str) -> None:
     page = render(name, **{value: HOSTILE})
     assert "&lt;script&gt;alert(1)" in page.body
@@ -912,7 +913,7 @@ def test_hostile_values_are_escaped(name: str, value: str) -> None:
     assert policy(page.headers).get("form-action") == policy(render(name).headers).get("form-action")
 
 
-@pytest.mark.parametrize("key", [key for key, value in DEVICE.items() if isinstance(value, str)])
+@table("key", [key for key, value in DEVICE.items() if isinstance(value, str)])
 def test_hostile_names_of_devices_are_escaped(key: str) -> None:
     hostile = DEVICE | {key: HOSTILE}
     for page in (render("accounts/security.html", devices=[hostile]), render("accounts/device.html", device=hostile)):
@@ -989,7 +990,7 @@ def render_for(design: Design, name: str = "accounts/reset_password.html") -> Pa
     return render(name, design=design)
 
 
-@pytest.mark.parametrize("name", BRANDED)
+@table("name", BRANDED)
 def test_a_page_has_the_name_the_logo_and_the_color_of_an_organization(name: str) -> None:
     body = render_for(PORTAL, name).body
     assert re.search(r"<title>[^<]+ · Acme Portal</title>", body)
@@ -1001,7 +1002,7 @@ def test_a_page_has_the_name_the_logo_and_the_color_of_an_organization(name: str
     assert " style=" not in body
 
 
-@pytest.mark.parametrize("name", BRANDED)
+@table("name", BRANDED)
 def test_a_branded_page_can_also_load_its_logo(name: str) -> None:
     page, plain = render_for(PORTAL, name), render(name)
     nonces = re.findall(r'<style nonce="([\w-]{22})">', page.body)
@@ -1015,7 +1016,7 @@ def test_a_branded_page_can_also_load_its_logo(name: str) -> None:
     assert page.headers["Referrer-Policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize(
+@table(
     ("logo", "origin"),
     [
         ("https://acme.example/logo.svg", "https://acme.example"),
@@ -1028,7 +1029,7 @@ def test_the_origin_of_the_logo_is_normalized(logo: str, origin: str) -> None:
     assert policy(render_for(Design("Acme", BrandingSettings(logo_url=logo))).headers)["img-src"] == f"'self' data: {origin}"
 
 
-@pytest.mark.parametrize("logo", ["https://a; script-src *", "https://*", "javascript:alert(1)", "http://acme.example/", '"><script>'])
+@table("logo", ["https://a; script-src *", "https://*", "javascript:alert(1)", "http://acme.example/", '"><script>'])
 def test_an_invalid_logo_does_not_widen_the_policy(logo: str) -> None:
     page = render_for(Design("Acme", BrandingSettings(logo_url=logo)))
     assert policy(page.headers)["img-src"] == "'self' data:"
@@ -1054,7 +1055,7 @@ def test_the_title_of_an_invitation_names_the_organization_once() -> None:
 NAMES = [HOSTILE, '"onload="alert(1)', "</title></style><b>", "=?utf-8?q?x?=", "שלום", "مرحبا 42"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_hostile_product_names_are_escaped(name: str) -> None:
     def skeleton(name: str) -> str:
         body = render_for(Design("Acme", BrandingSettings(LOGO, "#7a1fa2", name))).body
@@ -1081,7 +1082,7 @@ def test_the_api_page_can_run_only_our_files() -> None:
     assert "<style" not in page.body
 
 
-@pytest.mark.parametrize("page", [templates.docs(), templates.render("authentication/signed_in.html", email="")], ids=["docs", "page"])
+@table("page", [templates.docs(), templates.render("authentication/signed_in.html", email="")], ids=["docs", "page"])
 def test_the_files_that_a_page_names_are_served(page: Page) -> None:
     names = re.findall(r'"/assets/([^"]+)"', page.body)
     assert names
@@ -1101,7 +1102,7 @@ def test_an_asset_is_cached_forever_under_the_name_of_its_content() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     ["", ".", "..", "icon.svg", "docs.js", "pages.css", "../__init__.py", "..%2f__init__.py", "..\\__init__.py",
      "/etc/passwd", "../assets/icon.svg", "docs.js\0", "../assets/pages.css", "templates/base.html"],

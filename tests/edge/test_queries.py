@@ -23,6 +23,7 @@ from entrypoints.http.edge.queries import (
     path_id,
 )
 from tests.support.direct import ask
+from tests.support.tables import table
 
 
 class Sample(Query):
@@ -39,7 +40,7 @@ class Flags(Query):
     flag: Flag | None = None
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "page", "limit", "offset"),
     [
         ("0", 1, 1, 0),
@@ -73,20 +74,20 @@ NO_INTEGERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("text", NO_INTEGERS)
-@pytest.mark.parametrize("name", ["page", "limit", "offset"])
+@table("text", NO_INTEGERS)
+@table("name", ["page", "limit", "offset"])
 def test_other_values_are_refused(name: str, text: Any) -> None:
     with pytest.raises(ValidationError):
         Sample.model_validate({name: text})
 
 
-@pytest.mark.parametrize(("text", "is_true"), [("true", True), ("false", False), ("True", True), ("FALSE", False)])
+@table(("text", "is_true"), [("true", True), ("false", False), ("True", True), ("FALSE", False)])
 def test_a_flag_is_true_or_false(text: str, is_true: bool) -> None:
     assert Flags.model_validate({"flag": text}).flag is is_true
     assert Flags().flag is None
 
 
-@pytest.mark.parametrize("text", ["", " ", "maybe", "1", "0", "yes", "on", "t", "null", " true", "true\n", ["true", "true"], ["true"]])
+@table("text", ["", " ", "maybe", "1", "0", "yes", "on", "t", "null", " true", "true\n", ["true", "true"], ["true"]])
 def test_other_values_of_a_flag_are_refused_with_the_allowed_ones(text: Any) -> None:
     with pytest.raises(ValidationError, match="it must be 'true' or 'false'"):
         Flags.model_validate({"flag": text})
@@ -133,7 +134,7 @@ def test_the_description_says_that_numbers_are_clamped() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("page", "total", "pages", "has_next", "has_prev"),
     [
         (Page(1, 50), 0, 0, False, False),
@@ -162,9 +163,7 @@ def test_an_id_in_canonical_form_is_read() -> None:
 ID = "6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "1", "me", ID.upper(), ID.replace("-", ""), f"{{{ID}}}", f"urn:uuid:{ID}", f" {ID}", f"{ID}\n", ID[:-1]]
-)
+@table("text", ["", "x", "1", "me", ID.upper(), ID.replace("-", ""), f"{{{ID}}}", f"urn:uuid:{ID}", f" {ID}", f"{ID}\n", ID[:-1]])
 def test_other_spellings_are_an_id_that_does_not_exist(text: str) -> None:
     assert path_id(text) == UUID(int=0)
 

@@ -25,6 +25,7 @@ from tests.proof.wire.wire import Client, serving
 from tests.support.builders import Api
 from tests.support.refusals import refused
 from tests.support.services import add_plan, add_service
+from tests.support.tables import table
 from tests.support.tenants import Tenant
 
 
@@ -158,8 +159,8 @@ SHAPES: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 5])
-@pytest.mark.parametrize("shape", SHAPES)
+@table("count", [0, 1, 2, 3, 5])
+@table("shape", SHAPES)
 async def test_a_response_is_valid_json_for_any_number_of_items(count: int, shape: str) -> None:
     options, expected = SHAPES[shape]
     answer = await small(numbers(count), **options).test_client().get("/list")
@@ -167,7 +168,7 @@ async def test_a_response_is_valid_json_for_any_number_of_items(count: int, shap
     assert json.loads(await answer.get_data(as_text=False)) == expected(items)
 
 
-@pytest.mark.parametrize(("count", "is_complete"), [(0, True), (1, True), (2, False), (3, False)])
+@table(("count", "is_complete"), [(0, True), (1, True), (2, False), (3, False)])
 async def test_a_list_that_is_complete_with_its_first_batch_has_a_length(count: int, is_complete: bool) -> None:
     async with several().test_request_context("/list"):
         response = await stream_list(Batches(numbers(count), size=2), lambda text: Piece(text=text), name="items")
@@ -216,8 +217,8 @@ def several(*counts: int, first: bool = False) -> Quart:
     return app
 
 
-@pytest.mark.parametrize("counts", [(), (0,), (1,), (5,), (0, 0), (0, 3), (3, 0), (2, 2), (5, 0, 1), (0, 0, 4)])
-@pytest.mark.parametrize("first", [False, True])
+@table("counts", [(), (0,), (1,), (5,), (0, 0), (0, 3), (3, 0), (2, 2), (5, 0, 1), (0, 0, 4)])
+@table("first", [False, True])
 async def test_an_object_of_lists_is_valid_json_in_its_order(counts: tuple[int, ...], first: bool) -> None:
     answer = await several(*counts, first=first).test_client().get("/object")
     assert (answer.status_code, answer.content_type) == (200, "application/json")

@@ -4,11 +4,10 @@ import re
 from base64 import b64encode
 from typing import Final
 
-import pytest
-
 from entrypoints.http.edge.typed_fields import READERS
 from entrypoints.http.pages.applications.client_settings import ON_PAGE, SWITCHES
 from tests.edge.test_pages import TEMPLATES
+from tests.support.tables import table
 
 # The pages and the models of the API take these as they are, or without the spaces around them.
 AS_TYPED: Final = {
@@ -111,7 +110,7 @@ OTHER: Final[dict[str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("names", "expected", "spellings"), CASES)
+@table(("names", "expected", "spellings"), CASES)
 def test_every_spelling_of_a_value_is_read(names: str, expected: str, spellings: list[str]) -> None:
     for name in names.split():
         assert {spelling: READERS[name](spelling) for spelling in spellings} == dict.fromkeys(spellings, expected)
@@ -121,6 +120,6 @@ def test_every_reader_has_a_case() -> None:
     assert {name for names, _, _ in CASES for name in names.split()} == READERS.keys()
 
 
-@pytest.mark.parametrize("name", OTHER)
+@table("name", OTHER)
 def test_a_text_of_another_form_stays_as_it_is(name: str) -> None:
     assert [READERS[name](text) for text in OTHER[name]] == OTHER[name]

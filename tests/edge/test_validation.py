@@ -18,6 +18,7 @@ from entrypoints.http.api.tenancy.attributes import AttributeValuesRequest
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.edge.validation import FieldsInvalid, validate
+from tests.support.tables import table
 
 FIXED_VALUE: Final = "it must be true or false, an integer, a text or an array"
 WRONG: Final[list[Any]] = [
@@ -74,7 +75,7 @@ async def test_no_message_names_internals_of_the_validation(app: QuartTrio) -> N
     assert (len(messages) > 100, wrong) == (True, [])
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "sent", "text"),
     [
         (ApiResourceUpdateRequest, {"token_seconds": 5.5}, "token_seconds: it must be an integer"),

@@ -3,6 +3,7 @@
 import pytest
 
 from adapters.postgres.engine.placeholders import to_positional
+from tests.support.tables import table
 
 
 def test_each_name_gets_one_number() -> None:
@@ -13,7 +14,7 @@ def test_two_percent_signs_stand_for_one() -> None:
     assert to_positional("select 5 %% 2 where 'x%%' like %(text)s || '%%'")[:2] == (b"select 5 % 2 where 'x%' like $1 || '%'", ("text",))
 
 
-@pytest.mark.parametrize("text", ["select 5 % 2", "select %s", "select %(name)", "select %(name)d", "select '%'"])
+@table("text", ["select 5 % 2", "select %s", "select %(name)", "select %(name)d", "select '%'"])
 def test_any_other_percent_sign_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write %%"):
         to_positional(text)

@@ -8,6 +8,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Record
+from tests.support.tables import table
 
 
 class Role(StrEnum):
@@ -94,7 +95,7 @@ def test_inserts_and_updates_name_each_column_once() -> None:
     assert KEYS.insert("keyrings", source=source) == f"insert into keyrings (keys, is_live) select %(keys)s, %(is_live)s {source}"
 
 
-@pytest.mark.parametrize("sql", ["coalesce(k.keys, k.old_keys)", "k.keys, k.old_keys", "k.width * k.height"])
+@table("sql", ["coalesce(k.keys, k.old_keys)", "k.keys, k.old_keys", "k.width * k.height"])
 def test_only_columns_of_the_table_are_stored(sql: LiteralString) -> None:
     record = Record(Keys, "k", keys=sql)
     with pytest.raises(TypeError, match="only columns of the table"):

@@ -3,16 +3,15 @@
 from ipaddress import ip_network
 from typing import Any
 
-import pytest
-
 from entrypoints.addresses import base_url
 from entrypoints.settings import Settings
+from tests.support.tables import table
 
 TLS = {"tls_certificate": "certificate.pem", "tls_key": "key.pem"}
 OLD = "http://127.0.0.1:8080"
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "stored", "expected"),
     [
         ({}, None, "http://localhost:8080"),  # a new installation
@@ -46,7 +45,7 @@ def test_the_base_url_follows_from_the_settings_and_the_last_start(settings: dic
     assert base_url(Settings(**settings), stored=stored) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("bind", "trusted", "added"),
     [
         ("localhost:8080", ("127.0.0.1/32",), True),

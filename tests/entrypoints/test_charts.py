@@ -9,13 +9,14 @@ import pytest
 
 from core.applications.model.analytics import DailyLogins
 from entrypoints.http.pages.charts import HEIGHT, LEAST_BAR, LEFT, WIDTH, Chart, draw_days
+from tests.support.tables import table
 
 
 def draw(*counts: int) -> Chart:
     return draw_days("Sign-ins by day", [DailyLogins(date(2026, 3, 1) + timedelta(days=n), count) for n, count in enumerate(counts)])
 
 
-@pytest.mark.parametrize("counts", [(0,), (1,), (0, 0, 0), (3, 0, 7), (1, 999), (12_345_678, 1), tuple(range(30)), tuple(range(366))])
+@table("counts", [(0,), (1,), (0, 0, 0), (3, 0, 7), (1, 999), (12_345_678, 1), tuple(range(30)), tuple(range(366))])
 def test_every_count_has_a_bar_inside_the_chart(counts: tuple[int, ...]) -> None:
     chart = draw(*counts)
     assert len(chart.bars) == len(counts)
@@ -36,7 +37,7 @@ def test_heights_follow_the_counts_and_small_counts_stay_visible() -> None:
     assert [line.label for line in chart.lines] == ["0", "5k", "10k"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("count", "labels"),
     [(0, "0 1"), (3, "0 1 2 3"), (4000, "0 1,000 2,000 3,000 4,000"), (80_000, "0 20k 40k 60k 80k"), (21_000_000, "0 10M 20M 30M")],
 )

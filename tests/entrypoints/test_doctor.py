@@ -24,6 +24,7 @@ from tests.fakes.dns_server import DnsServer
 from tests.fakes.geoip import SHIPPED
 from tests.fakes.http_server import TRAP, Answer
 from tests.fakes.payments import API_KEY, FakePayments, error
+from tests.support.tables import table
 
 
 def test_the_installed_libraries_are_recent_enough() -> None:
@@ -192,7 +193,7 @@ def check_billing(provider: FakePayments) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "health"),
     [
         (None, []),
@@ -243,7 +244,7 @@ def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
         assert address_checks.check_base_url(base_url(Settings(base_url=url))).health is health
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "advice"),
     [
         ("http://localhost:8080", None),

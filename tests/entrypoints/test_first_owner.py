@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from entrypoints.cli import offer_owner
+from tests.support.tables import table
 
 EMAIL, PASSWORD = "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"
 
@@ -16,6 +15,6 @@ def test_each_start_without_settings_offers_an_owner_with_a_new_password() -> No
     assert first[PASSWORD] != second[PASSWORD]
 
 
-@pytest.mark.parametrize("setting", ["SSO_DATABASE_URL", EMAIL, PASSWORD])
+@table("setting", ["SSO_DATABASE_URL", EMAIL, PASSWORD])
 def test_no_owner_is_offered_if_the_operator_has_set_one(setting: str) -> None:
     assert offer_owner({setting: "given"}) == {}

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from enum import StrEnum
 from importlib import import_module
 
-import pytest
 from jinja2 import nodes
 
 import core
@@ -26,6 +25,7 @@ from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS
 from tests.support.browser import FakeBrowser
 from tests.support.builders import run_sql
+from tests.support.tables import table
 
 # Other tables: a text for each member of an enumeration.
 TABLES: dict[str, tuple[object, object]] = {
@@ -67,7 +67,7 @@ def test_each_role_has_a_label_and_a_phrase() -> None:
     assert len({*phrases}) == len(phrases)
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "words"),
     [("carrier_pigeon", "Carrier pigeon"), ("user.mfa.lost", "User mfa lost"), ("SAML", "SAML"), ("read:users", "Read users")],
 )

@@ -14,12 +14,13 @@ from core.tenancy.model.settings import TEXT, Color, contrast
 from entrypoints.http.base.rendering.assets import HTTP
 from entrypoints.http.base.rendering.avatars import HUES, hue, initials
 from entrypoints.http.base.rendering.icons import icon
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 CSS = {name: (HTTP / "assets" / name).read_text("utf-8") for name in ("console.css", "pages.css")}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "letters"),
     [
         ("Ada Lovelace", "AL"),
@@ -71,7 +72,7 @@ def test_an_icon_is_hidden_from_screen_readers_and_has_no_style() -> None:
         icon("no-such-icon")
 
 
-@pytest.mark.parametrize(
+@table(
     ("seconds", "text"),
     [
         (0, "just now"),

@@ -24,6 +24,7 @@ from entrypoints.adapters_of_settings import encryption_keys, mail_transport
 from entrypoints.common_passwords import default_common_passwords
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.wiring import wire
+from tests.support.tables import table
 
 KEYS = "a:" + "A" * 43 + "="
 GOLD: dict[str, Any] = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500, "price_cents": 49_00}
@@ -62,9 +63,10 @@ def settings_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
     """Return a function that loads settings from an environment with these variables, without the prefix SSO_."""
 
     def load_with(**variables: str) -> Settings:
-        for name, value in variables.items():
-            monkeypatch.setenv(f"SSO_{name}", value)
-        return load()
+        with monkeypatch.context() as environment:
+            for name, value in variables.items():
+                environment.setenv(f"SSO_{name}", value)
+            return load()
 
     return load_with
 
@@ -268,14 +270,12 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "host"), [("Example.com", "example.com"), ("b\u00fccher.example", "xn--bcher-kva.example"), ("localhost", "localhost")]
-)
+@table(("text", "host"), [("Example.com", "example.com"), ("b\u00fccher.example", "xn--bcher-kva.example"), ("localhost", "localhost")])
 def test_the_host_of_passkeys_is_stored_as_browsers_write_it(settings_from: SettingsFrom, text: str, host: str) -> None:
     assert settings_from(PASSKEY_RP_ID=text).policy.passkey_rp_id == host
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     ["https://example.com", "example.com:443", "example.com/", "192.0.2.1", "[2001:db8::1]", "a..example", ".example.com", "a b.example"],
 )
@@ -284,7 +284,7 @@ def test_a_host_of_passkeys_that_is_no_host_name_is_refused(settings_from: Setti
         settings_from(PASSKEY_RP_ID=text)
 
 
-@pytest.mark.parametrize("text", ["org", "localhost"])
+@table("text", ["org", "localhost"])
 def test_a_top_level_domain_is_no_host_of_passkeys(settings_from: SettingsFrom, text: str) -> None:
     """A host of one label can only be that of the base URL itself."""
     with pytest.raises(SettingsInvalid, match="browsers refuse a top-level domain"):
@@ -304,7 +304,7 @@ def test_native_applications_are_listed_with_their_certificates(settings_from: S
     assert settings_from(NATIVE_APPS=",".join(map(str, apps))).policy.native_apps == apps
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "com.example.app",
@@ -325,7 +325,7 @@ def test_native_applications_without_their_owner_are_refused(settings_from: Sett
         settings_from(NATIVE_APPS=text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "setting", "name"),
     [
         ("https://codehost.example/authorize", "", "Codehost"),
@@ -344,7 +344,7 @@ def test_a_provider_has_the_name_of_the_setting_or_of_its_address(
     assert settings.policy.provider_names == names
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "address"),
     [(" Help@Example.com", "help@example.com"), ("https://example.com/help?from=id", "https://example.com/help?from=id"), ("", None)],
 )
@@ -352,7 +352,7 @@ def test_the_support_address_is_an_email_address_or_an_https_url(settings_from: 
     assert settings_from(SUPPORT_ADDRESS=text).policy.support == (None if address is None else SupportContact(address))
 
 
-@pytest.mark.parametrize("text", ["help", "http://example.com/help", "javascript:alert(1)", "https://", 'https://example.com/" onclick="x'])
+@table("text", ["help", "http://example.com/help", "javascript:alert(1)", "https://", 'https://example.com/" onclick="x'])
 def test_other_support_addresses_are_refused(settings_from: SettingsFrom, text: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_SUPPORT_ADDRESS is not valid: must be an email address or an https URL, such as "):
         settings_from(SUPPORT_ADDRESS=text)
@@ -363,7 +363,7 @@ def test_two_providers_do_not_have_the_same_name(settings_from: SettingsFrom) ->
         settings_from(**CODEHOST, **OFFICESUITE, CODEHOST_DISPLAY_NAME="Officesuite")
 
 
-@pytest.mark.parametrize(("text", "factor"), [("on", 1.0), ("off", None), ("10", 10.0), ("0.5", 0.5), ("1e3", 1000.0)])
+@table(("text", "factor"), [("on", 1.0), ("off", None), ("10", 10.0), ("0.5", 0.5), ("1e3", 1000.0)])
 def test_rate_limits_are_on_off_or_a_factor(settings_from: SettingsFrom, text: str, factor: float | None) -> None:
     assert settings_from(RATE_LIMITS=text).rate_limit_factor == factor
 
@@ -376,28 +376,28 @@ def test_a_unix_socket_needs_a_base_url(settings_from: SettingsFrom) -> None:
             settings_from(BIND=bind, BASE_URL="")
 
 
-@pytest.mark.parametrize("bind", ["unix:", "unix:gatehouse.sock", "unix:/run/", f"unix:/{'x' * 107}"])
+@table("bind", ["unix:", "unix:gatehouse.sock", "unix:/run/", f"unix:/{'x' * 107}"])
 def test_an_unusable_path_of_a_unix_socket_is_refused(settings_from: SettingsFrom, bind: str) -> None:
     with pytest.raises(SettingsInvalid, match="must have an absolute path"):
         settings_from(BIND=bind, BASE_URL="https://id.example.com")
 
 
-@pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535", ":8080"])
+@table("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535", ":8080"])
 def test_valid_bind_addresses_are_accepted(settings_from: SettingsFrom, bind: str) -> None:
     assert settings_from(BIND=bind).bind == bind
 
 
-@pytest.mark.parametrize(("text", "networks"), [("", 0), ("10.0.0.1", 1), ("10.0.0.0/8,", 1), (" , ", 0), ("::1,127.0.0.1", 2)])
+@table(("text", "networks"), [("", 0), ("10.0.0.1", 1), ("10.0.0.0/8,", 1), (" , ", 0), ("::1,127.0.0.1", 2)])
 def test_proxies_are_a_list_of_networks(settings_from: SettingsFrom, text: str, networks: int) -> None:
     assert len(settings_from(TRUSTED_PROXIES=text).trusted_proxies) == networks
 
 
-@pytest.mark.parametrize(("text", "ports"), [("", {443}), ("8443", {443, 8443}), (" 8443, 9443,", {443, 8443, 9443})])
+@table(("text", "ports"), [("", {443}), ("8443", {443, 8443}), (" 8443, 9443,", {443, 8443, 9443})])
 def test_ports_of_keys_are_a_list_beside_443(settings_from: SettingsFrom, text: str, ports: set[int]) -> None:
     assert settings_from(OUTBOUND_PORTS=text).policy.key_ports == ports
 
 
-@pytest.mark.parametrize("text", ["0", "65536", "https", "8443;9443", "8443-8450"])
+@table("text", ["0", "65536", "https", "8443;9443", "8443-8450"])
 def test_other_ports_are_refused(settings_from: SettingsFrom, text: str) -> None:
     with pytest.raises(SettingsInvalid, match="SSO_OUTBOUND_PORTS"):
         settings_from(OUTBOUND_PORTS=text)
@@ -488,7 +488,7 @@ def refused() -> Iterator[tuple[str, str]]:
     return ((name, value) for name, values in REFUSED.items() for value in values)
 
 
-@pytest.mark.parametrize(("name", "value"), list(refused()))
+@table(("name", "value"), list(refused()))
 def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(settings_from: SettingsFrom, name: str, value: str) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
         # An accepted value must not fail later, where it is used.
@@ -500,7 +500,7 @@ def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(settings
     assert "pydantic" not in sentence
 
 
-@pytest.mark.parametrize(
+@table(
     ("tiers", "sentences"),
     [
         (
@@ -561,7 +561,7 @@ def test_a_fresh_sign_in_is_recent_too(settings_from: SettingsFrom) -> None:
 TLS = {"TLS_CERTIFICATE": "certificate.pem", "TLS_KEY": "key.pem"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "problem"),
     [
         ({"TLS_CERTIFICATE": "certificate.pem"}, "Set both SSO_TLS_CERTIFICATE and SSO_TLS_KEY"),
@@ -593,9 +593,7 @@ def test_an_external_database_requires_encryption_keys(settings_from: SettingsFr
 # them in the same way.
 
 
-@pytest.mark.parametrize(
-    "keys", ["x", "a:", "a:short", "a:AAAA", KEYS + "," + KEYS, ":" + "A" * 43 + "=", "a b:" + "A" * 43 + "=", "a:" + "A" * 42 + "!="]
-)
+@table("keys", ["x", "a:", "a:short", "a:AAAA", KEYS + "," + KEYS, ":" + "A" * 43 + "=", "a b:" + "A" * 43 + "=", "a:" + "A" * 42 + "!="])
 async def test_unusable_encryption_keys_are_refused_at_startup(settings_from: SettingsFrom, keys: str) -> None:
     settings = settings_from(DATABASE_URL="postgresql://db/gatehouse", ENCRYPTION_KEYS=keys)
     with pytest.raises(SettingsInvalid, match=r"^SSO_ENCRYPTION_KEYS ") as refusal:
@@ -604,7 +602,7 @@ async def test_unusable_encryption_keys_are_refused_at_startup(settings_from: Se
     assert "A" * 40 not in str(refusal.value)
 
 
-@pytest.mark.parametrize("url", ["mail.example.com", "http://mail.example.com", "smtp://", "smtp://u:hunter2#@mail", "smtp://u:hunter2@"])
+@table("url", ["mail.example.com", "http://mail.example.com", "smtp://", "smtp://u:hunter2#@mail", "smtp://u:hunter2@"])
 def test_a_malformed_mail_server_url_is_refused_at_startup(settings_from: SettingsFrom, url: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
         mail_transport(settings_from(SMTP_URL=url))
@@ -617,8 +615,8 @@ def test_malformed_allowed_targets_are_refused_at_startup(settings_from: Setting
         wiring.check_settings(settings_from(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
 
 
-@pytest.mark.parametrize("sender", ["no-address", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
-@pytest.mark.parametrize("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
+@table("sender", ["no-address", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
+@table("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
 def test_a_malformed_sender_is_refused_at_startup(settings_from: SettingsFrom, sender: str, others: dict[str, str]) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_MAIL_FROM .*\.$"):
         mail_transport(settings_from(MAIL_FROM=sender, **others))
@@ -639,21 +637,20 @@ def test_all_errors_are_reported_at_once(settings_from: SettingsFrom) -> None:
     assert sorted(sentence.split()[0] for sentence in sentences) == ["SSO_BIND", "SSO_LOG_LEVEL", "SSO_WORKERS"]
 
 
-def test_secrets_are_masked_and_never_quoted(settings_from: SettingsFrom, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_from(
-        DATABASE_URL="postgresql://u:hunter2@db/x",
-        ENCRYPTION_KEYS=KEYS,
-        SMTP_URL="smtp://u:hunter2@mail:25",
-        PLATFORM_OWNER_EMAIL="ada@example.com",
-        PLATFORM_OWNER_PASSWORD="hunter2hunter2",
-        METRICS_TOKEN="hunter2",
-    )
+def test_secrets_are_masked_and_never_quoted(settings_from: SettingsFrom) -> None:
+    secrets = {
+        "DATABASE_URL": "postgresql://u:hunter2@db/x",
+        "SMTP_URL": "smtp://u:hunter2@mail:25",
+        "PLATFORM_OWNER_EMAIL": "ada@example.com",
+        "PLATFORM_OWNER_PASSWORD": "hunter2hunter2",
+        "METRICS_TOKEN": "hunter2",
+    }
+    settings = settings_from(ENCRYPTION_KEYS=KEYS, **secrets)
     for shown in (repr(settings), str(settings), settings.model_dump_json()):
         assert "hunter2" not in shown
         assert KEYS not in shown
-    monkeypatch.delenv("SSO_ENCRYPTION_KEYS")
     with pytest.raises(SettingsInvalid) as refusal:
-        settings_from(BASE_URL="https://user:hunter2@id.example.com", METRICS_TOKEN="hunter2")
+        settings_from(BASE_URL="https://user:hunter2@id.example.com", **secrets)
     assert "hunter2" not in str(refusal.value)
 
 
@@ -716,13 +713,13 @@ def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFro
     assert "the secret at" not in repr(settings)
 
 
-@pytest.mark.parametrize("missing", sorted(CODEHOST.keys() - {"CODEHOST_SCOPES"}))
+@table("missing", sorted(CODEHOST.keys() - {"CODEHOST_SCOPES"}))
 def test_an_incomplete_provider_is_refused(settings_from: SettingsFrom, missing: str) -> None:
     with pytest.raises(SettingsInvalid, match=rf"^SSO_{missing} is missing for codehost\.$"):
         settings_from(**{name: value for name, value in CODEHOST.items() if name != missing})
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         "codehost.example",

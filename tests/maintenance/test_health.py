@@ -3,9 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from core.maintenance.model.health import ActorState, ActorStatus, ConnectionCounts, InstallationHealth, KeyState, QueueState
+from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ACTOR = ActorState("mailer", ActorStatus.RUNNING, NOW, restarts=3, last_failure_at=NOW, last_failure="failure")
@@ -27,7 +26,7 @@ def test_a_healthy_installation_has_no_problems() -> None:
     assert HEALTHY.find_problems() == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("state", "words"),
     [
         (replace(HEALTHY, actors=[replace(ACTOR, status=ActorStatus.RESTARTING)]), "mailer failed"),

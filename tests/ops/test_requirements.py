@@ -4,13 +4,13 @@ import re
 import tomllib
 from importlib.metadata import version
 
-import pytest
 from packaging.requirements import Requirement
 
 from entrypoints.doctor.checks import PYTHON_FLOORS
 from entrypoints.version import VERSION
 from ops.release.wheels import PYTHONS
 from tests import ROOT
+from tests.support.tables import table
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "ops/requirements").glob("*.lock"))}
@@ -20,13 +20,13 @@ def pins(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", [Requirement(line).name for line in PROJECT["project"]["dependencies"]])
+@table("name", [Requirement(line).name for line in PROJECT["project"]["dependencies"]])
 def test_the_installed_version_meets_the_projects_requirement(name: str) -> None:
     requirement = next(r for r in map(Requirement, PROJECT["project"]["dependencies"]) if r.name == name)
     assert requirement.specifier.contains(version(name)), f"{name} {version(name)} is not {requirement.specifier}"
 
 
-@pytest.mark.parametrize(
+@table(
     ("lock", "requirements"),
     [
         ("runtime", PROJECT["project"]["dependencies"]),
@@ -44,7 +44,7 @@ def test_the_tests_run_on_the_versions_of_the_runtime() -> None:
     assert pins(LOCKS["runtime"]).items() <= pins(LOCKS["dev"]).items()
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@table("lock", LOCKS)
 def test_a_lock_pins_every_package_by_hash_and_names_no_index(lock: str) -> None:
     text = LOCKS[lock]
     assert "://" not in text

@@ -4,11 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-import pytest
-
 from core.accounts.model.devices import Device, PresentedDevice
 from core.kernel.values import digest
 from tests.support.builders import make_device
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 DAY, MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
@@ -16,7 +15,7 @@ DAY, MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 DEVICE = make_device(uuid4(), NOW, mfa_at=NOW, trust_hash=digest("token"), trust_expires_at=NOW + 90 * DAY)
 
 
-@pytest.mark.parametrize(
+@table(
     ("days", "after", "remembered"),
     [
         (30, 0 * DAY, True),
@@ -38,7 +37,7 @@ def test_the_earlier_end_of_token_and_period_counts() -> None:
     assert not verified_again.remembers_second_factor(30, NOW + 90 * DAY)
 
 
-@pytest.mark.parametrize(
+@table(
     "device",
     [
         replace(DEVICE, mfa_at=None),

@@ -2,17 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from core.accounts.model.email_queue import MAX_ATTEMPTS, EmailKind, compute_backoff, new_email
 from core.kernel.values import Email
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "seconds"), [(1, 5), (2, 10), (3, 20), (4, 40), (9, 1280), (10, 2560), (11, 3600), (12, 3600), (MAX_ATTEMPTS, 3600)]
-)
+@table(("attempts", "seconds"), [(1, 5), (2, 10), (3, 20), (4, 40), (9, 1280), (10, 2560), (11, 3600), (12, 3600), (MAX_ATTEMPTS, 3600)])
 def test_waits_double_up_to_an_hour(attempts: int, seconds: int) -> None:
     assert compute_backoff(attempts, 0.5) == timedelta(seconds=seconds)
     assert compute_backoff(attempts, 0.0) == timedelta(seconds=seconds * 0.75)

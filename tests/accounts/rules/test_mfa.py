@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from core.accounts.events import mfa_disabled, mfa_enabled
 from core.accounts.factors import backup_codes, totp
 from core.accounts.factors.backup_codes import BACKUP_CODES, VerifiedBackupCode
@@ -11,6 +9,7 @@ from core.accounts.factors.codes import KINDS, CodeKind
 from core.accounts.model.mfa import CODE_ALPHABET, FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, MfaSetup
 from core.kernel.proofs import FactorKind
 from core.kernel.values import new_id
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 PENDING = MfaEnrollment(secret="SECRET", setup_at=NOW, enabled_at=None, last_step=None, codes_salt=None)
@@ -34,9 +33,7 @@ def test_backup_codes_have_40_bits_of_unambiguous_characters() -> None:
     assert BACKUP_CODES == 10
 
 
-@pytest.mark.parametrize(
-    ("code", "kinds"), [("012345", [totp]), ("ABCD-2345", [backup_codes]), ("12345", []), ("abcd-2345", []), ("\u0661" * 6, [])]
-)
+@table(("code", "kinds"), [("012345", [totp]), ("ABCD-2345", [backup_codes]), ("12345", []), ("abcd-2345", []), ("\u0661" * 6, [])])
 def test_the_format_of_a_code_decides_its_kind(code: str, kinds: list[CodeKind]) -> None:
     assert [kind for kind in KINDS if kind.accepts(code)] == kinds
 

@@ -1,11 +1,10 @@
 """The rounding of the adoption rate (decision 243)."""
 
-import pytest
-
 from core.accounts.model.platform import MfaMetrics
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("total", "enabled", "rate"),
     [(0, 0, 0.0), (1, 0, 0.0), (1, 1, 100.0), (3, 1, 33.33), (3, 2, 66.67), (1_000_000, 1, 0.0), (1_000_000, 51, 0.01)],
 )

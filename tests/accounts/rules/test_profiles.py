@@ -18,6 +18,7 @@ from core.accounts.model.profiles import (
     time_zones,
 )
 from core.kernel.errors import Invalid
+from tests.support.tables import table
 
 PICTURE = "https://images.example.com/ada.png"
 VALID = {
@@ -72,13 +73,13 @@ REFUSED: dict[str, tuple[type[Invalid], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("field", VALID)
+@table("field", VALID)
 def test_valid_texts_are_kept_without_spaces_around_them(field: str) -> None:
     for text in VALID[field]:
         assert ProfileChanges.parse(**{field: f" {text} "}).apply_to(Profile()) == Profile(**{field: text})
 
 
-@pytest.mark.parametrize("field", REFUSED)
+@table("field", REFUSED)
 def test_other_texts_are_refused(field: str) -> None:
     error, texts = REFUSED[field]
     for text in texts:

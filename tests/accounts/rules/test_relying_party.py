@@ -1,14 +1,13 @@
 """The RP ID of an installation, and the origins that need a file of its host."""
 
-import pytest
-
 from core.accounts.relying_party import choose_id, foreign_origins
 from core.kernel.policy import Policy
+from tests.support.tables import table
 
 BASE = "https://id.example.com"
 
 
-@pytest.mark.parametrize(
+@table(
     ("base_url", "setting", "stored", "rp_id"),
     [
         (BASE, None, None, "id.example.com"),
@@ -27,7 +26,7 @@ def test_the_rp_id_is_chosen_by_the_operator_or_stays(base_url: str, setting: st
     assert choose_id(Policy(passkey_rp_id=setting), base_url, stored) == rp_id
 
 
-@pytest.mark.parametrize(
+@table(
     ("frontend_url", "rp_id", "origins"),
     [
         (None, "id.example.com", []),

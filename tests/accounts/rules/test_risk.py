@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.accounts.model.devices import MAX_COUNTED_FAILURES, LoginHistory, LoginRisk, assess
+from tests.support.tables import table
 
 USUAL = LoginHistory(failures=0, logins=10, at_this_hour=True, known_location=True)
 ELSEWHERE, LATE = replace(USUAL, known_location=False), replace(USUAL, at_this_hour=False)
@@ -20,7 +20,7 @@ HISTORIES = st.builds(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("history", "new_device", "known_location", "risk"),
     [
         (USUAL, False, True, LoginRisk(0, ())),
@@ -51,7 +51,7 @@ def test_a_vpn_or_proxy_adds_ten_points() -> None:
     assert risk == LoginRisk(70, ("new_device", "unusual_time", "vpn_or_proxy", "failed_attempts"))
 
 
-@pytest.mark.parametrize(("score", "high"), [(0, False), (70, False), (71, True), (80, True), (100, True)])
+@table(("score", "high"), [(0, False), (70, False), (71, True), (80, True), (100, True)])
 def test_only_a_risk_above_70_is_high(score: int, high: bool) -> None:
     assert LoginRisk(score, ()).is_high is high
 

@@ -17,13 +17,14 @@ from core.kernel.values import Email
 from core.tenancy.model.settings import MailServer
 from tests.support.builders import add_organization, mail_server, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
+from tests.support.tables import table
 
 
 async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: timedelta = HOUR) -> list[QueuedEmail]:
     return await within(storage, lambda tx: tx.email_queue.claim(now, now + lease, limit))
 
 
-@pytest.mark.parametrize("kind", list(EmailKind))
+@table("kind", list(EmailKind))
 async def test_every_field_of_an_email_is_stored(storage: Postgres, kind: EmailKind) -> None:
     queued = mail(kind=kind, org_id=uuid4())
     await queue(storage, queued)

@@ -19,6 +19,7 @@ from adapters.http.guard import (
     shorten_resolver_timeouts,
 )
 from core.kernel.outbound import SendFailure
+from tests.support.tables import table
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
 # Refused addresses by their network: the first and last addresses of each network (security W-1).
@@ -70,18 +71,18 @@ async def refusal(guard: Guard, host: str, port: int = 443) -> SendFailure:
     return caught.value.reason
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@table("address", PUBLIC)
 async def test_a_public_address_is_allowed(address: str) -> None:
     assert await Guard().addresses(address, 443) == (address,)
 
 
-@pytest.mark.parametrize(("case", "address"), [(case, address) for case, addresses in REFUSED.items() for address in addresses])
+@table(("case", "address"), [(case, address) for case, addresses in REFUSED.items() for address in addresses])
 async def test_an_address_that_is_not_public_is_refused(case: str, address: str) -> None:
     assert not is_public(ip_address(address)), case
     assert await refusal(Guard(lookup=lookup_of({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "255.255.255.255"])  # noqa: S104
+@table("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "255.255.255.255"])  # noqa: S104
 async def test_an_ipv4_mapped_address_is_checked_as_ipv4(address: str) -> None:
     assert await refusal(Guard(), f"::ffff:{address}") is SendFailure.NOT_ALLOWED
     openings = parse_allowed_targets(address)
@@ -89,18 +90,18 @@ async def test_an_ipv4_mapped_address_is_checked_as_ipv4(address: str) -> None:
     assert await Guard().addresses("::ffff:1.1.1.1", 443) == ("1.1.1.1",)
 
 
-@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0x7f000001", "127.1", "127.0.1", "0177.0.0.1", "017700000001", "0", "localhost"])
+@table("host", ["2130706433", "0x7f.1", "0x7f000001", "127.1", "127.0.1", "0177.0.0.1", "017700000001", "0", "localhost"])
 async def test_every_spelling_of_loopback_is_refused(host: str) -> None:
     assert await refusal(Guard(), host) is SendFailure.NOT_ALLOWED
 
 
-@pytest.mark.parametrize("address", ["fe80::1%1", "2606:4700::1111%2", "::1%1"])
+@table("address", ["fe80::1%1", "2606:4700::1111%2", "::1%1"])
 async def test_an_address_of_a_single_interface_is_refused_even_in_an_allowed_network(address: str) -> None:
     all_addresses = parse_allowed_targets("::/0,0.0.0.0/0")
     assert await refusal(Guard(all_addresses, lookup=lookup_of({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
-@pytest.mark.parametrize("host", ["", "a" * 64, "a" * 300, "x..y", "a\0b", "\udc80.example"])
+@table("host", ["", "a" * 64, "a" * 300, "x..y", "a\0b", "\udc80.example"])
 async def test_a_malformed_name_is_not_resolved(host: str) -> None:
     assert await refusal(Guard(), host) is SendFailure.NOT_RESOLVED
 
@@ -114,8 +115,8 @@ async def test_an_unknown_name_is_not_resolved() -> None:
 # Names with several addresses, and names that change
 
 
-@pytest.mark.parametrize("bad", ["127.0.0.1", "10.1.2.3", "::1", "::ffff:127.0.0.1", "fe80::1%1"])
-@pytest.mark.parametrize("place", [0, 1, 9])
+@table("bad", ["127.0.0.1", "10.1.2.3", "::1", "::ffff:127.0.0.1", "fe80::1%1"])
+@table("place", [0, 1, 9])
 async def test_a_name_with_a_good_and_a_bad_address_is_refused(bad: str, place: int) -> None:
     addresses = [f"198.20.0.{number}" for number in range(9)]
     addresses.insert(place, bad)
@@ -165,7 +166,7 @@ async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() ->
 # Networks that the operator allows
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "targets"),
     [
         ("", ()),
@@ -183,7 +184,7 @@ def test_allowed_targets_are_networks_with_or_without_a_port(text: str, targets:
     assert parse_allowed_targets(text) == targets
 
 
-@pytest.mark.parametrize(
+@table(
     "entry",
     [
         *("localhost", "mail.example.com:25", "*", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/8;10.1.0.0/16", "10.0.0.0/8 127.0.0.1"),

@@ -15,6 +15,7 @@ from adapters.http.sender import GuardedSender
 from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure, TargetInvalid, parse_target
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.requests import Request
+from tests.support.tables import table
 
 LOOPBACK = AllowedTarget.parse("127.0.0.0/8")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -106,7 +107,7 @@ async def test_a_request_arrives_and_its_response_is_returned() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "host"),
     [
         ("http://client.example:PORT/", "client.example:PORT"),
@@ -160,13 +161,13 @@ async def _silent(_: Stream) -> None:
     await trio.sleep_forever()
 
 
-@pytest.mark.parametrize("answer", [_dripping, _silent])
+@table("answer", [_dripping, _silent])
 async def test_a_slow_target_is_abandoned_at_the_deadline(answer: Callable[[Stream], Awaitable[None]]) -> None:
     async with run_server(answer) as (_, port):
         assert await failure_of(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 0.1)) is SendFailure.TIMED_OUT
 
 
-@pytest.mark.parametrize(
+@table(
     "answer",
     [
         pytest.param(b"", id="nothing"),
@@ -257,7 +258,7 @@ async def test_many_requests_run_at_once() -> None:
     assert server.connections == 50
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         "http://receiver.example",
@@ -275,7 +276,7 @@ def test_urls_that_are_allowed_as_targets(url: str) -> None:
     assert parse_target(url) == url.replace(":80/", "/").replace(":443/", "/")
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         "",

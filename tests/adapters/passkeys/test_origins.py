@@ -7,6 +7,7 @@ import pytest
 from core.accounts.model.passkeys import PasskeyReason, RelyingParty
 from tests.adapters.passkeys.ceremonies import ORIGIN, PARTY, new_credential, reason_of, register
 from tests.support.passkeys.authenticator import SoftAuthenticator
+from tests.support.tables import table
 
 NEXT_DOOR = [
     "http://sso.example.com",
@@ -33,14 +34,14 @@ async def test_origins_next_door_are_refused() -> None:
     assert reasons == dict.fromkeys(NEXT_DOOR, PasskeyReason.ORIGIN)
 
 
-@pytest.mark.parametrize("rp_id", ["example.com", "evil.sso.example.com", "SSO.example.com", "sso.example.com.", ""])
+@table("rp_id", ["example.com", "evil.sso.example.com", "SSO.example.com", "sso.example.com.", ""])
 @pytest.mark.slow
 async def test_another_rp_id_is_refused(rp_id: str) -> None:
     party = RelyingParty(rp_id, frozenset({ORIGIN}))
     assert await reason_of(new_credential(SoftAuthenticator(origin=ORIGIN)), party) is PasskeyReason.RP_ID
 
 
-@pytest.mark.parametrize(
+@table(
     ("client_data", "reason"),
     [
         ({"crossOrigin": True}, PasskeyReason.CROSS_ORIGIN),

@@ -25,11 +25,12 @@ from tests.adapters.passkeys.ceremonies import (
     with_response,
 )
 from tests.support.passkeys.authenticator import BITWARDEN, SoftAuthenticator, b64, cose_key
+from tests.support.tables import table
 
 pytestmark = pytest.mark.slow  # the first one loads the library
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@table("algorithm", ALGORITHMS)
 async def test_each_algorithm_is_accepted_and_its_key_stored_canonically(algorithm: int) -> None:
     authenticator = SoftAuthenticator(origin=ORIGIN, algorithm=algorithm, step=7)
     passkey = await register(new_credential(authenticator))
@@ -52,7 +53,7 @@ def test_the_options_ask_for_a_discoverable_and_verified_credential() -> None:
     assert (options["attestation"], options["timeout"]) == ("none", 600_000)
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "reason"),
     [
         ({"present": False}, PasskeyReason.PRESENCE),
@@ -147,7 +148,7 @@ async def test_keys_that_do_not_fit_their_algorithm_are_refused() -> None:
     assert findings == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "reason"),
     [
         ({"fmt": "tpm"}, PasskeyReason.FORMAT),

@@ -22,12 +22,13 @@ from tests.adapters.passkeys.ceremonies import (
     with_response,
 )
 from tests.support.passkeys.authenticator import b64, unb64
+from tests.support.tables import table
 
 pytestmark = pytest.mark.slow
 PARTS = ("clientDataJSON", "authenticatorData", "signature")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@table("algorithm", ALGORITHMS)
 async def test_each_algorithm_signs_in(algorithm: int) -> None:
     authenticator, passkey = await registered(algorithm=algorithm, step=1)
     seen = await verify(assertion(authenticator), passkey)
@@ -35,7 +36,7 @@ async def test_each_algorithm_signs_in(algorithm: int) -> None:
     assert seen.challenge.expires_at == (NOW + CHALLENGE_TTL).replace(microsecond=535_000)
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "reason"),
     [
         ({"present": False}, PasskeyReason.PRESENCE),
@@ -113,7 +114,7 @@ async def test_every_part_missing_longer_or_of_another_type_is_refused() -> None
         await refusal_of(with_response(credential, userHandle=handle), passkey)
 
 
-@pytest.mark.parametrize(
+@table(
     ("known", "seen", "reason"),
     [
         ({"backup_eligible": True}, {"backup_eligible": False}, PasskeyReason.BACKUP),

@@ -19,6 +19,7 @@ from core.accounts.model.passkeys import (
 )
 from tests.adapters.passkeys.ceremonies import stored
 from tests.support.passkeys.authenticator import b64
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 PARTY = RelyingParty("example.org", frozenset({"https://example.org"}))
@@ -67,7 +68,7 @@ async def check_sign_in(vector: dict[str, Any], known: Passkey) -> None:
     assert seen.backup_eligible == known.backup_eligible
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+@table("vector", VECTORS, ids=lambda vector: vector["name"])
 async def test_each_vector(vector: dict[str, Any]) -> None:
     reason = REFUSED.get(vector["name"])
     if reason is None:
@@ -78,7 +79,7 @@ async def test_each_vector(vector: dict[str, Any]) -> None:
     assert refused.value.reason is reason
 
 
-@pytest.mark.parametrize("name", ["none-es256-crossOrigin", "none-es256-topOrigin"])
+@table("name", ["none-es256-crossOrigin", "none-es256-topOrigin"])
 async def test_sign_ins_in_frames_are_refused(name: str) -> None:
     [vector] = [vector for vector in VECTORS if vector["name"] == name]
     [other] = [vector for vector in VECTORS if vector["name"] == "none-es256"]

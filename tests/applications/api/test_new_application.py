@@ -9,6 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel import uris
 from tests.support.browser import FakeBrowser, hidden_fields, main_of
 from tests.support.builders import Answer, run_sql
+from tests.support.tables import table
 
 ROOT = "/app/organizations/acme"
 NEW = f"{ROOT}/applications/new"
@@ -58,7 +59,7 @@ async def test_nothing_is_proposed_without_an_address(owner_browser: FakeBrowser
     assert "We propose an address" not in page.text
 
 
-@pytest.mark.parametrize(
+@table(
     ("uri", "start"),
     [
         ("https://App.example.com:443/cb?a=b", "https://app.example.com/"),

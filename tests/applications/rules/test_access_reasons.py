@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from core.applications.model.access_reasons import (
     AccessReason,
     ApplicationAccess,
@@ -16,6 +14,7 @@ from core.applications.model.access_reasons import (
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, new_id
+from tests.support.tables import table
 
 GROUP = GivingGroup(new_id(), "Staff")
 USER = UserState(
@@ -30,7 +29,7 @@ USER = UserState(
 SHOP = ApplicationFacts(slug="shop", name="Shop", policy=AccessPolicy.ASSIGNED, is_assigned=False, is_subscribed=False, groups=(), roles=())
 
 
-@pytest.mark.parametrize(
+@table(
     ("user", "application", "expected"),
     [
         ({}, {"policy": AccessPolicy.ANYONE}, AccessReason.ANYONE),

@@ -28,6 +28,7 @@ from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Permission
 from core.kernel.values import digest
+from tests.support.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,7 +47,7 @@ SERVICE = ServiceContext(
 )
 
 
-@pytest.mark.parametrize(("environment", "start"), [(None, "sk_"), ("live", "sk_live_"), ("test", "sk_test_")])
+@table(("environment", "start"), [(None, "sk_"), ("live", "sk_live_"), ("test", "sk_test_")])
 def test_a_key_is_a_prefix_and_256_random_bits(environment: str | None, start: str) -> None:
     key, prefix = generate_key(environment)
     assert re.fullmatch(f"{start}[a-z2-7]{{6}}", prefix)
@@ -75,7 +76,7 @@ def test_duplicate_permissions_are_refused() -> None:
         parse_permissions(["read:users", "write:users", "read:users"])
 
 
-@pytest.mark.parametrize("name", ["", "read", "read:everything", "READ:USERS", "read:users ", "*", "admin"])
+@table("name", ["", "read", "read:everything", "READ:USERS", "read:users ", "*", "admin"])
 def test_unknown_permissions_are_refused(name: str) -> None:
     with pytest.raises(UnknownPermission) as refusal:
         parse_permissions(["read:users", name])

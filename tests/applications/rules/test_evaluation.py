@@ -22,6 +22,7 @@ from core.applications.model.evaluation import (
     parse_batch,
     parse_single,
 )
+from tests.support.tables import table
 
 ADA = {"type": "user", "id": "ada"}
 READ = {"name": "read"}
@@ -41,23 +42,21 @@ def test_unknown_members_properties_and_the_context_change_nothing() -> None:
     assert parse_single(more) == Questions((QUESTION,))
 
 
-@pytest.mark.parametrize("name", ["subject", "action", "resource"])
-@pytest.mark.parametrize("value", [None, "ada", 7, [], {}, True])
+@table("name", ["subject", "action", "resource"])
+@table("value", [None, "ada", 7, [], {}, True])
 def test_each_member_must_be_a_complete_object(name: str, value: Any) -> None:
     with pytest.raises(EvaluationInvalid, match=f'The field "{name}'):
         parse_single({**BODY, name: value})
 
 
-@pytest.mark.parametrize(
-    ("name", "member"), [("subject", "type"), ("subject", "id"), ("action", "name"), ("resource", "type"), ("resource", "id")]
-)
-@pytest.mark.parametrize("value", [None, "", 7, ["read"], "a\x00b", "a" * (MAX_TEXT + 1)])
+@table(("name", "member"), [("subject", "type"), ("subject", "id"), ("action", "name"), ("resource", "type"), ("resource", "id")])
+@table("value", [None, "", 7, ["read"], "a\x00b", "a" * (MAX_TEXT + 1)])
 def test_each_text_must_be_printable(name: str, member: str, value: Any) -> None:
     with pytest.raises(EvaluationInvalid, match=f"{name}.{member}"):
         parse_single({**BODY, name: {**BODY[name], member: value}})
 
 
-@pytest.mark.parametrize("evaluations", [{}, {"evaluations": []}, {"evaluations": None}])
+@table("evaluations", [{}, {"evaluations": []}, {"evaluations": None}])
 def test_a_batch_without_evaluations_is_a_single_request(evaluations: dict[str, Any]) -> None:
     assert parse_batch({**BODY, **evaluations}) == Questions((QUESTION,))
 
@@ -85,7 +84,7 @@ def test_an_incomplete_evaluation_is_denied_and_the_others_are_decided() -> None
     assert decisions[1].explanation == 'The field "subject" must be a JSON object.'
 
 
-@pytest.mark.parametrize("items", ["all", {}, 7, [BODY, "x"], [None], [[]]])
+@table("items", ["all", {}, 7, [BODY, "x"], [None], [[]]])
 def test_evaluations_must_be_objects(items: Any) -> None:
     with pytest.raises(EvaluationInvalid):
         parse_batch({**BODY, "evaluations": items})
@@ -97,14 +96,14 @@ def test_a_request_has_a_limited_number_of_evaluations() -> None:
         parse_batch({"evaluations": [BODY] * (MAX_EVALUATIONS + 1)})
 
 
-@pytest.mark.parametrize("options", [{"evaluations_semantic": value} for value in ("all", "", None, 1, ["execute_all"])] + ["x", 1, []])
+@table("options", [{"evaluations_semantic": value} for value in ("all", "", None, 1, ["execute_all"])] + ["x", 1, []])
 def test_an_unknown_semantic_is_refused(options: Any) -> None:
     for evaluations in ([BODY], []):
         with pytest.raises(SemanticUnknown):
             parse_batch({**BODY, "options": options, "evaluations": evaluations})
 
 
-@pytest.mark.parametrize(
+@table(
     ("semantic", "answers"),
     [
         (None, [False, True, False, True]),
@@ -126,17 +125,17 @@ def test_an_invalid_evaluation_counts_as_a_denial_that_ends_the_request() -> Non
     assert [decision.reason for decision in decide_all(request, [GRANTED])] == [DenialReason.EVALUATION_INVALID]
 
 
-@pytest.mark.parametrize("type_", ["service_account", "group", "User", "robot"])
-@pytest.mark.parametrize("facts", [GRANTED, DENIED])
+@table("type_", ["service_account", "group", "User", "robot"])
+@table("facts", [GRANTED, DENIED])
 def test_only_users_have_permissions(type_: str, facts: SubjectFacts) -> None:
     decision = decide(Question(type_, str(uuid4()), "read", "record", "1"), facts)
     assert not decision.is_positive
     assert decision.reason is (DenialReason.ROLE_MISSING if type_ == "service_account" else DenialReason.SUBJECT_TYPE_UNKNOWN)
 
 
-@pytest.mark.parametrize("state", SubjectState)
-@pytest.mark.parametrize("is_declared", [True, False])
-@pytest.mark.parametrize("role", ["reader", None])
+@table("state", SubjectState)
+@table("is_declared", [True, False])
+@table("role", ["reader", None])
 def test_a_permission_needs_an_active_user_a_declaration_and_a_role(state: SubjectState, is_declared: bool, role: str | None) -> None:
     decision = decide(QUESTION, SubjectFacts(state, is_declared, role))
     assert decision.is_positive == (state is SubjectState.ACTIVE and is_declared and role is not None)

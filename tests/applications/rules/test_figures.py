@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
-
 from core.applications.model.figures import (
     DAYS_KEPT,
     HOURS_KEPT,
@@ -15,11 +13,12 @@ from core.applications.model.figures import (
     summarize_traffic,
     weeks_of,
 )
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 1, 0, 30, tzinfo=timezone(timedelta(hours=2)))  # 28 February, 22:30 UTC
 
 
-@pytest.mark.parametrize(
+@table(
     ("range_", "first", "count"),
     [
         (FigureRange.DAY, datetime(2026, 2, 27, 23, tzinfo=UTC), 24),

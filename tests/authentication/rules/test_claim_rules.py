@@ -28,6 +28,7 @@ from core.authentication.model.openid import USER_CLAIMS, FurtherFacts, GroupFac
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.kernel.roles import ADMIN
 from core.kernel.values import Email
+from tests.support.tables import table
 
 USERINFO: Final = "https://sso.example/auth/userinfo"
 ALL: Final = OpenIdGrant(tuple(Scope))
@@ -80,7 +81,7 @@ def test_claims_get_other_names_prefixes_and_fixed_values() -> None:
     assert only_openid == document["fixed"], "fixed values need no scope"
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "expected"),
     [
         ({}, ["Staff", "Ops"]),
@@ -149,7 +150,7 @@ def many(count: int, length: int = 10) -> tuple[GroupFact, ...]:
     return tuple(GroupFact(UUID(int=number), f"{number:0{length}}") for number in range(count))
 
 
-@pytest.mark.parametrize("groups", [many(MAX_GROUPS + 1, 3), many(100, 60)])
+@table("groups", [many(MAX_GROUPS + 1, 3), many(100, 60)])
 def test_the_largest_claim_is_left_out_of_tokens_but_not_elsewhere(groups: tuple[GroupFact, ...]) -> None:
     document = {"names": {"groups": "g"}, "access_token": LISTS}
     user = facts(document, groups=groups)
@@ -173,9 +174,9 @@ def test_claims_are_left_out_until_the_others_fit() -> None:
     assert access_token_claims(both, ALL) == {"roles": ["admin", "editor"], "groups_omitted": True, "permissions_omitted": True}
 
 
-@pytest.mark.parametrize("fixed", [{}, {"tenant": "t" * 1000}])
-@pytest.mark.parametrize("names", [[f"{number:040}" for number in range(49)], [str(number) + "\U00020000" * 99 for number in range(5)]])
-@pytest.mark.parametrize("length", [1, 70, 500])
+@table("fixed", [{}, {"tenant": "t" * 1000}])
+@table("names", [[f"{number:040}" for number in range(49)], [str(number) + "\U00020000" * 99 for number in range(5)]])
+@table("length", [1, 70, 500])
 def test_names_and_marks_count_towards_the_limit(names: list[str], fixed: dict[str, Any], length: int) -> None:
     document = {"values": {name: values("attribute:x") for name in names}, "fixed": fixed, "access_token": [*LISTS, *names, *fixed]}
     user = facts(document, attributes={"x": "x" * length}, groups=many(100, 60))
@@ -224,7 +225,7 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize(("member", "document"), REFUSED.values(), ids=REFUSED.keys())
+@table(("member", "document"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_wrong_document_is_refused_with_its_member(member: str, document: dict[str, Any]) -> None:
     with pytest.raises(ClaimDocumentInvalid) as refusal:
         ClaimDocument.parse(document)
@@ -249,7 +250,7 @@ def refused_member(document: dict[str, Any]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("fact", sorted(USER_CLAIMS | RESERVED))
+@table("fact", sorted(USER_CLAIMS | RESERVED))
 def test_no_claim_takes_the_name_of_a_fact(fact: str) -> None:
     """But for lists among themselves, and other values of claims of the profile."""
     for source, member, document in ways_to_replace(fact):
@@ -314,7 +315,7 @@ STALE: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize(("stored", "left"), STALE.values(), ids=STALE)
+@table(("stored", "left"), STALE.values(), ids=STALE)
 def test_a_stale_part_of_a_stored_document_counts_no_longer(stored: dict[str, Any], left: dict[str, Any]) -> None:
     with pytest.raises((ClaimDocumentInvalid, KeyError, TypeError, ValueError, AttributeError)):
         ClaimDocument.parse(stored)

@@ -3,11 +3,10 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-import pytest
-
 from core.authentication import events
 from core.authentication.model.sessions import Session
 from core.kernel.callers import OrganizationStatus, ServiceContext
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 ADA, SUPPORT, ORG, ENTRY = UUID(int=1), UUID(int=2), UUID(int=3), UUID(int=4)
@@ -31,9 +30,7 @@ def session(org_id: UUID | None = None, service: ServiceContext | None = None) -
     )
 
 
-@pytest.mark.parametrize(
-    ("new_session", "org_id", "service_slug"), [(session(), None, None), (session(ORG), ORG, None), (session(None, SHOP), ORG, "shop")]
-)
+@table(("new_session", "org_id", "service_slug"), [(session(), None, None), (session(ORG), ORG, None), (session(None, SHOP), ORG, "shop")])
 def test_the_organizations_event_has_the_impersonator_but_not_the_reason(
     new_session: Session, org_id: UUID | None, service_slug: str | None
 ) -> None:
@@ -43,7 +40,7 @@ def test_the_organizations_event_has_the_impersonator_but_not_the_reason(
     assert event.details == {"session_id": str(new_session.id), "expires_at": "2026-03-14T15:09:26Z", "service_slug": service_slug}
 
 
-@pytest.mark.parametrize("new_session", [session(), session(ORG), session(None, SHOP)])
+@table("new_session", [session(), session(ORG), session(None, SHOP)])
 def test_the_platforms_event_has_the_reason(new_session: Session) -> None:
     impersonated = events.impersonated(new_session)
     event = events.impersonated_for_the_platform(impersonated, ENTRY, "a reason")

@@ -3,16 +3,15 @@
 import re
 from collections.abc import Callable
 
-import pytest
-
 from core.authentication.model.tokens import PATTERN, is_well_formed, new_personal_token
+from tests.support.tables import table
 
 # Written out, because scanners rely on the format and on the checksum.
 KNOWN = "gatehouse_pat_live_k2v7qa_0000000000000000000000000000000000000000000"
 KNOWN_CHECKSUM = "3bbdmp"
 
 
-@pytest.mark.parametrize("environment", [None, "live", "test"])
+@table("environment", [None, "live", "test"])
 def test_a_new_token_has_the_published_format(environment: str | None) -> None:
     secret, prefix = new_personal_token(environment)
     assert re.fullmatch(PATTERN, secret)
@@ -36,7 +35,7 @@ def test_each_changed_character_is_noticed() -> None:
         assert not is_well_formed(changed), position
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
     [
         lambda secret: secret[:-1],

@@ -30,6 +30,7 @@ from tests.authentication.storage.sign_ins import Cast, fail, log, named
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import DAY, NOW, SECOND, account, add, failed_login, within
 from tests.support.services import enroll_user
+from tests.support.tables import table
 from tests.support.webhooks import add_webhook, queue
 
 MINUTE = timedelta(minutes=1)
@@ -79,7 +80,7 @@ async def test_attempts_from_many_networks_are_counted_in_one_row(storage: Postg
     assert (await log(storage, cast.shop.org_id))[0].address == "198.51.100.99"
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "network"),
     [
         ("198.51.100.7", "198.51.100.7"),

@@ -5,22 +5,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from core.billing.model.provider_facts import SubscriptionFacts
 from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH, ProviderSubscription, invoice_page_url, invoice_period_end
+from tests.support.tables import table
 
 PAGE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 
 
-@pytest.mark.parametrize(
-    "url", [PAGE, "https://provider.example", "https://provider.example:8443/i/1", PAGE + "x" * (MAX_PAGE_URL_LENGTH - len(PAGE))]
-)
+@table("url", [PAGE, "https://provider.example", "https://provider.example:8443/i/1", PAGE + "x" * (MAX_PAGE_URL_LENGTH - len(PAGE))])
 def test_a_safe_https_url_is_an_invoice_page(url: str) -> None:
     assert invoice_page_url({"hosted_invoice_url": url}) == url
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         None,
@@ -56,7 +53,7 @@ def newer(type_: str, *, proration: bool = False) -> dict[str, Any]:
     return {"parent": {"type": type_, type_: {"proration": proration}}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("lines", "end"),
     [
         ([line(100)], 100),
@@ -88,7 +85,7 @@ def in_status(status: str) -> ProviderSubscription:
     return ProviderSubscription(id="sub_1", customer_id=None, status=status, price_id=None, period_end=None, metadata=None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("add_fact", "is_newer"),
     [
         (lambda facts: facts.with_failure(NOW + SECOND), True),

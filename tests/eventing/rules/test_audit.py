@@ -17,6 +17,7 @@ from core.eventing.model.audit import (
 )
 from core.kernel.errors import Invalid
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
+from tests.support.tables import table
 
 USER = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
 ALL = AuditFilter()
@@ -40,9 +41,7 @@ def test_an_action_selects_its_entries() -> None:
 
 
 # Actions of the platform's log and of webhooks only, and texts that are not actions.
-@pytest.mark.parametrize(
-    "action", ["organization.deleted", "user.signup.success", "x", "", "User.Invited", "user.invited ", "user.%", "user"]
-)
+@table("action", ["organization.deleted", "user.signup.success", "x", "", "User.Invited", "user.invited ", "user.%", "user"])
 def test_an_unknown_action_matches_no_entry(action: str) -> None:
     assert filter_for(action) is None
     assert filter_for(action, Target.USER, "x", str(USER)) is None
@@ -62,7 +61,7 @@ def test_an_action_with_another_target_type_matches_no_entry() -> None:
     assert filter_for("domain.set", Target.BRANDING) is None
 
 
-@pytest.mark.parametrize("target_type", sorted({*Target} - {Target.DOMAIN, Target.BRANDING}))
+@table("target_type", sorted({*Target} - {Target.DOMAIN, Target.BRANDING}))
 def test_a_target_type_selects_its_entries(target_type: Target) -> None:
     assert filter_for(None, target_type) == AuditFilter(target_type=target_type)
     assert filter_for(None, target_type, "x") == AuditFilter(target_type=target_type, target_id="x")
@@ -88,13 +87,13 @@ def test_a_target_id_requires_a_target_type() -> None:
     assert "target_type" in refusal.value.message
 
 
-@pytest.mark.parametrize("malformed", ["", "x", "System", "system ", "unknown", str(USER).upper(), f"{{{USER}}}", USER.hex, f" {USER}"])
+@table("malformed", ["", "x", "System", "system ", "unknown", str(USER).upper(), f"{{{USER}}}", USER.hex, f" {USER}"])
 def test_a_malformed_actor_id_matches_no_entry(malformed: str) -> None:
     assert filter_for(actor_id=malformed) is None
     assert filter_for(actor_id=str(USER)) == AuditFilter(actor_id=USER)
 
 
-@pytest.mark.parametrize("actor", [SYSTEM, ANONYMOUS])
+@table("actor", [SYSTEM, ANONYMOUS])
 def test_an_actor_without_account_is_selected_by_its_id_in_the_log(actor: AuditActor) -> None:
     assert filter_for(actor_id=actor.id) == AuditFilter(actor_without_account=actor)
     assert filter_for("user.invited", actor_id=actor.id) == AuditFilter(actions=frozenset({"user.invited"}), actor_without_account=actor)
@@ -108,7 +107,7 @@ def test_an_actor_is_shown_with_the_present_data_of_the_account() -> None:
         assert resolve_actor(USER, None, None, address) == DELETED_ACCOUNT
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "address"),
     [
         ("api_key", "api-key@internal"),

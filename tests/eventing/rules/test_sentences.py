@@ -6,13 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from core.accounts.model.devices import Location
 from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, SYSTEM, AuditActor, AuditEntry
 from core.eventing.model.groups import group_entries
 from core.eventing.model.sentences import DescribedEntry, DetailRow, Names, ObjectName, PartKind, collect_objects, describe, detail_rows
 from core.kernel.event_catalog import PLATFORM_ACTIONS
+from tests.support.tables import table
 
 ORG = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
 OWNER, KAI, KEY = (str(UUID(int=number)) for number in (1, 2, 3))
@@ -55,7 +54,7 @@ def test_an_entry_is_a_sentence_with_the_names_of_today() -> None:
     assert (described.actor, described.target) == (ObjectName("owner@acme.example", "Ada Owner"), ObjectName("kai@acme.example"))
 
 
-@pytest.mark.parametrize("action", PLATFORM_ACTIONS)
+@table("action", PLATFORM_ACTIONS)
 def test_every_event_has_a_sentence_without_any_detail_or_name(action: str) -> None:
     kind = PLATFORM_ACTIONS[action]
     text = sentence(action, names={}, target_type=kind.target.value)
@@ -64,7 +63,7 @@ def test_every_event_has_a_sentence_without_any_detail_or_name(action: str) -> N
     assert not text.endswith(" ")
 
 
-@pytest.mark.parametrize(
+@table(
     ("action", "details", "changes", "expected"),
     [
         ("user.joined", {"role": "member"}, {"target_id": OWNER}, "owner@acme.example joined as member"),

@@ -13,6 +13,7 @@ from core.eventing.model.siem import FAILURES, MAX_BYTES, MAX_ENTRIES, SiemProvi
 from core.kernel.outbound import Reply, SendFailure, TargetInvalid
 from core.kernel.values import new_id
 from tests.support.siem import make_sink
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 ORG = UUID("10000000-0000-4000-8000-000000000000")
@@ -81,7 +82,7 @@ def test_each_provider_gets_the_token_in_its_own_header() -> None:
     assert "abc" not in repr(make_sink(ORG, token="abc"))
 
 
-@pytest.mark.parametrize("provider", SiemProvider)
+@table("provider", SiemProvider)
 def test_a_request_has_as_many_entries_as_fit_and_at_least_one(provider: SiemProvider) -> None:
     long = [entry(details={"note": "x" * (MAX_BYTES // 4)}) for _ in range(5)]
     content, count = siem.encode_entries(provider, long, NOW)
@@ -118,15 +119,13 @@ def test_each_failure_halves_the_number_of_entries() -> None:
     assert [siem.compute_batch_limit(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MAX_ENTRIES, 250, 125, 1, 1, 1]
 
 
-@pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "ä", "a\t", "\x7f"])
+@table("token", ["", "a b", "a\r\nX: y", "ä", "a\t", "\x7f"])
 def test_a_token_that_does_not_fit_into_a_header_is_refused(token: str) -> None:
     with pytest.raises(SiemTokenInvalid):
         siem.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url="https://siem.example.com/", token=token, enabled=True)
 
 
-@pytest.mark.parametrize(
-    "url", ["siem.example.com", "ftp://siem.example.com/", "https://a:b@siem.example.com/", "https://x:22/", "https://x/#a"]
-)
+@table("url", ["siem.example.com", "ftp://siem.example.com/", "https://a:b@siem.example.com/", "https://x:22/", "https://x/#a"])
 def test_a_url_that_is_not_allowed_is_refused(url: str) -> None:
     with pytest.raises(TargetInvalid):
         siem.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url=url, token="abc", enabled=True)

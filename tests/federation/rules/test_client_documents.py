@@ -6,13 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from core.federation.oauth.model import client_documents
 from core.federation.oauth.model.client_documents import ClientAddressInvalid, ClientDocument, ClientDocumentUnavailable
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.kernel.policy import Policy
 from tests.support.rows import NOW
+from tests.support.tables import table
 
 POLICY = Policy(key_ports=frozenset({443, 8443}))
 ADDRESS = "https://client.example/oauth/metadata.json"
@@ -141,7 +140,7 @@ def test_a_document_gives_name_redirect_uris_and_method() -> None:
     assert (document.method, document.is_native, document.authentication) == (ClientMethod.NONE, False, "none")
 
 
-@pytest.mark.parametrize(
+@table(
     ("members", "authentication"),
     [
         ({"jwks": {"keys": [KEY]}}, "private_key_jwt"),
@@ -160,12 +159,12 @@ def test_the_method_follows_from_what_the_document_names_and_its_keys(members: d
     assert parse(PLAIN | members).authentication == authentication
 
 
-@pytest.mark.parametrize("uri", ["http://127.0.0.1/callback", "http://localhost:3000/callback", "com.example.app:/callback"])
+@table("uri", ["http://127.0.0.1/callback", "http://localhost:3000/callback", "com.example.app:/callback"])
 def test_a_redirect_uri_on_the_users_device_makes_a_client_native(uri: str) -> None:
     assert parse(PLAIN | {"redirect_uris": ["https://client.example/callback", uri]}).is_native
 
 
-@pytest.mark.parametrize(
+@table(
     ("cache_control", "age", "expected"),
     [
         ("", "", timedelta(minutes=5)),

@@ -2,11 +2,10 @@
 
 import zlib
 
-import pytest
-
 from core.federation.oauth.model.client_registration import from_payload, has_sealed_form, parse_registration, to_payload
 from core.kernel.policy import Policy
 from tests.support.rows import NOW
+from tests.support.tables import table
 
 METADATA = {"client_name": "Ünïcode 助手", "redirect_uris": ["http://127.0.0.1/callback", "https://client.example/callback"]}
 
@@ -19,9 +18,7 @@ def test_a_payload_has_all_metadata() -> None:
     assert (document.is_native, document.method.value, document.fetched_at) == (True, "none", NOW.replace(microsecond=0))
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"{}", b"[]", b"1", b'{"t":"now","n":"a","r":[],"a":0}', b'{"t":1e300,"n":"a","r":[],"a":0}', b" " * 10_000_000]
-)
+@table("text", [b"", b"{}", b"[]", b"1", b'{"t":"now","n":"a","r":[],"a":0}', b'{"t":1e300,"n":"a","r":[],"a":0}', b" " * 10_000_000])
 def test_another_payload_is_no_client(text: bytes) -> None:
     """Of a later release, or one that grows when it is unpacked."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -29,7 +26,7 @@ def test_another_payload_is_no_client(text: bytes) -> None:
     assert from_payload("registered:a", text) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "fits"),
     [("registered:Az09_-", True), ("registered:", False), ("registered:a=", False), ("registered:a\n", False), ("a", False)],
 )

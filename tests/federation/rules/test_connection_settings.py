@@ -20,13 +20,14 @@ from core.federation.connections.model.settings import (
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.values import Email
 from tests.support.connections import make_connection
+from tests.support.tables import table
 
 OIDC = OidcSettings(issuer="https://acme.okta.example", client_id="gatehouse")
 SAML = SamlSettings(entity_id="http://adfs.example/trust", sso_url="https://adfs.example/sso")
 TIME = datetime(2026, 11, 27, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "setting", "changes"),
     [
         *((OIDC, "issuer", {"issuer": issuer}) for issuer in ("acme", "http://acme.example", "https://a.example/#", "https://a@b.example")),
@@ -111,7 +112,7 @@ def test_trust_in_addresses_and_second_factors_is_a_choice() -> None:
             assert map_claims(replace(connection, settings=settings), received).is_email_verified is word, "the provider says so"
 
 
-@pytest.mark.parametrize(
+@table(
     ("subject", "name_id", "values", "expected"),
     [
         (None, ("Ada", NameIdFormat.PERSISTENT), {}, "Ada"),

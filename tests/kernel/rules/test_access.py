@@ -21,6 +21,7 @@ from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
 from core.kernel.values import Email
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 USER, SESSION, ORG = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -62,8 +63,8 @@ def test_wrong_claims_of_a_token_give_nothing() -> None:
     assert (view.email_verified, view.is_platform_owner) == (False, False)
 
 
-@pytest.mark.parametrize("allow_former_users", [False, True])
-@pytest.mark.parametrize("claims", [CLAIMS, IN_ORG])
+@table("allow_former_users", [False, True])
+@table("claims", [CLAIMS, IN_ORG])
 def test_an_ended_session_has_no_caller(claims: Claims, allow_former_users: bool) -> None:
     with pytest.raises(SessionEnded) as refusal:
         person_from(claims, None, allow_former_users=allow_former_users)
@@ -124,7 +125,7 @@ def test_a_removed_end_user_is_refused_except_for_signing_out() -> None:
     assert person_from(IN_SERVICE, removed_user, allow_former_users=True).service == SHOP, "which still says that an application holds it"
 
 
-@pytest.mark.parametrize("allow_former_users", [False, True])
+@table("allow_former_users", [False, True])
 def test_a_deleted_service_has_no_caller(allow_former_users: bool) -> None:
     with pytest.raises(SessionEnded):
         person_from(IN_SERVICE, None, allow_former_users=allow_former_users)
@@ -176,7 +177,7 @@ def test_the_capabilities_are_the_documented_ones_and_the_additions() -> None:
     assert {capability for capability in Capability if capability.is_of_platform} == {*PLATFORM_CAPABILITIES}
 
 
-@pytest.mark.parametrize(("role", "capability"), CASES)
+@table(("role", "capability"), CASES)
 def test_every_role_has_exactly_its_capabilities(role: RoleName, capability: Capability) -> None:
     expected = capability in TABLE[role]
     assert (capability in rights_of(role)) == expected
@@ -203,9 +204,9 @@ def membership_state(role: RoleName | None, status: OrganizationStatus) -> Membe
     return MembershipState(ORG, "acme", status, role, rights_of(role))
 
 
-@pytest.mark.parametrize("inactive", [False, True])
-@pytest.mark.parametrize("capability", Capability)
-@pytest.mark.parametrize("status", OrganizationStatus)
+@table("inactive", [False, True])
+@table("capability", Capability)
+@table("status", OrganizationStatus)
 def test_a_stranger_is_refused_before_other_checks(status: OrganizationStatus, capability: Capability, inactive: bool) -> None:
     with pytest.raises(NotOfThisOrganization) as refusal:
         require_capability(membership_state(None, status), capability, inactive=inactive)
@@ -215,7 +216,7 @@ def test_a_stranger_is_refused_before_other_checks(status: OrganizationStatus, c
     assert (missing.value.code, isinstance(missing.value, NotFound)) == ("NOT_FOUND", True)
 
 
-@pytest.mark.parametrize("status", [OrganizationStatus.PENDING, OrganizationStatus.SUSPENDED, OrganizationStatus.REJECTED])
+@table("status", [OrganizationStatus.PENDING, OrganizationStatus.SUSPENDED, OrganizationStatus.REJECTED])
 def test_the_role_is_checked_before_the_state_of_the_organization(status: OrganizationStatus) -> None:
     with pytest.raises(RoleInsufficient):
         require_capability(membership_state(MEMBER, status), Capability.MEMBERS_MANAGE)

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from core.kernel.values import Batches
+from tests.support.tables import table
 
 
 class Numbers:
@@ -23,7 +22,7 @@ async def items(batches: Batches[int]) -> list[list[int]]:
     return [list(batch) async for batch in batches]
 
 
-@pytest.mark.parametrize(
+@table(
     ("count", "limit", "read", "reads"),
     [
         (0, None, [], [(None, 3)]),

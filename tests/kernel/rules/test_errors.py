@@ -10,6 +10,7 @@ import core
 from core.accounts.model.attempt_limits import SecretKind, TooManyAttempts
 from core.authentication.model.login import CredentialsInvalid
 from core.kernel.errors import Limited, Outage, Refusal, Unauthenticated, refuse
+from tests.support.tables import table
 
 for module in pkgutil.walk_packages(core.__path__, "core."):
     importlib.import_module(module.name)
@@ -48,9 +49,7 @@ def test_a_refusal_can_have_another_message() -> None:
     assert str(Refusal("Just so.")) == "Just so."
 
 
-@pytest.mark.parametrize(
-    ("wait", "seconds"), [(0, 1), (0.001, 1), (0.999, 1), (1, 1), (1.0001, 2), (59.5, 60), (119, 119), (900, 900), (-3, 1)]
-)
+@table(("wait", "seconds"), [(0, 1), (0.001, 1), (0.999, 1), (1, 1), (1.0001, 2), (59.5, 60), (119, 119), (900, 900), (-3, 1)])
 def test_a_wait_is_rounded_up_to_whole_seconds(wait: float, seconds: int) -> None:
     assert Limited(wait).retry_after == seconds
     assert TooManyAttempts(wait).retry_after == seconds
@@ -60,7 +59,7 @@ def test_a_wait_is_rounded_up_to_whole_seconds(wait: float, seconds: int) -> Non
         assert f"Try again in {shown}" in TooManyAttempts(wait, secret).message
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(119.1, "2 minutes"), (120, "2 minutes"), (121, "3 minutes"), (899.2, "15 minutes")])
+@table(("seconds", "shown"), [(119.1, "2 minutes"), (120, "2 minutes"), (121, "3 minutes"), (899.2, "15 minutes")])
 def test_a_long_wait_is_shown_in_minutes_and_never_shorter(seconds: float, shown: str) -> None:
     assert Limited(seconds).wait == shown
 

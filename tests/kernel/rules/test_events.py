@@ -8,6 +8,7 @@ from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
+from tests.support.tables import table
 
 WEBHOOKS = [
     "user.login.success",
@@ -79,13 +80,13 @@ def test_labels_are_unique() -> None:
     assert len(labels) == len(set(labels))
 
 
-@pytest.mark.parametrize("name", AUDITED)
+@table("name", AUDITED)
 def test_an_audit_action_has_a_target_and_is_audited(name: str) -> None:
     kind = EVENT_KINDS[name]
     assert (kind.target, kind.audited) == (AUDITED[name], True)
 
 
-@pytest.mark.parametrize("name", sorted({*WEBHOOKS} - AUDITED.keys() - {"user.login.success", "organization.owner.changed"}))
+@table("name", sorted({*WEBHOOKS} - AUDITED.keys() - {"user.login.success", "organization.owner.changed"}))
 def test_an_event_for_webhooks_only_is_not_an_audit_action(name: str) -> None:
     assert not EVENT_KINDS[name].audited
 

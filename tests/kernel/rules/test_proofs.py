@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +42,7 @@ from core.kernel.proofs import (
 )
 from core.kernel.sign_in_policy.silent_sign_ins import beside_own, with_silent, with_vouching
 from core.kernel.values import Email
+from tests.support.tables import table
 
 NOW, MINUTE = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), timedelta(minutes=1)
 TOTP, BACKUP_CODE = Proof(Method.TOTP, NOW), Proof(Method.BACKUP_CODE, NOW)
@@ -81,7 +81,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("hardware", [True, False])
+@table("hardware", [True, False])
 def test_a_passkey_that_verified_its_user_counts_as_both_factors(hardware: bool) -> None:
     proofs = (Proof(Method.PASSKEY, NOW, user_verified=True, phishing_resistant=True, hardware=hardware),)
     assert strength_of(proofs) is Strength.PHISHING_RESISTANT
@@ -92,7 +92,7 @@ def test_a_passkey_that_verified_its_user_counts_as_both_factors(hardware: bool)
     assert acr_of((Proof(Method.PASSWORD, NOW),), (Acr.MFA,)) == "pwd", "no asked class is met"
 
 
-@pytest.mark.parametrize(("name", "alone", "with_second", "by_provider"), TABLE)
+@table(("name", "alone", "with_second", "by_provider"), TABLE)
 def test_the_claims_follow_from_the_proofs(name: str, alone: list[str], with_second: list[str], *, by_provider: bool) -> None:
     first = first_proof(name, NOW)
     assert (strength_of((first,)), acr_of((first,)), amr_of((first,))) == (Strength.ONE, Acr.PASSWORD, alone)
@@ -108,7 +108,7 @@ def test_an_unknown_method_of_an_earlier_release_is_a_first_factor_without_a_nam
     assert (first_method_of(proofs), is_by_provider(proofs), is_fresh(proofs)) == (None, False, True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("proofs", "strength"),
     [
         ((), Strength.NONE),
@@ -123,7 +123,7 @@ def test_a_second_factor_counts_only_beside_a_first_one(proofs: Proofs, strength
     assert strength_of(proofs) is strength
 
 
-@pytest.mark.parametrize("fresh", [True, False])
+@table("fresh", [True, False])
 def test_a_second_factor_makes_a_sign_in_at_a_provider_fresh(*, fresh: bool) -> None:
     first = first_proof("websuite", NOW - MINUTE, is_fresh=fresh)
     assert is_fresh((first,)) is fresh
@@ -181,7 +181,7 @@ def test_the_reachable_strength_is_that_of_the_strongest_factor() -> None:
     assert reachable == [Strength.ONE, Strength.ONE, Strength.TWO, Strength.TWO, Strength.PHISHING_RESISTANT]
 
 
-@pytest.mark.parametrize(("user_verified", "strength", "acr"), [(False, Strength.TWO, "mfa"), (True, Strength.PHISHING_RESISTANT, "phr")])
+@table(("user_verified", "strength", "acr"), [(False, Strength.TWO, "mfa"), (True, Strength.PHISHING_RESISTANT, "phr")])
 def test_a_passkey_beside_a_password_is_its_second_factor(user_verified: bool, strength: Strength, acr: str) -> None:
     key = Proof(Method.PASSKEY, NOW, user_verified=user_verified, phishing_resistant=True, hardware=True)
     proofs = complete(first_proof("password", NOW), key)
@@ -207,9 +207,9 @@ def test_protocols_know_the_newest_sign_in_alone() -> None:
 AGES = [(-600, True), (0, True), (9, True), (10, True), (11, False), (600, False)]
 
 
-@pytest.mark.parametrize(("minutes", "counts"), AGES)
-@pytest.mark.parametrize("name", ["password", "email", "websuite", "connection"])
-@pytest.mark.parametrize("method", [Method.TOTP, Method.BACKUP_CODE, Method.PASSKEY, "verified passkey"])
+@table(("minutes", "counts"), AGES)
+@table("name", ["password", "email", "websuite", "connection"])
+@table("method", [Method.TOTP, Method.BACKUP_CODE, Method.PASSKEY, "verified passkey"])
 def test_a_second_factor_counts_beside_a_first_one_that_is_a_few_minutes_newer(
     method: str, name: str, minutes: int, *, counts: bool
 ) -> None:

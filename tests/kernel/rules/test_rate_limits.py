@@ -15,6 +15,7 @@ from core.kernel.rate_limits import (
     Bucket,
     per_minute,
 )
+from tests.support.tables import table
 
 
 def test_the_rate_limits_are_the_documented_ones() -> None:
@@ -35,7 +36,7 @@ def test_buckets_have_different_names() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize(
+@table(
     ("factor", "period", "burst"),
     [(1.0, 6.0, 10), (2.0, 3.0, 20), (10.0, 0.6, 100), (0.5, 12.0, 5), (0.01, 600.0, 1), (1000.0, 0.006, 10000)],
 )

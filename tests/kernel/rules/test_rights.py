@@ -1,6 +1,5 @@
 """The rights of roles, and who may give which role (security R-1)."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from core.kernel.roles import (
     needs_roles_manage,
     rights_of,
 )
+from tests.support.tables import table
 
 # The roles that each role may give to a person. Whether it may invite at all is the right `members.manage`.
 TO_PEOPLE = {
@@ -40,8 +40,8 @@ RIGHTS = st.frozensets(st.sampled_from(Capability))
 ANY_ROLE = st.one_of(st.sampled_from([*ROLES.values()]), st.builds(Role, st.just(RoleName("billing")), st.just(""), st.just(""), RIGHTS))
 
 
-@pytest.mark.parametrize("name", [*ROLES])
-@pytest.mark.parametrize("giver", [*ROLES])
+@table("name", [*ROLES])
+@table("giver", [*ROLES])
 def test_each_role_may_give_exactly_these_roles(giver: RoleName, name: RoleName) -> None:
     assert may_give(rights_of(giver), ROLES[name]) == (name in TO_PEOPLE[giver])
     assert may_give(rights_of(giver), ROLES[name], to_program=True) == (name in TO_PROGRAMS[giver])
@@ -75,7 +75,7 @@ def test_no_one_gives_a_person_the_ownership(giver: Rights, role: Role) -> None:
     assert not may_give(frozenset(Capability), ROLES[OWNER])
 
 
-@pytest.mark.parametrize("name", [None, "", "Owner", "billing", "owner "])
+@table("name", [None, "", "Owner", "billing", "owner "])
 def test_an_unknown_role_has_no_rights(name: str | None) -> None:
     assert rights_of(name) == frozenset()
     assert find_role(name) is None

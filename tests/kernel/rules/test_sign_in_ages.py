@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-import pytest
-
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Strength, first_proof
 from core.kernel.sign_in_policy.decision import Outcome, PolicyFacts, decide, find_step_up
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rule, Rules
+from tests.support.tables import table
 
 NOW: Final = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
@@ -40,19 +39,19 @@ def policy_of(**document: Any) -> EffectivePolicy:
     return EffectivePolicy(ACME, 1, (PolicyPart("Acme", Rules.read(document)),))
 
 
-@pytest.mark.parametrize(("minutes", "counts"), [(0, True), (9, True), (10, True), (11, False), (600, False)])
-@pytest.mark.parametrize("second", ["totp", "backup code", "key"])
-@pytest.mark.parametrize("first", list(FIRSTS))
+@table(("minutes", "counts"), [(0, True), (9, True), (10, True), (11, False), (600, False)])
+@table("second", ["totp", "backup code", "key"])
+@table("first", list(FIRSTS))
 def test_a_policy_counts_no_older_second_factor(first: str, second: str, minutes: int, *, counts: bool) -> None:
     proofs = FIRSTS[first], replace(SECONDS[second], at=NOW - minutes * MINUTE)
     decision = decide(policy_of(**SECOND_FACTOR), facts_of(*proofs))
     assert (decision.outcome, decision.rule) == ((Outcome.ALLOWED, None) if counts else (Outcome.STEP_UP, Rule.SECOND_FACTOR))
 
 
-@pytest.mark.parametrize(("minutes", "age"), [(0, 0), (9, 0), (10, 0), (11, 11), (600, 600)])
-@pytest.mark.parametrize("second", list(SECONDS))
-@pytest.mark.parametrize("earlier", ["password", "email", "provider"])
-@pytest.mark.parametrize("first", list(FIRSTS))
+@table(("minutes", "age"), [(0, 0), (9, 0), (10, 0), (11, 11), (600, 600)])
+@table("second", list(SECONDS))
+@table("earlier", ["password", "email", "provider"])
+@table("first", list(FIRSTS))
 def test_the_age_of_a_session_is_that_of_the_newest_sign_in_with_both_factors(
     first: str, earlier: str, second: str, minutes: int, age: int
 ) -> None:
@@ -65,7 +64,7 @@ def test_the_age_of_a_session_is_that_of_the_newest_sign_in_with_both_factors(
     assert (decision.outcome, decision.rule) == ((Outcome.ALLOWED, None) if age <= 15 else (Outcome.STEP_UP, Rule.SESSION_LIFETIME))
 
 
-@pytest.mark.parametrize("minutes", [9, 600])
+@table("minutes", [9, 600])
 def test_a_first_factor_makes_no_passkey_newer_where_a_rule_asks_for_one(minutes: int) -> None:
     at = NOW - minutes * MINUTE
     proofs = replace(SECONDS["passkey"], at=at), FIRSTS["password"]

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from core.kernel.uris import canonicalize, has_private_scheme, is_on_device, is_web_url, native_flaw, target_flaw, to_ascii, web_flaw
+from tests.support.tables import table
 
 WEB_URIS = [
     "https://example.com",
@@ -137,19 +136,19 @@ INVALID_URIS = [
 ]
 
 
-@pytest.mark.parametrize("uri", WEB_URIS)
+@table("uri", WEB_URIS)
 def test_https_and_loopback_addresses_are_web_addresses(uri: str) -> None:
     assert is_web_url(uri)
     assert not has_private_scheme(uri)
 
 
-@pytest.mark.parametrize("uri", APPLICATION_URIS)
+@table("uri", APPLICATION_URIS)
 def test_a_scheme_with_a_dot_belongs_to_an_application(uri: str) -> None:
     assert has_private_scheme(uri)
     assert not is_web_url(uri)
 
 
-@pytest.mark.parametrize("uri", INVALID_URIS)
+@table("uri", INVALID_URIS)
 def test_other_uris_are_refused(uri: str) -> None:
     assert not is_web_url(uri)
     assert not has_private_scheme(uri)
@@ -158,7 +157,7 @@ def test_other_uris_are_refused(uri: str) -> None:
 LONG = ["https://" + "a." * 1000, "https://example.com/" + "%2" * 1000, "a" * 2048, "https://[" + ":" * 2000 + "]/"]
 
 
-@pytest.mark.parametrize("uri", LONG)
+@table("uri", LONG)
 def test_other_uris_are_refused_at_any_length(uri: str) -> None:
     assert not is_web_url(uri)
     assert not has_private_scheme(uri)
@@ -167,7 +166,7 @@ def test_other_uris_are_refused_at_any_length(uri: str) -> None:
 # One host, one spelling
 
 
-@pytest.mark.parametrize(
+@table(
     ("typed", "canonical"),
     [
         ("HTTPS://Bücher.Example:443/Cb?a=%2f", "https://xn--bcher-kva.example/Cb?a=%2f"),
@@ -185,7 +184,7 @@ def test_a_url_has_one_canonical_form(typed: str, canonical: str) -> None:
     assert canonicalize(typed) == canonical == canonicalize(canonical)
 
 
-@pytest.mark.parametrize("host", ["\u00fc." * 130 + "example", "\u00fc" * 100_000, "\u00fc." * 100_000])
+@table("host", ["\u00fc." * 130 + "example", "\u00fc" * 100_000, "\u00fc." * 100_000])
 def test_a_host_that_is_too_long_for_a_name_is_not_converted(host: str) -> None:
     """The conversion of long names takes seconds, and anyone can send one in a SAML message."""
     url = f"https://{host}/"
@@ -222,7 +221,7 @@ def test_each_rule_has_its_own_sentence() -> None:
     assert len({*found.values()}) == 10
 
 
-@pytest.mark.parametrize("flaw_of", [web_flaw, native_flaw, target_flaw])
+@table("flaw_of", [web_flaw, native_flaw, target_flaw])
 def test_a_text_without_a_scheme_is_told_the_schemes_of_its_field(flaw_of: Callable[[str], str | None]) -> None:
     assert flaw_of("app.example.com") == flaw_of("ftp://app.example.com")
 

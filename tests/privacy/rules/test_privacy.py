@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
-
 from core.kernel.values import Email
 from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, placeholder_at
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 
@@ -15,7 +14,7 @@ def test_the_placeholder_contains_the_time_in_microseconds() -> None:
     assert placeholder_at(NOW.astimezone(timezone(timedelta(hours=5)))) == placeholder_at(NOW)
 
 
-@pytest.mark.parametrize("microseconds", [0, 1, 999_999, 10**15 + 1])
+@table("microseconds", [0, 1, 999_999, 10**15 + 1])
 def test_two_times_give_two_placeholders(microseconds: int) -> None:
     """Also at late times, where a floating-point number would be rounded."""
     later = NOW + timedelta(microseconds=microseconds)

@@ -25,6 +25,7 @@ from core.programs.model.api_resources import (
     check_scopes,
     parse_identifier,
 )
+from tests.support.tables import table
 
 ORG = UUID("6f1c24a5-32f0-4a62-a5c4-6f7a3ed1a1a1")
 URN = f"urn:gatehouse:{ORG}:orders"
@@ -41,7 +42,7 @@ RESOURCE = ApiResource(
 ISSUER, LOCAL = "https://login.example.com", "http://127.0.0.1:8080"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "normal"),
     [
         ("https://api.example.com", "https://api.example.com/"),
@@ -62,7 +63,7 @@ def test_spellings_of_one_identifier_are_equal(text: str, normal: str) -> None:
     assert uris.normalize(normal) == normal
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "",
@@ -93,7 +94,7 @@ def test_an_identifier_is_an_https_url_or_a_urn_of_the_organization() -> None:
     assert parse_identifier(URN, ORG, ISSUER) == ResourceIdentifier(URN, URN, None)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "http://api.example.com/",
@@ -109,7 +110,7 @@ def test_other_uris_are_refused(text: str) -> None:
         parse_identifier(text, ORG, ISSUER)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         f"urn:gatehouse:{UUID(int=1)}:orders",  # of another organization
@@ -126,7 +127,7 @@ def test_other_urns_are_refused(text: str) -> None:
         parse_identifier(text, ORG, ISSUER)
 
 
-@pytest.mark.parametrize("text", ["https://login.example.com", "https://LOGIN.example.com:443/api", "https://login.example.com/x?y"])
+@table("text", ["https://login.example.com", "https://LOGIN.example.com:443/api", "https://login.example.com/x?y"])
 def test_our_own_origin_is_reserved(text: str) -> None:
     with pytest.raises(IdentifierReserved):
         parse_identifier(text, ORG, ISSUER)
@@ -136,7 +137,7 @@ def test_another_port_of_our_host_is_another_origin() -> None:
     assert parse_identifier("https://login.example.com:8443/", ORG, ISSUER).host == "login.example.com"
 
 
-@pytest.mark.parametrize("text", ["http://localhost:3000", "https://localhost/", "http://127.0.0.1:9000/api", "http://[::1]:9000/"])
+@table("text", ["http://localhost:3000", "https://localhost/", "http://127.0.0.1:9000/api", "http://[::1]:9000/"])
 def test_apis_on_the_loopback_interface_need_an_issuer_on_it(text: str) -> None:
     with pytest.raises(IdentifierInvalid):
         parse_identifier(text, ORG, ISSUER)
@@ -177,7 +178,7 @@ def test_implied_scopes_form_no_circle() -> None:
             check_scopes(wrong)
 
 
-@pytest.mark.parametrize("name", ["openid", "OpenID", "phone", *Scope, "members:read", "Members:Write"])
+@table("name", ["openid", "OpenID", "phone", *Scope, "members:read", "Members:Write"])
 def test_a_scope_has_no_name_of_openid_connect_or_of_our_own_api(name: str) -> None:
     with pytest.raises(ResourceScopeReserved):
         check_scopes(scopes(name))

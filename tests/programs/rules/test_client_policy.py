@@ -16,6 +16,7 @@ from core.programs.model.client_policy import (
     admits,
     check_policy,
 )
+from tests.support.tables import table
 
 LISTED = ExternalClientPolicy(admit=ClientAdmission.LISTED, hosts=("claude.ai",))
 SCOPES = ("orders:read", "orders:write")
@@ -34,7 +35,7 @@ def test_the_policy_admits_no_client_unless_an_admin_says_so() -> None:
     assert not admits(ExternalClientPolicy(), "claude.ai")
 
 
-@pytest.mark.parametrize(
+@table(
     "host",
     ["claude.ai.evil.example", "xclaude.ai", "www.claude.ai", "ai", "claude.ai:8443", "claude.ai.", "", "xn--laude-6ve.ai"],
 )
@@ -42,7 +43,7 @@ def test_a_listed_host_admits_itself_alone(host: str) -> None:
     assert not admits(LISTED, host)
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "host"),
     [
         ("https://Claude.AI:443/oauth/metadata", "claude.ai"),
@@ -67,9 +68,7 @@ def test_hosts_are_stored_once_in_their_canonical_form() -> None:
     assert check_policy(expected, SCOPES) == expected
 
 
-@pytest.mark.parametrize(
-    "host", ["", " ", "https://claude.ai", "claude.ai/x", "claude.ai/", "a@claude.ai", "*.ai", "claude.ai?x", "a b.ai"]
-)
+@table("host", ["", " ", "https://claude.ai", "claude.ai/x", "claude.ai/", "a@claude.ai", "*.ai", "claude.ai?x", "a b.ai"])
 def test_other_texts_are_no_hosts(host: str) -> None:
     with pytest.raises(ClientHostInvalid):
         check_policy(replace(LISTED, hosts=(host,)), SCOPES)

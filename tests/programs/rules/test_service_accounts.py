@@ -5,6 +5,7 @@ import pytest
 from core.kernel.roles import ADMIN, GRANTABLE, MEMBER, OWNER, PLATFORM_RIGHTS, ROLES, Capability, RoleName, rights_of
 from core.programs.model.credentials import PipelineTrust, SubjectPatternInvalid, parse_trust
 from core.programs.model.service_accounts import grantable_capabilities, may_manage
+from tests.support.tables import table
 
 ISSUER = "https://token.actions.githubusercontent.com"
 
@@ -13,7 +14,7 @@ def trust(subject: str) -> PipelineTrust:
     return parse_trust(ISSUER, "https://sso.example.com", subject, "https://sso.example.com")
 
 
-@pytest.mark.parametrize(
+@table(
     ("manager", "allowed"),
     [(OWNER, {OWNER, ADMIN, MEMBER}), (ADMIN, {ADMIN, MEMBER}), (MEMBER, set())],
 )
@@ -28,7 +29,7 @@ def test_a_capability_is_granted_only_within_the_role_or_the_platform() -> None:
     assert grantable_capabilities(PLATFORM_RIGHTS) == [Capability.PLATFORM_ORGANIZATIONS_MANAGE, Capability.PLATFORM_USERS_MANAGE]
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "subject", "matches"),
     [
         ("repo:acme/shop:ref:refs/heads/main", "repo:acme/shop:ref:refs/heads/main", True),
@@ -53,7 +54,7 @@ def test_a_subject_matches_part_by_part(pattern: str, subject: str, matches: boo
     assert trust(pattern).accepts_subject(subject) is matches
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     [
         "*",

@@ -37,6 +37,7 @@ from core.provisioning.model.grammar import (
     parse_path,
 )
 from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP, USER, ScimSchema
+from tests.support.tables import table
 
 
 def test_not_binds_tighter_than_and_which_binds_tighter_than_or() -> None:
@@ -56,7 +57,7 @@ def test_literals_are_json_and_ids_need_no_quotation_marks() -> None:
         assert parse(f"a eq {text}") == ParsedComparison("a", FilterOperator.EQ, literal)
 
 
-@pytest.mark.parametrize(("fields", "schema"), [(USER_FIELDS, USER), (GROUP_FIELDS, GROUP)])
+@table(("fields", "schema"), [(USER_FIELDS, USER), (GROUP_FIELDS, GROUP)])
 def test_a_field_ignores_case_exactly_if_its_attribute_in_the_schema_does(fields: Mapping[str, ScimField], schema: ScimSchema) -> None:
     for name, field in fields.items():
         outer, _, inner = (name, "", "") if name.startswith("urn:") else name.partition(".")

@@ -19,6 +19,7 @@ from core.tenancy.model.attributes import (
     UserAttributeValueInvalid,
 )
 from tests.support.rows import NOW
+from tests.support.tables import table
 
 ADMIN: Final = AttributeWriter.ADMIN
 
@@ -37,7 +38,7 @@ def attribute(
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "good", "bad"),
     [
         ("text", ["a", "ü b", "x" * 500], ["", " ", "a\n", "x" * 501, 5, True, ["a"]]),
@@ -68,7 +69,7 @@ def test_an_attribute_has_a_name_a_label_and_a_merge_rule_of_its_kind() -> None:
     attribute(kind="list", merge="union").checked()
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "merge", "own", "of_groups", "effective"),
     [
         ("text", "first", None, [None, "b", "a"], "b"),

@@ -24,6 +24,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, run_during, run_sql, sign_in
 from tests.support.rows import in_another_task
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 TIER = Tier(UUID(int=3), "free", "Free", 3, 100, 0)
@@ -47,7 +48,7 @@ ACME = Organization(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "users", "services"),
     [
         ({}, Limit(100, LimitSource.TIER), Limit(3, LimitSource.TIER)),
@@ -70,7 +71,7 @@ MEMBERSHIP = Membership(
 )
 
 
-@pytest.mark.parametrize("role", [None, ADMIN])
+@table("role", [None, ADMIN])
 def test_a_membership_state_has_the_role_and_the_status(role: RoleName | None) -> None:
     membership = None if role is None else MEMBERSHIP
     assert organizations_model.to_membership_state(ACME, membership) == MembershipState(

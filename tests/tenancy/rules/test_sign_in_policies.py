@@ -10,6 +10,7 @@ from core.accounts.model.passkeys import NoPasskeysHere
 from core.kernel.errors import Refusal
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.tenancy.model.sign_in_policies import MethodsUnavailable, require_available
+from tests.support.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, tzinfo=UTC)
 WITH_APP = {"methods": ["password", "totp"], "second_factor": ["everyone"]}
@@ -26,7 +27,7 @@ def policy_of(*saved: list[dict[str, Any]]) -> EffectivePolicy:
     return EffectivePolicy(UUID(int=1), 1, tuple(parts))
 
 
-@pytest.mark.parametrize(
+@table(
     ("document", "with_passkeys", "without_passkeys"),
     [
         ({}, None, None),
@@ -58,7 +59,7 @@ def test_rules_that_only_a_passkey_meets_need_a_host_with_passkeys(
 WITH_PASSWORD, WITH_PASSKEY = {"methods": ["password"]}, {"methods": ["passkey"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("saved", "period"),
     [
         ([[{"methods": ["password", "totp"]}, {**WITH_PASSKEY, "grace_days": 14}]], None),

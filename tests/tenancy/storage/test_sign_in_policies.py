@@ -20,6 +20,7 @@ from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.connections import add_connection
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add
 from tests.support.services import add_service, enroll_user
+from tests.support.tables import table
 
 EVERY_MEMBER: Any = {
     "methods": ["password", "passkey", "totp", "provider:websuite"],
@@ -211,7 +212,7 @@ async def test_the_address_binds_only_users_who_take_part(storage: Postgres, poo
     assert await are_bound() == dict.fromkeys(counts, True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("network", "advice"),
     [
         ("10.0.0.1/8", "Write 10.0.0.0/8"),
@@ -230,7 +231,7 @@ def test_a_network_that_matches_no_address_is_refused_with_the_right_one(network
     assert advice in refused.value.problem
 
 
-@pytest.mark.parametrize(
+@table(
     "wrong",
     [
         *({name: value} for name, (least, most) in LIMITS.items() for value in (least - 1, most + 1)),

@@ -16,6 +16,7 @@ from tests.federation.api.device_flow.values import TTL
 from tests.federation.api.relying import basic
 from tests.support.builders import BASE_URL, Api, run_during, run_sql
 from tests.support.refusals import BAD, refused
+from tests.support.tables import table
 
 INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
 
@@ -90,15 +91,13 @@ def test_user_codes_have_no_vowels_and_no_digits() -> None:
     assert not set(USER_CODE_ALPHABET) & set("AEIOUY0123456789")
 
 
-@pytest.mark.parametrize("typed", ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "B.C.D.F.G.H.J.K", "BCDF\u2013GHJK", "b_c_d_f/g_h_j_k"])
+@table("typed", ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "B.C.D.F.G.H.J.K", "BCDF\u2013GHJK", "b_c_d_f/g_h_j_k"])
 def test_case_and_separators_of_a_user_code_do_not_matter(typed: str) -> None:
     assert normalize_user_code(typed) == "BCDFGHJK"
     assert format_user_code(typed) == "BCDF-GHJK"
 
 
-@pytest.mark.parametrize(
-    "typed", ["", "BCDF-GHJ", "BCDF-GHJKL", "ACDF-GHJK", "1CDF-GHJK", "BCDF-GHJ\u212a", "B" + "-" * 60 + "CDFGHJK", "\x00"]
-)
+@table("typed", ["", "BCDF-GHJ", "BCDF-GHJKL", "ACDF-GHJK", "1CDF-GHJK", "BCDF-GHJ\u212a", "B" + "-" * 60 + "CDFGHJK", "\x00"])
 def test_text_that_cannot_be_a_user_code_is_none(typed: str) -> None:
     assert normalize_user_code(typed) is None
     assert format_user_code(typed) == typed

@@ -1,7 +1,6 @@
 """The standard claims about a user's profile (OpenID Connect Core section 5.1)."""
 
 import jwt
-import pytest
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.profiles import Profile
@@ -12,6 +11,7 @@ from ports import Ports
 from tests.accounts.profiles import ALL_FIELDS, FULL_PROFILE, set_profile
 from tests.federation.api.oauth_requests.test_consents import agree, tokens_of
 from tests.federation.api.relying import RelyingParty, sign_in_browser
+from tests.support.tables import table
 
 # All claims of section 5.1 but those of email addresses, phone numbers and postal addresses
 STANDARD = {
@@ -51,7 +51,7 @@ async def test_other_applications_get_no_details(relying_party: RelyingParty, us
         assert {profile["name"], profile["picture"]} == {name, name and FULL_PROFILE.picture}
 
 
-@pytest.mark.parametrize(
+@table(
     ("profile", "names"),
     [
         (Profile(), {}),
