@@ -19,11 +19,13 @@ from tests.proof.access.table import UNKNOWN_CREDENTIAL
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, application, make_edge, run_concurrently, run_sql
 from tests.support.direct import PEER, ask, change_ports
 from tests.support.scim import ERROR_URN, Directory, directory_of
+from tests.support.tables import table
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
 PROXY = "10.1.2.3"
+REFILL = timedelta(minutes=2)  # all tokens are available again
 
 # Method and path, the burst, and the seconds until the next request is allowed.
 OWN = {
@@ -85,8 +87,9 @@ def wait_of(answer: Answer) -> int:
     return int(wait)
 
 
-@pytest.mark.parametrize(("method", "path"), OWN)
+@table(("method", "path"), OWN)
 async def test_an_endpoint_has_its_burst_and_its_rate(app: QuartTrio, clock: FakeClock, method: str, path: str) -> None:
+    clock.advance(REFILL)
     burst, period = OWN[method, path]
     assert await admitted(app, method, path, burst) == burst
     for _ in range(3):
@@ -100,8 +103,9 @@ async def test_an_endpoint_has_its_burst_and_its_rate(app: QuartTrio, clock: Fak
     assert await admitted(app, method, path, burst + 2) == burst
 
 
-@pytest.mark.parametrize(("method", "path"), SHARED)
+@table(("method", "path"), SHARED)
 async def test_the_scope_has_its_burst_and_its_rate(app: QuartTrio, clock: FakeClock, method: str, path: str) -> None:
+    clock.advance(REFILL)
     assert await admitted(app, method, path, 20) == 20
     answer = await ask(app, method, path)
     assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
@@ -196,8 +200,9 @@ async def test_a_request_without_its_body_takes_its_token(app: QuartTrio, monkey
 # Parallel requests
 
 
-@pytest.mark.parametrize(("method", "path"), [*OWN, *SHARED[:1]])
-async def test_parallel_requests_pass_exactly_up_to_the_burst(app: QuartTrio, method: str, path: str) -> None:
+@table(("method", "path"), [*OWN, *SHARED[:1]])
+async def test_parallel_requests_pass_exactly_up_to_the_burst(app: QuartTrio, clock: FakeClock, method: str, path: str) -> None:
+    clock.advance(REFILL)
     burst = OWN.get((method, path), (20, 1))[0]
     answers = await run_concurrently(burst + 20, lambda _: knock(app, method, path))
     assert sum(answer.status != 429 for answer in answers) == burst
