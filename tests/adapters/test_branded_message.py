@@ -6,6 +6,8 @@ from dataclasses import replace
 from email import policy
 from email.headerregistry import Address
 
+import pytest
+
 from adapters.email.mime import to_mime
 from core.accounts.model.email_queue import EmailKind
 from core.tenancy.model.settings import TEXT, BrandingSettings, Color, Design, contrast
@@ -103,6 +105,7 @@ def test_the_subject_of_an_invitation_names_the_organization_once() -> None:
     assert branded(EmailKind.INVITATION).subject == "You are invited to Acme & <Sons> - Acme Portal"
 
 
+@pytest.mark.slow
 @table("name", HOSTILE)
 @table("kind", LINKED)
 def test_a_hostile_name_changes_no_markup_and_no_header(kind: EmailKind, name: str) -> None:
