@@ -23,10 +23,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.policy import PolicyPath
 from core.eventing.model.siem import FAILURES
 from core.federation.connections.model.health import HealthState
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_policy.decision import Outcome
 from ports.observe import METHODS, OTHER, UNKNOWN_ROUTE
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import outcome
@@ -43,7 +43,7 @@ from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
 from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
 from entrypoints.wiring import Wired, application, check_settings, start_actors, watch_certificate, wire
-from entrypoints.workers import run_workers
+from entrypoints.workers import Hooks, run_workers
 from ports import Ports
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         if owner.is_missing and not welcome:
             # Logs are kept and passed on, so they have no link (security I-6).
             log.warning("platform_owner_missing", next_step=f"print a link that signs the first one in: {name_link_command()}")
-        process = partial(run_process, settings, address, conninfo, listening, routes)
+        process = partial(run_process, ProcessParts(settings, address, conninfo, listening, routes))
         if settings.workers == 1:
             return trio.run(partial(process, supervisor, reloads=reloads, embedded_database=embedded_database, on_started=greet))
 
@@ -102,7 +102,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
 
         greet()
         give_up = partial(has_ended, embedded_database)
-        return run_workers(settings.workers, work, listening.all, supervisor, reloads=reloads, on_death=forget_process, give_up=give_up)
+        return run_workers(settings.workers, work, listening.all, supervisor, Hooks(forget_process, give_up), reloads=reloads)
 
 
 def _check_settings(settings: Settings) -> None:
@@ -186,19 +186,26 @@ async def _create_first_owner(settings: Settings, email: Email, wired: Wired) ->
     return True
 
 
+class ProcessParts(NamedTuple):
+    """The parts that all processes of a service share."""
+
+    settings: Settings
+    address: str  # the base URL
+    conninfo: str
+    listening: Listening
+    routes: Application
+
+
 async def run_process(
-    settings: Settings,
-    address: str,
-    conninfo: str,
-    listening: Listening,
-    routes: Application,
+    parts: ProcessParts,
     watcher: Watcher,
     *,
     reloads: bool,
     embedded_database: embedded.Running | None = None,
     on_started: Callable[[], object] = _do_nothing,
 ) -> int:
-    """Run a process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
+    """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
+    settings, address, conninfo, listening, routes = parts
     async with wire(settings, address, conninfo) as wired:
         app = application(settings, address, wired, routes)
         async with trio.open_nursery() as actors:

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import structlog
 
@@ -35,23 +35,29 @@ _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 log = structlog.get_logger("workers")
 
 
+class Hooks(NamedTuple):
+    """Functions of the service that a parent calls: with the process id of each worker that ended, and to learn whether to stop."""
+
+    on_death: Callable[[int], object] = lambda pid: None
+    give_up: Callable[[], bool] = lambda: False
+
+
 def run_workers(
     count: int,
     work: Callable[[ParentLink], int],
     listening: Sequence[socket.socket],
     supervisor: Supervisor,
+    hooks: Hooks,
     *,
     reloads: bool = True,
-    on_death: Callable[[int], object] = lambda pid: None,
-    give_up: Callable[[], bool] = lambda: False,
     term_grace: float = TERM_GRACE,
     int_grace: float = INT_GRACE,
 ) -> int:
     """Keep `count` processes running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
 
-    Every process is a fork, and its exit code is what `work` returns. `work` must not use what belongs to a single
-    process, such as the parent's database connections. `on_death` is called with the process id of a worker that ended.
-    `give_up` is called whenever any child process has ended.
+    Each process is a fork, and its exit code is the result of `work`. `work` must not use what belongs
+    to one process, such as the parent's database connections. `hooks.give_up` is called whenever any
+    child process has ended.
 
     The supervisor learns when the first worker is ready, and that all workers beat. If `reloads` is
     true, SIGHUP is passed on to the workers, and the supervisor learns when all have reloaded.
@@ -64,7 +70,7 @@ def run_workers(
     """
     grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
     with _Signals((*_SIGNALS, signal.SIGHUP) if reloads else _SIGNALS) as signals:
-        return _Parent(count, work, listening, signals, supervisor, grace, on_death, give_up).run()
+        return _Parent(count, work, listening, signals, supervisor, grace, hooks).run()
 
 
 class _Signals:
@@ -132,16 +138,14 @@ class _Parent:
         signals: _Signals,
         supervisor: Supervisor,
         grace: Mapping[signal.Signals, float],
-        on_death: Callable[[int], object],
-        give_up: Callable[[], bool],
+        hooks: Hooks,
     ) -> None:
         """Prepare to start `count` workers. `grace` has the seconds between a signal and SIGKILL."""
         self._work = work
         self._signals = signals
         self._supervisor = supervisor
         self._beat_at = 0.0  # when the supervisor gets the next beat
-        self._on_death = on_death
-        self._give_up = give_up
+        self._hooks = hooks
         self._grace = grace
         self._workers = [_Worker() for _ in range(count)]
         # Workers inherit the reading end. The writing end stays open while the parent lives.
@@ -223,7 +227,7 @@ class _Parent:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
                     self._record_death(worker, pid, os.waitstatus_to_exitcode(status))
-            if self._stop_by is None and self._give_up():
+            if self._stop_by is None and self._hooks.give_up():
                 self._exit_code = 1
                 self._stop(signal.SIGTERM)
         elif number == signal.SIGHUP:
@@ -289,7 +293,7 @@ class _Parent:
 
     def _record_death(self, worker: _Worker, pid: int, code: int) -> None:
         worker.pid = None
-        self._on_death(pid)
+        self._hooks.on_death(pid)
         self._end_reload()
         if self._stop_by is not None:
             if code not in (0, -signal.SIGTERM, -signal.SIGINT):

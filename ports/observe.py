@@ -7,9 +7,9 @@ from typing import Final, Protocol
 from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.policy import PolicyPath
 from core.federation.connections.model.health import HealthState
 from core.kernel.connections import ConnectionProtocol
+from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_policy.decision import Outcome
 
 # Labels for HTTP requests in metrics and logs

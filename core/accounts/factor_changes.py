@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.accounts import relying_party
 from core.accounts.factors import own_proofs
-from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired, SignInNotAccepted
+from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone, require_sign_in
 from core.kernel.callers import Person
@@ -30,7 +30,7 @@ from core.kernel.sign_in_policy.decision import (
     strictest,
     strictness,
 )
-from core.kernel.sign_in_policy.explanations import name_methods
+from core.kernel.sign_in_policy.explanations import SignInNotAccepted, name_methods
 from core.kernel.sign_in_policy.rules import PolicyOfUser
 from ports import Ports
 from ports.storage import Reading, Transaction

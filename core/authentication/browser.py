@@ -5,8 +5,7 @@ import hmac
 from datetime import datetime
 from uuid import UUID
 
-from core.authentication import policy_checks
-from core.authentication.model.policy import PolicyPath
+from core.authentication import admissions
 from core.kernel.access import (
     ImpersonatedElsewhere,
     NotOfThisOrganization,
@@ -19,6 +18,7 @@ from core.kernel.access import (
 from core.kernel.callers import BrowserSession, Member, Person, SessionContext, Visitor, to_acting_member, to_member
 from core.kernel.causes import Caller
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.roles import Capability
 from core.kernel.values import digest
 from core.tenancy.model.organizations import ApplicationClosed, inactive_refusal
@@ -63,7 +63,7 @@ async def authenticate_member(
     about a rule that starts later, and is for requests that can be repeated. Without `asks_policy`, no policy counts.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
-    OrganizationNotActive, ImpersonatedElsewhere, OwnProofNeeded; the errors of `policy_checks.require`.
+    OrganizationNotActive, ImpersonatedElsewhere, OwnProofNeeded; the errors of `admissions.require`.
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
@@ -89,7 +89,7 @@ async def authenticate_member(
         raise ImpersonatedElsewhere
     assert state is not None, "without a membership, the organization is not found"
     policy = state.policy if asks_policy else None
-    admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, policy)
+    admission = await admissions.require_in(ports, PolicyPath.CONSOLE, user, organization, policy)
     if reminds:
         await admission.remind(ports, user)
     return to_member(user, organization, has_sign_in_policy=policy is not None)

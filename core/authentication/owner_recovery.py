@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
+from core.accounts.model.email_queue import EmailKind, OneTimeToken, TokenPurpose, new_email
 from core.authentication import events
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, NotFound, refuse
@@ -71,7 +71,7 @@ async def _replace_link(
 ) -> None:
     for each in PURPOSES:
         await tx.one_time_tokens.void(account.id, each)
-    await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=now, expires_at=now + lifetime)
+    await tx.one_time_tokens.add(OneTimeToken(digest(token), purpose, account.id, account.email, created_at=now, expires_at=now + lifetime))
 
 
 async def resets_factors(ports: Ports, token: str) -> bool:

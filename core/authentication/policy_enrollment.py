@@ -5,10 +5,11 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import factor_changes
-from core.authentication import connection_sign_ins
-from core.authentication.model.policy import PolicyPath, PolicyPlace
-from core.authentication.policy_checks import Admission, judge_session
+from core.authentication.admissions import Admission, judge_session
+from core.authentication.model.policy import PolicyPlace
+from core.authentication.service_access import Opened
 from core.kernel.callers import Person
+from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 from ports import Ports
@@ -39,7 +40,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
     if place.org_slug is None and not user.is_platform_owner:
         return NO_ENROLLMENT
     if place.org_slug is None:
-        admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
+        admission = await judge_session(ports, PolicyPath.ENROLL, Opened(), user)
         return await _to_enrollment(ports, admission, user)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
@@ -50,8 +51,8 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
             found = None
         if found is None and not await _is_known(read, org_id, user.user_id):
             return NO_ENROLLMENT
-    admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
-    return await _to_enrollment(ports, connection_sign_ins.with_age(ports, admission, age, user), user)
+    opened = Opened(org_id, None if found is None else found[0].id)
+    return await _to_enrollment(ports, await judge_session(ports, PolicyPath.ENROLL, opened, user, age), user)
 
 
 async def _to_enrollment(ports: Ports, admission: Admission, user: Person) -> Enrollment:

@@ -15,6 +15,7 @@ and rotation of refresh tokens (`RefreshTokenRotation.rotate`) apply it inside t
 and the device flow also check it before they ask the user.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -40,26 +41,26 @@ async def require_service_access(read: Reading | Transaction, org_id: UUID, serv
         raise await find_refusal(read, org_id, user_id)
 
 
-async def may_use(
-    read: Reading | Transaction,
-    application: tuple[UUID | None, UUID | None],
-    user_id: UUID,
-    now: datetime,
-    *,
-    is_sign_on: bool = False,
-    external_for: UUID | None = None,
-) -> bool:
-    """Return whether the user may use the application, and so learn about its sign-in policy. The platform has no strangers.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The application that a user opens. Without an organization, it is the platform."""
 
-    `is_sign_on`: with SAML. `external_for` is the API resource that an external client asks for, which decides about the access.
-    """
-    org_id, service_id = application
-    if org_id is not None and external_for is not None:
-        return await read.api_resources.may_use(org_id, external_for, user_id)
-    if org_id is None or service_id is None:
-        return True
-    is_admitted = read.end_users.may_sign_on if is_sign_on else read.end_users.may_use
-    return bool(await is_admitted(org_id, service_id, user_id, now))
+    org_id: UUID | None = None
+    service_id: UUID | None = None  # None: the organization itself, or an external client that may not be stored yet
+    is_sign_on: bool = False  # with SAML
+    is_external: bool = False  # an external client
+    external_for: UUID | None = None  # the API resource that an external client asks for: it decides about the access
+
+    async def admits(self, read: Reading | Transaction, user_id: UUID, now: datetime) -> bool:
+        """Return whether the user may use the application, and so learn about its sign-in policy. The platform has no strangers."""
+        if self.org_id is None:
+            return True
+        if self.external_for is not None:
+            return await read.api_resources.may_use(self.org_id, self.external_for, user_id)
+        if self.service_id is None:
+            return not self.is_external
+        is_admitted = read.end_users.may_sign_on if self.is_sign_on else read.end_users.may_use
+        return bool(await is_admitted(self.org_id, self.service_id, user_id, now))
 
 
 async def find_refusal(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> BlockedByDirectory | NoAccessToService:

@@ -6,9 +6,10 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
-from core.authentication import policy_checks, policy_passes
+from core.authentication import admissions
+from core.authentication.admissions import UserSession
 from core.authentication.model.dpop import ProofUse
-from core.authentication.model.policy import PolicyPath, RefreshNeedsEnrolment, RefreshNeedsSignIn
+from core.authentication.model.policy import RefreshNeedsEnrolment, RefreshNeedsSignIn
 from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -28,6 +29,7 @@ from core.authentication.model.sessions import (
     TokenPair,
     TokenSubject,
 )
+from core.authentication.service_access import Opened
 from core.authentication.tokens import dpop, issuing, signing_keys
 from core.kernel.access import (
     ImpersonatedElsewhere,
@@ -44,6 +46,7 @@ from core.kernel.callers import Member, MembershipState, OrganizationStatus, Per
 from core.kernel.causes import Caller
 from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import boundary_of, end_of, in_session, is_fresh, joined
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Outcome
@@ -109,7 +112,7 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and requirement.asks_policy:
-        await policy_checks.require_in(ports, PolicyPath.API, user, organization, acts_in.policy)
+        await admissions.require_in(ports, PolicyPath.API, user, organization, acts_in.policy)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)
@@ -210,18 +213,17 @@ async def _raise_unless_policy_is_met(ports: Ports, caller: Caller, token_hash: 
 
 async def _judge(ports: Ports, tx: Transaction, token: RefreshTokenState, org_id: UUID, now: datetime) -> Refusal | None:
     """Ask the sign-in policy about the session of a token. If it is allowed, it gets a pass."""
-    subject = await tx.policy_passes.load(org_id, token.service_id, token.user_id, token.session_id)
-    if subject is None:  # it was removed during this request
-        return None
-    decision = policy_checks.judge(ports, PolicyPath.REFRESH, subject, now)
-    if decision.outcome is Outcome.ALLOWED:
-        await policy_passes.save(tx, subject, decision, token.session_id, now)
+    opened = Opened(org_id, token.service_id)
+    admission = await admissions.judge_in(ports, tx, PolicyPath.REFRESH, opened, UserSession(token.user_id, token.session_id))
+    decision, place = admission.decision, admission.place
+    if admission.is_allowed:
+        await admission.save_pass(tx, token.session_id, now)
         return None
     if decision.outcome is Outcome.ENROLL:
-        return RefreshNeedsEnrolment(decision, policy_checks.enrollment_url(ports, subject.place))
+        return RefreshNeedsEnrolment(decision, admissions.enrollment_url(ports, place))
     if token.service_id is not None and decision.max_age is not None:
         await tx.sessions.end(token.session_id, now)  # an application has no way to make its session younger
-    return RefreshNeedsSignIn(decision, policy_checks.connection_url(ports, subject.place, decision))
+    return RefreshNeedsSignIn(decision, admissions.connection_url(ports, place, decision))
 
 
 def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refusal | None:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from core.applications.model.services import Service
-from core.authentication.flow.admission import ApplicationNeeds
-from core.authentication.flow.steps import Step
+from core.authentication.admissions import NO_ADMISSION, Admission
+from core.authentication.flow.facts import ApplicationNeeds
 from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, in_order
-from core.authentication.policy_checks import NO_ADMISSION, Admission
 from core.kernel.connections import ConnectionRef
 from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.steps import Step
 from core.programs.model.api_resources import ApiResource
 
 

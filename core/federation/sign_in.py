@@ -10,8 +10,9 @@ from uuid import UUID
 
 from core.accounts import passkey_offers
 from core.accounts.model.devices import PresentedDevice
-from core.authentication import joining
-from core.authentication.flow import admission
+from core.authentication import admissions, joining
+from core.authentication.admissions import UserSession
+from core.authentication.flow.facts import opened_by
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
@@ -21,7 +22,6 @@ from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import PreAuthToken, SecondFactorOptions
 from core.authentication.model.policy import DueEnrollment, PolicyPlace
 from core.authentication.model.sessions import TokenPair
-from core.authentication.policy_checks import enrollment_path
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
@@ -209,7 +209,7 @@ async def sign_in_browser(
     user_id, session_id = outcome.session.user_id, outcome.session.id
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, user_id, session_id, outcome.session.created_at)
-    offers = offers and not (await admission.preview(ports, flow, user_id, session_id, external_for)).asks
+    offers = offers and not (await admissions.preview(ports, opened_by(flow, external_for), UserSession(user_id, session_id))).asks
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
 
 
@@ -234,7 +234,7 @@ async def join(
     opened = await joining.find_invitation(ports, method.token, None)
     place = await joining.launch_url(ports, opened.received.invitation.org_id)
     if place is None and method.password is None:
-        place = enrollment_path(PolicyPlace(opened.received.organization_slug), next=flow.request)
+        place = admissions.enrollment_path(PolicyPlace(opened.received.organization_slug), next=flow.request)
     return await sign_in_browser(ports, caller, flow, method, cookie, client), place
 
 

@@ -11,12 +11,10 @@ from typing import Final
 from core.accounts.model.accounts import Account
 from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import NoAccessToService, SecondFactorRequired
-from core.authentication.flow.steps import Step
+from core.authentication.admissions import judge_visit
 from core.authentication.model import claim_rules
 from core.authentication.model.claim_document import Document
-from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
-from core.authentication.policy_checks import judge_visit
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
 from core.federation.oauth import requests, target
@@ -27,8 +25,10 @@ from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider, SamlValuesNotJoinable, TooManySamlValues
 from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor, proofs_at
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.explanations import explain
+from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import new_id, new_secret
 from ports import Ports
 

@@ -1,8 +1,12 @@
-"""Access: whether a caller may do something. Runs at the edge, and again inside the transaction that writes (security Z-5)."""
+"""Access: whether a caller may do something. Runs at the edge, and again inside the transaction that writes (security Z-5).
+
+The module is longer than 400 lines, because it has all refusals of access beside the checks.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
@@ -21,10 +25,26 @@ from core.kernel.callers import (
 )
 from core.kernel.causes import Caller
 from core.kernel.claims import Claims
-from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
+from core.kernel.errors import Conflict, Forbidden, NotFound, OrganizationNotActive, Refusal, SessionEnded, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.roles import GRANTABLE, Capability, Permission, Rights, has_rights_of_admin, lasting
-from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, check_sign_in
+from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, find_age_refusal
+
+
+class ApplicationTokens(Enum):
+    """The access tokens of applications that a route accepts (security J-9)."""
+
+    NONE = auto()
+    WITHOUT_OPENID = auto()  # no scope of OpenID Connect gives what the response has
+    ALL = auto()  # the response leaves out what the scopes of the token do not give
+
+
+class Bounded(Enum):
+    """What a route gives to a session that began at an organization's connection, and has no proof of the account's own."""
+
+    NO = auto()  # the user must confirm with a way of the account's own
+    ITS_ORGANIZATION = auto()  # the organization or application that the request acts in must be of that organization
+    YES = auto()  # the route shows nothing of other organizations, and changes nothing about the account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +60,15 @@ class Requirement:
     inactive: bool = False  # the organization need not be active
     needs_person: bool = False
     outlives: bool = False
-    asks_policy: bool = True  # the organization's sign-in policy counts
+    asks_policy: bool = True  # the sign-in policy of the organization counts
+    # Of a user with a session
+    age: SignInAge = SignInAge.ANY  # of the sign-in (security A-12)
+    changes_factors: bool = False  # all sign-in policies of the user must accept the sign-in (security PK-8)
+    ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
+    applications: ApplicationTokens = ApplicationTokens.NONE
+    bounded: Bounded = Bounded.NO
+    is_of_platform: bool = False  # for platform owners only
+    is_verified: bool = False  # for users with a verified email address only
 
 
 class NotAMember(Forbidden):
@@ -145,6 +173,22 @@ class AccountGone(NotFound):
     """The account no longer exists."""
 
 
+class AccountClosed(Unauthenticated):
+    """This account is closed, so you cannot sign in to it. Ask your organization's administrators."""
+
+    def __init__(self, user_id: UUID) -> None:
+        super().__init__()
+        self.user_id = user_id
+
+
+class AccountDeleted(AccountClosed):
+    """This account was deleted. The link in our email about this opens it again, within 72 hours."""
+
+
+class OtherUserPresent(Conflict):
+    """Another user is signed in in this browser. Sign out first, then sign in again."""
+
+
 class OrganizationNotFound(NotFound):
     """This organization does not exist."""
 
@@ -196,32 +240,34 @@ def require_mfa(person: Person) -> None:
 
 
 def require_reach(user: Person, org_id: UUID | None) -> None:
-    """Check that the user's session is good in this organization. Without `org_id`, the session must be good everywhere."""
-    if user.bounded_to is not None and user.bounded_to != org_id:
+    """Check that the user's session is good in this organization. With `org_id` None, it must be good everywhere."""
+    if user.bounded_to not in (None, org_id):
         refusal = OwnProofNeeded()
         refusal.caller = user
         raise refusal
 
 
 def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime) -> None:
-    """Check that the last sign-in in the user's session is as young as `age` demands (security A-12).
+    """Check the last sign-in in the user's session. Raises: the refusal of `find_sign_in_refusal`."""
+    if (refusal := find_sign_in_refusal(user, age, policy, now)) is not None:
+        raise refusal
 
-    The check is skipped for personal access tokens. For application tokens, the check is skipped unless `age` is FRESH.
-    If a member must come through a connection, the sign-in there counts instead (security SP-9).
 
-    Raises: SignInNotRecent; NotWhileImpersonating; the refusal for the sign-in through the connection.
+def find_sign_in_refusal(user: Person, age: SignInAge, policy: Policy, now: datetime) -> Refusal | None:
+    """Return the refusal of a user, unless the last sign-in in their session is as young as `age` demands (security A-12).
+
+    The check is skipped for personal access tokens. It is skipped for tokens of applications unless `age` is FRESH.
+    Of a member who has to come through a connection, the sign-in there counts instead (security SP-9).
     """
-    if user.personal_token is not None or (user.service is not None and age is SignInAge.RECENT):
-        return
-    if user.impersonator_id is not None and age is not SignInAge.ANY:
-        raise NotWhileImpersonating
-    if age is not SignInAge.ANY and isinstance(user, Member) and user.has_sign_in_policy:
+    if age is SignInAge.ANY or user.personal_token is not None or (user.service is not None and age is SignInAge.RECENT):
+        return None
+    if user.impersonator_id is not None:
+        return NotWhileImpersonating()
+    if isinstance(user, Member) and user.has_sign_in_policy:
         assert user.connection_sign_in is not None, "the route declares the age of the sign-in that it needs"
-        if user.connection_sign_in.refusal is not None:
-            raise user.connection_sign_in.refusal
-        if user.connection_sign_in.is_required:
-            return
-    check_sign_in(user.sign_in, age, policy, now)
+        if user.connection_sign_in.refusal is not None or user.connection_sign_in.is_required:
+            return user.connection_sign_in.refusal
+    return find_age_refusal(user.sign_in, age, policy, now)
 
 
 def require_capability(state: MembershipState | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:

@@ -11,7 +11,7 @@ from core.kernel.errors import Refusal
 from core.kernel.proofs import Proofs, SessionProofs, Strength, in_session, seen_in
 from core.kernel.roles import Capability, Permission, Rights, RoleName
 from core.kernel.shares import Share, current_share, of_account, of_organization
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email
 
 
@@ -168,10 +168,10 @@ class Person(Caller):
     bounded_to: UUID | None = None
     mfa_missing: bool = False
     personal_token: PersonalTokenContext | None = None
-    key_thumbprint: str | None = None  # the access token's key
-    sign_in: SignInFacts | None = None  # the session's last sign-in; None during an impersonation, and for a personal access token
-    openid_scope: tuple[str, ...] = ()  # for an application's token with OpenID Connect; empty for all other tokens
-    time_zone: str | None = None  # from the profile, on our own pages; None during an impersonation
+    key_thumbprint: str | None = None  # of the key that the access token is bound to
+    sign_in: LastSignIn | None = None  # the last one in the session; None during an impersonation, and for a personal access token
+    openid_scope: tuple[str, ...] = ()  # of an application's token with OpenID Connect; empty for all other tokens
+    time_zone: str | None = None  # of the profile, on our own pages; None during an impersonation
 
     @property
     def actor_id(self) -> UUID:
@@ -348,9 +348,9 @@ class SessionContext:
     uses_service: bool = False
     mfa_missing: bool = False
     impersonated_in: UUID | None = None
-    bounded_to: UUID | None = None  # as in `Person`
-    sign_in: SignInFacts | None = None
-    time_zone: str | None = None  # only for a browser session
+    bounded_to: UUID | None = None  # of `Person`
+    sign_in: LastSignIn | None = None
+    time_zone: str | None = None  # only of a browser's session
 
 
 def to_acting_service_account(account: ServiceAccountCaller, organization: OrganizationContext) -> ActingServiceAccount:

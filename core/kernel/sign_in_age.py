@@ -44,8 +44,8 @@ class SignInNotRecent(AuthenticationInsufficient):
 
 
 @dataclass(frozen=True, slots=True)
-class SignInFacts:
-    """A session's last sign-in: at its start, or a later reauthentication. `at` is UTC."""
+class LastSignIn:
+    """The last sign-in in a session: the sign-in that started it, or a later reauthentication. `at` is UTC."""
 
     at: datetime
     is_proof: bool  # the user took part in it (security A-12)
@@ -68,12 +68,13 @@ class SignInFacts:
         return self.is_proof and now - self.at <= limit
 
 
-def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
-    """Check a session's last sign-in. `facts` is None for a session in which the user did not sign in."""
-    if not is_enough(facts, age, policy, now):
-        raise SignInNotRecent(age.limit(policy), Strength.ONE if facts is None else facts.required)
+def find_age_refusal(sign_in: LastSignIn | None, age: SignInAge, policy: Policy, now: datetime) -> SignInNotRecent | None:
+    """Return the refusal of the last sign-in of a session, or None. `sign_in` is None for a session without a sign-in of the user."""
+    if is_enough(sign_in, age, policy, now):
+        return None
+    return SignInNotRecent(age.limit(policy), Strength.ONE if sign_in is None else sign_in.required)
 
 
-def is_enough(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> bool:
-    """Return whether the session's last sign-in is young enough and used all factors. `facts` as in `check_sign_in`."""
-    return age is SignInAge.ANY or (facts is not None and facts.is_complete and now - facts.oldest_at <= age.limit(policy))
+def is_enough(sign_in: LastSignIn | None, age: SignInAge, policy: Policy, now: datetime) -> bool:
+    """Return whether the last sign-in of a session is young enough and used all factors. `sign_in` as in `find_age_refusal`."""
+    return age is SignInAge.ANY or (sign_in is not None and sign_in.is_complete and now - sign_in.oldest_at <= age.limit(policy))

@@ -30,6 +30,7 @@ from core.accounts.model.email_queue import (
     EmailOutcome,
     EmailResult,
     LinkContinuation,
+    OneTimeToken,
     QueuedEmail,
     TokenPurpose,
 )
@@ -176,14 +177,16 @@ async def _add_token(
         await tx.one_time_tokens.void(account.id, purpose)
     token = str(new_id())  # the API documents a UUID: 122 random bits from the operating system
     await tx.one_time_tokens.add(
-        digest(token),
-        purpose,
-        account.id,
-        account.email,
-        created_at=email.created_at,
-        expires_at=now + ttl,
-        org_id=email.org_id,
-        continuation=await _continuation(tx, email, purpose, account.id, welcome),
+        OneTimeToken(
+            digest(token),
+            purpose,
+            account.id,
+            account.email,
+            created_at=email.created_at,
+            expires_at=now + ttl,
+            org_id=email.org_id,
+            continuation=await _continuation(tx, email, purpose, account.id, welcome),
+        )
     )
     await tx.email_queue.save_token(email, token, now)
     return replace(email, token=token)
@@ -317,7 +320,7 @@ async def _prepare_email_change(ports: Ports, tx: Transaction, email: PreparedEm
         return DROPPED
     token = str(new_id())
     await tx.one_time_tokens.add(
-        digest(token), TokenPurpose.VERIFY_EMAIL, account.id, change.new_email, created_at=email.created_at, expires_at=until
+        OneTimeToken(digest(token), TokenPurpose.VERIFY_EMAIL, account.id, change.new_email, created_at=email.created_at, expires_at=until)
     )
     await tx.email_queue.save_token(email, token, now)
     return replace(email, token=token, link_until=until)

@@ -15,7 +15,7 @@ from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
 from core.accounts.model.security_notices import SecurityNotice
 from core.accounts.notices import ended_secrets, security_notices
-from core.authentication import policy_checks
+from core.authentication import admissions
 from core.kernel.access import NotForApplications
 from core.kernel.callers import Person
 from core.kernel.errors import Limited, SessionEnded, refuse
@@ -60,9 +60,9 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     identities, consents, blocks and roles at applications, and groups. The rest belongs to the account: profile, second factors, passkeys,
     address changes, emails about security, service accounts and personal access tokens. The privacy log gets an entry.
 
-    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because other callers must
-    not learn which accounts exist (security B-5); the errors of `policy_checks.require` for them; PasskeyNeeded for the
-    own data.
+    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
+    others must not learn which accounts exist (security B-5); the errors of `admissions.require` for them;
+    PasskeyNeeded for the own data.
     """
     await _require_policy_of_platform(ports, caller, user_id)
     async with ports.storage.reading() as read:
@@ -98,7 +98,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
 async def _require_policy_of_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Check that a platform owner who acts on another user meets the platform's policy."""
     if caller.is_platform_owner and caller.service is None and caller.user_id != user_id:
-        await policy_checks.require_on_platform(ports, caller)
+        await admissions.require_on_platform(ports, caller)
 
 
 async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: UUID) -> Collection[UUID] | None:
@@ -128,9 +128,9 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
     one, and all these memberships are confirmed. The same rule applies to users who anonymize themselves. If callers
     anonymize another user, no other organization may have the user as an end user or a subscriber (security R-5, Y-2).
 
-    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too many lost races;
-    AccountNotFound for platform owners only, because other callers must not learn which accounts exist (security B-5);
-    the errors of `policy_checks.require` for them.
+    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too
+    many lost races; AccountNotFound for platform owners only, because others must not learn which
+    accounts exist (security B-5); the errors of `admissions.require` for them.
     """
     await _require_policy_of_platform(ports, caller, user_id)
     # Check before any lock, so that callers cannot lock rows about users that they have no control
@@ -244,15 +244,9 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
         elif cause is Cause.OWN_DELETION:
             account = await _check_own_deletion(tx, account)
-        elif account is not None and not await tx.accounts.is_due_for_erasure(account.id, now):
-            return _Done()  # the user opened the account again
-        if account is None or account.anonymized_at is not None:
-            return _Done()  # another process was faster
-        if is_self and cause is not Cause.ERASURE:
-            await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
-            await let_programs_go_on(tx, account.id, account.email, None, now)
-        elif not is_self:
-            await tx.service_accounts.end_going_on(account.id, None, now)
+        if account is None or await _is_settled(tx, account, cause, now):
+            return _Done()
+        await _leave_programs(ports, tx, caller, account, cause, now)
         if cause is not Cause.ERASURE and not by_platform_owner:
             notices = await tx.security_notices.live(account.id, now)
             if notices or (not is_self and _may_be_stolen(account, memberships)):
@@ -262,6 +256,22 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         if cause is Cause.OWN_DELETION and account.email_verified_at is not None:
             await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
     return _Done()
+
+
+async def _leave_programs(ports: Ports, tx: Transaction, caller: Person, account: Account, cause: Cause, now: datetime) -> None:
+    """Let the service accounts of users who delete themselves go on. Before, such a user shows the strongest factor of the account."""
+    if caller.user_id != account.id:
+        await tx.service_accounts.end_going_on(account.id, None, now)
+    elif cause is not Cause.ERASURE:
+        await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
+        await let_programs_go_on(tx, account.id, account.email, None, now)
+
+
+async def _is_settled(tx: Transaction, account: Account, cause: Cause, now: datetime) -> bool:
+    """Return whether another process was faster, or the user has opened the closed account again."""
+    if account.anonymized_at is not None:
+        return True
+    return cause is Cause.ERASURE and not await tx.accounts.is_due_for_erasure(account.id, now)
 
 
 async def _lock(tx: Transaction, caller: Person, user_id: UUID, cause: Cause) -> tuple[Sequence[UUID], Account | None, bool]:

@@ -134,20 +134,9 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         role = old_role if isinstance(changes.role, Keep) else await _find_role(tx, old.org_id, changes.role)
         if not may_manage(rights, role):
             raise ServiceAccountAboveRole
-        if isinstance(changes.granted, Keep):
-            granted = old.granted & frozenset(grantable_capabilities(rights_of_account(role)))
-        else:
-            granted = parse_capabilities(changes.granted, rights_of_account(role))
-        if not granted <= old.granted and not may_grant(rights):
+        new = _with_changes(old, changes, role)
+        if not new.granted <= old.granted and not may_grant(rights):
             raise OnlyOwnersGrant
-        new = replace(
-            old,
-            name=old.name if isinstance(changes.name, Keep) else changes.name,
-            owner_id=old.owner_id if isinstance(changes.owner_id, Keep) else changes.owner_id,
-            role=None if role is None else role.name,
-            scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=old.org_id is None),
-            granted=granted,
-        )
         old_rights = rights_of_account(old_role)
         has_wider_scopes = old.scopes is not None and (new.scopes is None or not new.scopes <= old.scopes)
         gets_more = has_wider_scopes or not new.granted <= old.granted or (role is not None and not role.rights <= old_rights)
@@ -163,16 +152,38 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         if new.owner_id != old.owner_id or (new.role != old.role and (gets_more or old.ends_at is None)):
             await _require_owner(tx, new, role)
         if new != old:
-            new = replace(new, updated_at=now)
-            await tx.service_accounts.save(new)
+            await tx.service_accounts.save(replace(new, updated_at=now))
             tx.record(events.service_account_updated(old, new))
-            if new.org_id is not None and not old.granted <= new.granted:
-                await grants.stop_unfounded(tx, new.org_id, now)
-            if new.org_id is not None and loses_promotion(old_rights, old.granted, rights_of_account(role), new.granted):
-                await grants.void_promotions(tx, new.org_id, [account_id], now)
+            if new.org_id is not None:
+                await _end_lost_grants(tx, new.org_id, old, new, (old_rights, rights_of_account(role)), now)
             if new.org_id is not None and role is not None and gets_more:
                 await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role.rights, now)
         return await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(ServiceAccountNotFound)
+
+
+async def _end_lost_grants(
+    tx: Transaction, org_id: UUID, old: ServiceAccount, new: ServiceAccount, rights: tuple[Rights, Rights], now: datetime
+) -> None:
+    """End what the account gave with rights that it loses. `rights` are those before and after."""
+    if not old.granted <= new.granted:
+        await grants.stop_unfounded(tx, org_id, now)
+    if loses_promotion(rights[0], old.granted, rights[1], new.granted):
+        await grants.void_promotions(tx, org_id, [new.id], now)
+
+
+def _with_changes(old: ServiceAccount, changes: ServiceAccountChanges, role: Role | None) -> ServiceAccount:
+    if isinstance(changes.granted, Keep):
+        granted = old.granted & frozenset(grantable_capabilities(rights_of_account(role)))
+    else:
+        granted = parse_capabilities(changes.granted, rights_of_account(role))
+    return replace(
+        old,
+        name=old.name if isinstance(changes.name, Keep) else changes.name,
+        owner_id=old.owner_id if isinstance(changes.owner_id, Keep) else changes.owner_id,
+        role=None if role is None else role.name,
+        scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=old.org_id is None),
+        granted=granted,
+    )
 
 
 async def end_now(ports: Ports, caller: Member, account_id: UUID) -> bool:

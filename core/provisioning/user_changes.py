@@ -53,12 +53,7 @@ async def apply_changes(
     changes_profile, changes_shown_email = new.profile != user.profile, new.email != user.email
     if not (changes_profile or changes_shown_email or changes_active or new.values):
         return user
-    if user.is_protected:
-        raise ProtectedUser
-    if is_above:
-        raise MemberAboveDirectory
-    if user.is_anonymized:
-        raise AnonymizedUser
+    _require_changeable(user, is_above=is_above)
     changes_email = new.email not in (user.email, account.email)
     activates = changes_active and bool(new.active)
     is_taken = _claim_user_name(tx, user, account, organization.id, new, activates=activates)
@@ -77,6 +72,15 @@ async def apply_changes(
     if is_taken is not None and await is_taken:
         raise UserNameTaken
     return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
+
+
+def _require_changeable(user: ScimUser, *, is_above: bool) -> None:
+    if user.is_protected:
+        raise ProtectedUser
+    if is_above:
+        raise MemberAboveDirectory
+    if user.is_anonymized:
+        raise AnonymizedUser
 
 
 def _claim_user_name(

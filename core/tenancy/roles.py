@@ -196,28 +196,52 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
             await tx.roles.save(new)
             tx.record(events.role_updated(old, new))
             return new
-        if not old.capabilities <= new.capabilities:
-            await _require_power_over_holders(tx, authority, old)
-        holders = await _find_holders(tx, caller, old, now)
-        if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
-            raise RoleWidenedByProgram
-        if holders.total and not changes.confirmed and not old.capabilities <= new.capabilities:
-            raise RoleInUse(holders)
+        await _check_holders(tx, caller, authority, old, new, now, confirmed=changes.confirmed)
         givers = await tx.roles.givers(organization.id, old.slug)
         await tx.roles.save(new)
-        if stopping := [each for each in find_unfounded(await tx.group_roles.active(organization.id)) if each.role == new.slug]:
-            members = await tx.group_roles.authorities(organization.id, [group.group_id for group in stopping])
-            if not all(may_act_on(authority, member) for member in members):  # the groups' members (security R-10)
-                raise RoleHolderHasMore
-            if not changes.confirmed:
-                groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
-                raise RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
+        await _check_stopping_groups(tx, caller, authority, new, now, confirmed=changes.confirmed)
         if not new.capabilities <= old.capabilities:
             await _require_power_over_directories(tx, new.org_id, new.role, now)
         tx.record(events.role_updated(old, new))
         await _replace_of_programs(tx, organization.id, old.role, new.role, now)
         await _void_grants(tx, organization.id, givers, old.role.rights, new.role.rights, now)
     return new
+
+
+async def _check_holders(
+    tx: Transaction,
+    caller: OrganizationCaller,
+    authority: Authority,
+    old: OrganizationRole,
+    new: OrganizationRole,
+    now: datetime,
+    *,
+    confirmed: bool,
+) -> None:
+    """Check that the caller may change the rights of the role's holders, and has confirmed a loss."""
+    loses = not old.capabilities <= new.capabilities
+    if loses:
+        await _require_power_over_holders(tx, authority, old)
+    holders = await _find_holders(tx, caller, old, now)
+    if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
+        raise RoleWidenedByProgram
+    if holders.total and not confirmed and loses:
+        raise RoleInUse(holders)
+
+
+async def _check_stopping_groups(
+    tx: Transaction, caller: OrganizationCaller, authority: Authority, new: OrganizationRole, now: datetime, *, confirmed: bool
+) -> None:
+    """Check that the caller has power over the members of groups that stop to give the changed role, and has confirmed this."""
+    stopping = [each for each in find_unfounded(await tx.group_roles.active(new.org_id)) if each.role == new.slug]
+    if not stopping:
+        return
+    members = await tx.group_roles.authorities(new.org_id, [group.group_id for group in stopping])
+    if not all(may_act_on(authority, member) for member in members):  # security R-10
+        raise RoleHolderHasMore
+    if not confirmed:
+        groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
+        raise RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replacement: str | None = None, confirmed: bool = False) -> None:

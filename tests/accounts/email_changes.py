@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.accounts.model.accounts import PROOF_TTL
-from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.email_queue import OneTimeToken, TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from ports import Ports
@@ -65,6 +65,6 @@ async def change_email(api: Api, ports: Ports, token: str, email: str) -> Answer
     user_id, proof, now = UUID(answer.json["id"]), str(new_id()), ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.one_time_tokens.add(
-            digest(proof), TokenPurpose.VERIFY_EMAIL, user_id, Email(email), created_at=now, expires_at=now + PROOF_TTL
+            OneTimeToken(digest(proof), TokenPurpose.VERIFY_EMAIL, user_id, Email(email), created_at=now, expires_at=now + PROOF_TTL)
         )
     return await open_proof(api, proof)

@@ -13,7 +13,7 @@ from actors.sweeper import sweeper
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model import email_queue
-from core.accounts.model.email_queue import EmailKind, EmailOutcome, TokenPurpose
+from core.accounts.model.email_queue import EmailKind, EmailOutcome, OneTimeToken, TokenPurpose
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
@@ -39,7 +39,9 @@ async def test_expired_tokens_and_sessions_are_deleted(ports: Ports, pool: Pool,
         for token, days in (("short", 1), ("long", 400)):
             expires_at = clock.now() + timedelta(days=days)
             await tx.one_time_tokens.add(
-                digest(token), TokenPurpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=expires_at
+                OneTimeToken(
+                    digest(token), TokenPurpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=expires_at
+                )
             )
     assert await housekeeping.sweep(ports, new_id()) == {}
     clock.advance(ports.policy.refresh_token_ttl + housekeeping_model.ENDED_SESSIONS_KEPT)
@@ -101,7 +103,14 @@ async def test_a_backlog_is_deleted_in_batches(ports: Ports, pool: Pool, clock: 
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(10):
             await tx.one_time_tokens.add(
-                digest(str(number)), TokenPurpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=clock.now()
+                OneTimeToken(
+                    digest(str(number)),
+                    TokenPurpose.VERIFY_EMAIL,
+                    account.id,
+                    account.email,
+                    created_at=clock.now(),
+                    expires_at=clock.now(),
+                )
             )
     clock.advance(timedelta(seconds=1))
     assert await housekeeping.sweep(ports, new_id()) == {"one_time_tokens": 10}

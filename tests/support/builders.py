@@ -68,7 +68,7 @@ from core.kernel.claims import Claims
 from core.kernel.policy import Policy
 from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, first_proof
 from core.kernel.roles import MEMBER, RoleName
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.mailing import preparation
 from core.tenancy.model.invitations import Invitation, InvitationStatus
@@ -371,9 +371,9 @@ def two_factors(at: datetime, name: str = "password") -> Proofs:
     return complete(first_proof(name, at), Proof(Method.TOTP, at))
 
 
-def fresh_sign_in(ports: Ports) -> SignInFacts:
+def fresh_sign_in(ports: Ports) -> LastSignIn:
     """Return a sign-in of now, for a person who calls a use case directly."""
-    return SignInFacts(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE)
+    return LastSignIn(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE)
 
 
 async def sign_in(

@@ -19,7 +19,7 @@ from core.authentication.model.sessions import Session
 from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import Strength
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email, digest, new_id
 from tests.support.waiting import eventually
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
-SIGN_IN = SignInFacts(NOW - HOUR, is_proof=True, strength=Strength.ONE, required=Strength.ONE)  # in the sessions of `session`
+SIGN_IN = LastSignIn(NOW - HOUR, is_proof=True, strength=Strength.ONE, required=Strength.ONE)  # in the sessions of `session`
 ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
 
 

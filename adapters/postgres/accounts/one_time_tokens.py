@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Answer, Repository
-from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
+from core.accounts.model.email_queue import LinkContinuation, OneTimeToken, TokenPurpose
 from core.kernel.values import Email
 
 
@@ -24,34 +24,23 @@ class OneTimeTokens(Repository):
               and u.email_verified_at is not null and u.deactivated_at is null and u.anonymized_at is null"""
         return await self._one(lambda row: Email(row[0]), sql, token_hash=token_hash)
 
-    async def add(
-        self,
-        token_hash: bytes,
-        purpose: TokenPurpose,
-        user_id: UUID,
-        email: Email,
-        *,
-        created_at: datetime,
-        expires_at: datetime,
-        org_id: UUID | None = None,
-        continuation: LinkContinuation = TO_ACCOUNT_PAGE,
-    ) -> None:
+    async def add(self, token: OneTimeToken) -> None:
         await self._write(
             """
             insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at, org_id, next_path, browser_hash,
                                          service_id)
             values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s, %(org_id)s, %(next_path)s,
                     %(browser_hash)s, %(service_id)s)""",
-            purpose=purpose,
-            token_hash=token_hash,
-            user_id=user_id,
-            email=email,
-            created_at=created_at,
-            expires_at=expires_at,
-            org_id=org_id,
-            next_path=continuation.next_path,
-            browser_hash=continuation.browser_hash,
-            service_id=continuation.service_id,
+            purpose=token.purpose,
+            token_hash=token.hash,
+            user_id=token.user_id,
+            email=token.email,
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+            org_id=token.org_id,
+            next_path=token.continuation.next_path,
+            browser_hash=token.continuation.browser_hash,
+            service_id=token.continuation.service_id,
         )
 
     async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:

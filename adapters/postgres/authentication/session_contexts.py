@@ -18,7 +18,7 @@ from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
 from core.kernel.proofs import Strength
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email
 
 # Every request reads two strengths, and calling the enumeration takes longer.
@@ -28,7 +28,7 @@ ASKS_SECOND: Final = f"{HAS_SECOND_FACTOR} and s.bounded_to is null"
 # A sign-in at an identity provider counts as the user's own only if the provider asked them, or if the account has no password. The sign-in
 # that approved a device code may have been another person's idea.
 SIGN_IN: Final = Record(
-    SignInFacts,
+    LastSignIn,
     "s",
     at="case when s.impersonator_id is null then coalesce(s.authenticated_at, s.created_at) end",
     is_proof="""

@@ -12,9 +12,7 @@ from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, Unauthenticated
 from core.kernel.proofs import Factor, FactorKind, Method, Strength
-from core.kernel.sign_in_age import SignInNotRecent
-from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.explanations import explain, fields_of
+from core.kernel.sign_in_policy.explanations import SignInNotAccepted
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
 from core.kernel.values import Email, new_id
 
@@ -204,17 +202,6 @@ class PasskeysNotEnough(Invalid):
 
 class RecoveryRequired(Forbidden):
     """Your account no longer has a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
-
-
-class SignInNotAccepted(SignInNotRecent):
-    """A sign-in policy asks for more than your sign-in. Confirm that it's you in a way that it accepts, and repeat this."""
-
-    def __init__(self, missing: Decision, limit: timedelta) -> None:
-        """`missing` is the further sign-in that the policy or the account asks for. `limit` as in `SignInNotRecent`."""
-        way = "that way" if missing.source is None else "in a way that it accepts"
-        advice = f"Confirm that it's you {way}: call POST /api/auth/reauthenticate or sign in again, and repeat this."
-        super().__init__(limit, missing.required, f"{explain(missing)} {advice}")
-        self.fields = fields_of(missing)
 
 
 class PasskeyNeeded(SignInNotAccepted):

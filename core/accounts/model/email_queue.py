@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final, Self, TypedDict, Unpack
 from uuid import UUID
 
 from core.accounts.model.secret_notices import SecretNotice
@@ -33,6 +33,20 @@ class LinkContinuation:
 
 
 TO_ACCOUNT_PAGE = LinkContinuation()
+
+
+@dataclass(frozen=True, slots=True)
+class OneTimeToken:
+    """A new token of a link. Times are UTC."""
+
+    hash: bytes = field(repr=False)  # SHA-256
+    purpose: TokenPurpose
+    user_id: UUID
+    email: Email
+    created_at: datetime
+    expires_at: datetime
+    org_id: UUID | None = None  # the organization that brands the page behind the link
+    continuation: LinkContinuation = TO_ACCOUNT_PAGE
 
 
 class EmailKind(StrEnum):
@@ -233,34 +247,21 @@ MAX_LOST_CLAIMS = 10
 LINK_EXPIRED = "its link expired before it could be sent"
 
 
-def new_email(
-    kind: EmailKind,
-    address: Email,
-    now: datetime,
-    *,
-    token: str | None = None,
-    org_id: UUID | None = None,
-    subscription_id: UUID | None = None,
-    continuation: LinkContinuation = TO_ACCOUNT_PAGE,
-    email_change_id: UUID | None = None,
-    secret: SecretNotice | None = None,
-    notice_id: UUID | None = None,
-) -> QueuedEmail:
+class EmailDetails(TypedDict, total=False):
+    """The fields of `QueuedEmail` that only some kinds of emails have."""
+
+    token: str | None
+    org_id: UUID | None
+    subscription_id: UUID | None
+    continuation: LinkContinuation
+    email_change_id: UUID | None
+    secret: SecretNotice | None
+    notice_id: UUID | None
+
+
+def new_email(kind: EmailKind, address: Email, now: datetime, **details: Unpack[EmailDetails]) -> QueuedEmail:
     """Return an email that is due at once."""
-    return QueuedEmail(
-        id=new_id(),
-        kind=kind,
-        address=address,
-        created_at=now,
-        due_at=now,
-        token=token,
-        org_id=org_id,
-        subscription_id=subscription_id,
-        continuation=continuation,
-        email_change_id=email_change_id,
-        secret=secret,
-        notice_id=notice_id,
-    )
+    return QueuedEmail(new_id(), kind, address, created_at=now, due_at=now, **details)
 
 
 def compute_backoff(attempts: int, spread: float) -> timedelta:

@@ -211,11 +211,9 @@ class AuthorizationDocument:
             raise TooManyDeclaredPermissions
         if len(self.roles) > MAX_ROLES:
             raise TooManyServiceRoles
-        declared = set(names)
         for role in self.roles:
-            for name in role.permissions:
-                if name not in declared:
-                    raise PermissionNotDeclared(role.slug, name)
+            if undeclared := set(role.permissions).difference(names):
+                raise PermissionNotDeclared(role.slug, min(undeclared))
 
     def role(self, slug: str) -> RoleDefinition | None:
         """Return the role with this slug, or None."""

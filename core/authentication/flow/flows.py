@@ -7,11 +7,11 @@ from uuid import UUID
 from core.accounts import relying_party
 from core.applications.model.services import ServiceNotFound
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
-from core.authentication.flow.steps import Needs
 from core.kernel.access import AccountGone
 from core.kernel.callers import ServiceContext, Visitor, proofs_at
 from core.kernel.errors import refuse
 from core.kernel.proofs import Factor, Strength, reachable_strength, session_strength
+from core.kernel.sign_in_policy.steps import Needs
 from core.kernel.values import digest
 from ports import Ports
 

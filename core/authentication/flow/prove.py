@@ -5,45 +5,84 @@ same records are written.
 """
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import devices, factor_changes, session_proofs
+from core.accounts import devices, factor_changes
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account, LinkNeedsProof
-from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.devices import DeviceMatch, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.applications.model.users import NoAccessToService
-from core.authentication.flow.admission import AccountFacts, hide_in_flow, skips_second
+from core.authentication.admissions import Admission
+from core.authentication.flow.facts import SignInQuery
 from core.authentication.flow.methods import Proved, SignInMethod, record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
-from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import OtherIdentityLinked, PendingIdentity
 from core.authentication.model.login import (
-    AccountClosed,
-    AccountDeleted,
     LoginFailure,
-    OtherUserPresent,
     PreAuthInvalid,
     SignedIn,
     VerifiedSignIn,
     failure_of,
 )
-from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath
+from core.authentication.model.policy import POLICY_REFUSALS
 from core.authentication.model.sign_in_log import ConnectionAttempt
-from core.authentication.policy_checks import judge_sign_in
-from core.authentication.service_access import find_refusal
 from core.authentication.session_start import start_session
-from core.kernel.access import BlockedByDirectory
-from core.kernel.callers import Person, ServiceContext
+from core.kernel.access import AccountClosed, BlockedByDirectory
+from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
+from core.kernel.judgement import Ask, Start
 from core.kernel.proofs import Proofs, complete, first_method_of, is_by_provider
+from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedAnswer:
+    """An answer that a method has verified, and the client that sent it."""
+
+    caller: Caller
+    flow: Flow
+    proved: Proved
+    client: PresentedDevice
+    now: datetime
+    present_id: UUID | None
+    cookie: str | None = field(repr=False)
+    external_for: UUID | None
+
+    @property
+    def proofs(self) -> Proofs:
+        """The proofs of the flow and the proof of this answer, all at the time of the answer.
+
+        A passkey sign-in stands alone, also in a flow with the proof of another user.
+        """
+        proof = replace(self.proved.proof, at=self.now)
+        return complete(replace(self.flow.proofs[0], at=self.now), proof) if self.proved.continues else (proof,)
+
+    @property
+    def connection(self) -> ConnectionAttempt | None:
+        """The attempt at an organization's connection, which is in the log of that organization alone, or None."""
+        connection_id, org_id = self.proved.proof.connection, self.proved.proof.org
+        return None if connection_id is None or org_id is None else ConnectionAttempt(connection_id, org_id)
+
+    def person(self, account: Account) -> Person:
+        """Return the user who signs in, with the id of the session that may start."""
+        return Person(
+            user_id=account.id,
+            email=account.email,
+            email_verified=account.email_verified_at is not None,
+            session_id=new_id(),
+            service=self.flow.service,
+            address=self.caller.address,
+            agent=self.caller.agent,
+            request_id=self.caller.request_id,
+        )
 
 
 async def prove(
@@ -58,7 +97,7 @@ async def prove(
 ) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
-    `external_for`: as in `ApplicationNeeds`.
+    `external_for`: as in `Opened`.
     `cookie` is that of the session in this browser, if any: if it is of the same user, a second factor of its last minutes counts.
     `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity provider never replaces them with
     another user: any page can send a browser there, and the provider may not ask its user.
@@ -67,144 +106,123 @@ async def prove(
     `start_session` and of `_complete_link`.
     """
     proved = await method.verify(ports, caller, flow, client)
-    flow = proved.flow or flow
+    answer = VerifiedAnswer(
+        caller=caller,
+        flow=proved.flow or flow,
+        proved=proved,
+        client=client,
+        now=ports.clock.now(),
+        present_id=present_id,
+        cookie=cookie,
+        external_for=external_for,
+    )
     try:
-        outcome = await _complete(ports, caller, flow, proved, client, ports.clock.now(), present_id, cookie, external_for)
+        outcome = await _complete(ports, answer)
     except AccountClosed as refusal:
-        used, attempt = _first_method(flow, proved), _attempt(proved)
-        await record_failure(ports, caller, LoginFailure.CLOSED, used, refusal.user_id, flow.application, connection=attempt)
+        await _record_failure(ports, answer, LoginFailure.CLOSED, refusal.user_id)
         raise
     except Refusal as refusal:
         if proved.refused is not None:
             await proved.refused(refusal)
         if isinstance(refusal, (BlockedByDirectory, NoAccessToService, OtherIdentityLinked, *POLICY_REFUSALS)):
             if proved.is_one_time:
-                await _use_up(ports, caller, flow, proved)
-            user_id = (proved.user_id or flow.user_id) if proved.account is None else proved.account.id
-            used, attempt = _first_method(flow, proved), _attempt(proved)
-            await record_failure(ports, caller, failure_of(refusal), used, user_id, flow.application, connection=attempt)
+                await _use_up(ports, answer)
+            user_id = (proved.user_id or answer.flow.user_id) if proved.account is None else proved.account.id
+            await _record_failure(ports, answer, failure_of(refusal), user_id)
         raise
-    if isinstance(outcome, SignedIn) and outcome.session.service is not None:
+    if isinstance(outcome, Flow):
+        return outcome
+    if outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
-    return replace(outcome, request=flow.request) if flow.request and isinstance(outcome, SignedIn) else outcome
+    return replace(outcome, request=answer.flow.request)
 
 
-async def _use_up(ports: Ports, caller: Caller, flow: Flow, proved: Proved) -> None:
+async def _record_failure(ports: Ports, answer: VerifiedAnswer, reason: LoginFailure, user_id: UUID | None) -> None:
+    used, application = first_method_of(answer.proofs) or "", answer.flow.application
+    await record_failure(ports, answer.caller, reason, used, user_id, application, connection=answer.connection)
+
+
+async def _use_up(ports: Ports, answer: VerifiedAnswer) -> None:
     """Use up the secret of a sign-in that was refused after it was right. The refusal has rolled everything back (security M-1).
 
     The same code could otherwise be tried again, for example after an attacker has read it.
     """
-    person = caller if proved.account is None else _person(proved.account, caller, flow.service)
+    person = answer.caller if answer.proved.account is None else answer.person(answer.proved.account)
     with suppress(Refusal):  # another request has used it
         async with ports.storage.transaction(by=person, in_session=False) as tx:
-            await proved.lock(tx, person, lambda _: None)
+            await answer.proved.lock(tx, person, lambda _: None)
 
 
-def _first_method(flow: Flow, proved: Proved) -> str:
-    return first_method_of(_with(flow, proved, proved.proof.at)) or ""
+async def _complete(ports: Ports, answer: VerifiedAnswer) -> SignedIn | Flow:
+    """Lock the account, judge the sign-in, and carry the verdict out."""
+    flow, proofs, known = answer.flow, answer.proofs, answer.proved.account
+    person = None if known is None else answer.person(known)
+    fingerprint = devices.fingerprint(ports, answer.caller, answer.client)
+    async with ports.storage.transaction(by=person or answer.caller, in_session=False) as tx:
+        query = SignInQuery(ports, tx, flow, fingerprint, answer.now, proofs[0].connection, answer.external_for, answer.cookie)
+        account, identity = await answer.proved.lock(tx, person or answer.caller, query.send_behind)
+        person = person or answer.person(account)
+        tx.acts_as(person)
+        device = await query.load(account.id)
+        facts = query.facts(account, device, proofs, () if identity is None else (identity.provider,))
+        is_other = answer.present_id not in (None, account.id) and is_by_provider((answer.proved.proof,))
+        verdict = await query.judge(account, replace(facts, replaces_other=is_other))
+        if isinstance(verdict, Ask) and verdict.step is Step.SECOND_FACTOR:
+            return await _save(ports, tx, answer, account, identity)
+        admission = Admission(query.subject, verdict)
+        admission.require(ports, person)
+        return await _start(ports, tx, answer, _Admitted(person, account, device, identity, admission))
 
 
-def _attempt(proved: Proved) -> ConnectionAttempt | None:
-    """Return the attempt at an organization's connection, which is in the log of that organization alone, or None."""
-    connection_id, org_id = proved.proof.connection, proved.proof.org
-    return None if connection_id is None or org_id is None else ConnectionAttempt(connection_id, org_id)
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """The user of a locked account who may sign in now, and the identity to link."""
+
+    person: Person
+    account: Account
+    device: DeviceMatch
+    identity: PendingIdentity | None
+    admission: Admission
+
+    @property
+    def earlier(self) -> Proofs:
+        return self.admission.verdict.earlier if isinstance(self.admission.verdict, Start) else ()
 
 
-async def _complete(
-    ports: Ports,
-    caller: Caller,
-    flow: Flow,
-    proved: Proved,
-    client: PresentedDevice,
-    now: datetime,
-    present_id: UUID | None,
-    cookie: str | None,
-    external_for: UUID | None,
-) -> SignedIn | Flow:
-    person = None if proved.account is None else _person(proved.account, caller, flow.service)
-    fingerprint = devices.fingerprint(ports, caller, client)
-    async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
-        proofs = _with(flow, proved, now)
-        facts = AccountFacts(tx, flow, fingerprint, proofs[0].connection, now)
-        account, identity = await proved.lock(tx, person or caller, facts.send_behind)
-        if not account.is_usable:
-            raise AccountClosed(account.id) if account.closed_at is None else AccountDeleted(account.id)
-        if present_id not in (None, account.id) and is_by_provider((proved.proof,)):
-            raise OtherUserPresent
-        if person is None:
-            person = _person(account, caller, flow.service)
-            tx.acts_as(person)
-        device, policy = await facts.load(account.id, identity)
-        admission = judge_sign_in(ports, policy, proofs, device, now)
-        admission = await hide_in_flow(tx, flow, admission, account.id, now, external_for)
-        step = next_step(
-            Facts(
-                needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
-                now=now,
-                proofs=proofs,
-                factors=account.factors,
-                is_trusted=await skips_second(tx, flow, device, account.id, now),
-            )
-        )
-        if step is Step.SECOND_FACTOR:
-            earlier = await _find_recent_seconds(ports, tx, flow, account, cookie, now)
-            if not earlier:
-                return await _save(ports, tx, flow, account, proofs, identity, now)
-            with_earlier = judge_sign_in(ports, policy, (*proofs, *earlier), device, now)
-            if not (await hide_in_flow(tx, flow, with_earlier, account.id, now, external_for)).is_allowed:
-                return await _save(ports, tx, flow, account, proofs, identity, now)
-            proofs = (*proofs, *earlier)
-        if flow.service is not None and not admission.has_access:
-            raise await find_refusal(tx, flow.service.org_id, account.id)
-        if flow.service is not None:
-            admission.require(ports, PolicyPath.SIGN_IN, person)
-        if proved.complete is not None:
-            proofs = await proved.complete(tx, account, proofs)
-        if identity is not None:
-            await _complete_link(ports, tx, account, identity, proofs, person.session_id, now)
-        sign_in = VerifiedSignIn(
-            person=person,
-            account=account,
-            proofs=proofs,
-            service=flow.service,
-            in_browser=flow.in_browser,
-            device=device,
-            trusts_device=proved.trusts_device,
-            for_application=flow.service_id is not None or flow.external_client is not None,
-            ends_by=None if flow.service is None else admission.decision.ends_at,
-        )
-        if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
-            tx.flows.close(flow, now)
-        signed_in = await start_session(ports, tx, sign_in, now)
-        if flow.service is not None:
-            await admission.save_pass(tx, person.session_id, now)
-            signed_in = replace(signed_in, enrollment=admission.enrollment(ports))
+async def _start(ports: Ports, tx: Transaction, answer: VerifiedAnswer, admitted: _Admitted) -> SignedIn:
+    """Start the session."""
+    flow, person, account, now = answer.flow, admitted.person, admitted.account, answer.now
+    proofs, admission = (*answer.proofs, *admitted.earlier), admitted.admission
+    if answer.proved.complete is not None:
+        proofs = await answer.proved.complete(tx, account, proofs)
+    if admitted.identity is not None:
+        await _complete_link(ports, tx, account, admitted.identity, proofs, person.session_id, now)
+    sign_in = VerifiedSignIn(
+        person=person,
+        account=account,
+        proofs=proofs,
+        service=flow.service,
+        in_browser=flow.in_browser,
+        device=admitted.device,
+        trusts_device=answer.proved.trusts_device,
+        for_application=flow.service_id is not None or flow.external_client is not None,
+        ends_by=None if flow.service is None else admission.decision.ends_at,
+    )
+    if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
+        tx.flows.close(flow, now)
+    signed_in = await start_session(ports, tx, sign_in, now)
+    if flow.service is None:
         return signed_in
+    await admission.save_pass(tx, person.session_id, now)
+    return replace(signed_in, enrollment=admission.enrollment(ports))
 
 
-async def _find_recent_seconds(ports: Ports, tx: Transaction, flow: Flow, account: Account, cookie: str | None, now: datetime) -> Proofs:
-    """Return the second factors of the last minutes in the browser's session, unless the flow asks for more than a session."""
-    if cookie is None or not flow.keeps_trust:
-        return ()
-    return await session_proofs.find_recent_seconds_of_browser(ports, tx, cookie, account, now)
-
-
-def _with(flow: Flow, proved: Proved, now: datetime) -> Proofs:
-    """Return the proofs with this one. The time of all is when the last one was given.
-
-    A passkey sign-in stands alone, also in a flow with the proof of another user.
-    """
-    proof = replace(proved.proof, at=now)
-    return complete(replace(flow.proofs[0], at=now), proof) if proved.continues else (proof,)
-
-
-async def _save(
-    ports: Ports, tx: Transaction, flow: Flow, account: Account, proofs: Proofs, identity: PendingIdentity | None, now: datetime
-) -> Flow:
-    end = now + ports.policy.pre_auth_ttl
-    waiting = replace(flow, user_id=account.id, proofs=proofs, proofs_expire_at=end, failures=0, identity=identity)
+async def _save(ports: Ports, tx: Transaction, answer: VerifiedAnswer, account: Account, identity: PendingIdentity | None) -> Flow:
+    """Store the proofs in the flow, which waits for the second factor."""
+    flow, end = answer.flow, answer.now + ports.policy.pre_auth_ttl
+    waiting = replace(flow, user_id=account.id, proofs=answer.proofs, proofs_expire_at=end, failures=0, identity=identity)
     # The token of an API client has its request, and ends with the proofs.
-    stored = replace(waiting, expires_at=now + FLOW_TTL) if flow.in_browser else replace(waiting, request="", expires_at=end)
+    stored = replace(waiting, expires_at=answer.now + FLOW_TTL) if flow.in_browser else replace(waiting, request="", expires_at=end)
     if not await tx.flows.save_proofs(stored):
         raise FlowEnded
     return replace(stored, request=flow.request, is_stored=True)
@@ -264,17 +282,3 @@ async def confirm_membership(ports: Ports, signed_in: SignedIn, org_id: UUID) ->
     """Confirm the user's membership of this organization, if any. Signing in to one of its services confirms it."""
     async with ports.storage.autocommit() as statements:
         await statements.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
-
-
-def _person(account: Account, caller: Caller, service: ServiceContext | None) -> Person:
-    """Return the user who signs in, with the id of the session that may start."""
-    return Person(
-        user_id=account.id,
-        email=account.email,
-        email_verified=account.email_verified_at is not None,
-        session_id=new_id(),
-        service=service,
-        address=caller.address,
-        agent=caller.agent,
-        request_id=caller.request_id,
-    )

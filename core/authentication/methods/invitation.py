@@ -8,6 +8,7 @@ account of its recipient: it lives for days, unlike a reset link.
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from core.accounts import accounts, events, profiles
 from core.accounts.factors import new_passwords
@@ -64,24 +65,7 @@ class InvitationSignIn:
         now = ports.clock.now()
 
         async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
-            organization, invitation = await invitations.lock_by_token(tx, caller, self.token)
-            if organization.status is not OrganizationStatus.ACTIVE:
-                raise OrganizationNotActive
-            invitations.require_pending(invitation)
-            if invitation.expires_at <= now:  # the sweeper marks it
-                raise InvitationExpired
-            # Lock order: organization, membership, account.
-            existing = await tx.accounts.by_email(invitation.email)
-            if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
-                raise AlreadyMember
-            # Not `lock_by_email`: it does not see an account that another transaction is creating.
-            try:
-                account, _is_new = await accounts.find_or_add(tx, invitation.email, now)
-            except EmailNotFree:
-                raise InviteeCannotJoin from None
-            if not invitation.is_proved_by(digest(self.token)) or await joining.has_user(tx, account):
-                raise InviteeHasAccount
-            account = await invitations.add_invited_member(tx, organization, invitation, now, by_mail=True)
+            account = await self._join(tx, caller, now)
             await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
             if password_hash is not None:
                 await tx.accounts.set_password(account.id, password_hash, now)
@@ -90,3 +74,24 @@ class InvitationSignIn:
             return await tx.accounts.lock(account.id) or account, None
 
         return Proved(proof=Proof(Method.EMAIL if password_hash is None else Method.PASSWORD, now), lock=lock)
+
+    async def _join(self, tx: Transaction, caller: Caller, now: datetime) -> Account:
+        """Accept the invitation, and return the locked account, which is created if there is none."""
+        organization, invitation = await invitations.lock_by_token(tx, caller, self.token)
+        if organization.status is not OrganizationStatus.ACTIVE:
+            raise OrganizationNotActive
+        invitations.require_pending(invitation)
+        if invitation.expires_at <= now:  # the sweeper marks it
+            raise InvitationExpired
+        # Lock order: organization, membership, account.
+        existing = await tx.accounts.by_email(invitation.email)
+        if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
+            raise AlreadyMember
+        # Not `lock_by_email`: it does not see an account that another transaction is creating.
+        try:
+            account, _is_new = await accounts.find_or_add(tx, invitation.email, now)
+        except EmailNotFree:
+            raise InviteeCannotJoin from None
+        if not invitation.is_proved_by(digest(self.token)) or await joining.has_user(tx, account):
+            raise InviteeHasAccount
+        return await invitations.add_invited_member(tx, organization, invitation, now, by_mail=True)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 from core.accounts import attempt_limits, mfa, relying_party
 from core.accounts.factors import codes
@@ -15,7 +16,7 @@ from core.accounts.model.mfa import CodeWrong, FirstFactor, RedeemedCode, attemp
 from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyKind, PasskeyRefused, name_kinds
 from core.authentication.flow import flows
 from core.authentication.flow.accepted_factors import find_accepted
-from core.authentication.flow.admission import NO_NEEDS, ApplicationNeeds
+from core.authentication.flow.facts import NO_NEEDS, ApplicationNeeds
 from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import CodeAttempt, Flow
 from core.authentication.methods import passkey
@@ -128,23 +129,31 @@ def to_method(code: str | None, credential: Json | None, *, trusts_device: bool)
     raise OneSecondFactor
 
 
+async def _count_attempt(ports: Ports, caller: Caller, flow: Flow, user_id: UUID, now: datetime) -> CodeAttempt:
+    """Count an attempt at the second factor of an open flow.
+
+    If the flow has ended, nothing is counted, and the response reveals nothing about the account.
+    """
+    limit, subject = attempt_limits_model.attempt_limit(ports.policy, SecretKind.MFA), attempt_subject(user_id)
+    async with ports.storage.autocommit() as statements:
+        attempt = await statements.flows.count_attempt(flow, MAX_CODE_ATTEMPTS, subject, limit, now) or refuse(PreAuthInvalid)
+    if (ended := attempt.blocked_until) is not None:
+        used, application = first_method_of(attempt.flow.proofs) or "", attempt.flow.application
+        await record_failure(ports, caller, LoginFailure.LOCKED, used, user_id, application, blocked_until=ended)
+    attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
+    return attempt
+
+
 async def _verify(ports: Ports, caller: Caller, flow: Flow, check: Check, *, trusts_device: bool) -> Proved:
     """Count an attempt at the second factor, and check it.
 
     Raises: PreAuthInvalid, TooManyAttempts, ServiceNotFound; the errors of `check`.
     """
     now, user_id = ports.clock.now(), flow.user_id or refuse(PreAuthInvalid)
-    limit, subject = attempt_limits_model.attempt_limit(ports.policy, SecretKind.MFA), attempt_subject(user_id)
-    # If the flow has ended, nothing is counted, and the response reveals nothing about the account.
-    async with ports.storage.autocommit() as statements:
-        attempt = await statements.flows.count_attempt(flow, MAX_CODE_ATTEMPTS, subject, limit, now) or refuse(PreAuthInvalid)
+    attempt, subject = await _count_attempt(ports, caller, flow, user_id, now), attempt_subject(user_id)
     # The request of an API client is in its token.
     stored, identity = replace(attempt.flow, request=flow.request), attempt.flow.identity
     first_method = first_method_of(stored.proofs) or ""
-    if attempt.blocked_until is not None:
-        ended = attempt.blocked_until
-        await record_failure(ports, caller, LoginFailure.LOCKED, first_method, user_id, stored.application, blocked_until=ended)
-    attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
     first = FirstFactor(stored.id, stored.browser_hash, user_id, stored.proofs_expire_at or now)
 
     async def refused(refusal: Refusal) -> None:

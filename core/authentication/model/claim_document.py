@@ -227,6 +227,18 @@ class ClaimDocument:
                 raise ClaimDocumentInvalid("prefix", f"{claim!r} has no prefix. Choose from {', '.join(LIST_CLAIMS)}.")
         if len(self.names) + len(self.fixed) + len(self.values) > MAX_CLAIMS:
             raise ClaimDocumentInvalid("names", f"Together with fixed and values, name at most {MAX_CLAIMS} claims.")
+        self._check_final_names()
+        if _size_of_names([*self.names.values(), *self.values]) > MAX_NAME_BYTES:
+            raise ClaimDocumentInvalid("names", f"The names in names and values may have {MAX_NAME_BYTES:,} bytes together. Shorten them.")
+        for name in self.access_token:
+            if name not in (*LIST_CLAIMS, *self.fixed, *self.values):
+                raise ClaimDocumentInvalid(
+                    "access_token", f"{name!r} cannot be chosen. Choose from {', '.join(LIST_CLAIMS)} and your own claims."
+                )
+        if len(set(self.access_token)) < len(self.access_token):
+            raise ClaimDocumentInvalid("access_token", "List each claim only once.")
+
+    def _check_final_names(self) -> None:
         taken = set[str]()
         for member, standard, name in self._final_names():
             if not 0 < len(name) <= MAX_CLAIM_NAME or not is_printable(name) or any(map(str.isspace, name)):
@@ -238,15 +250,6 @@ class ClaimDocument:
             if name.casefold() in taken:
                 raise ClaimDocumentInvalid(member, f"Two claims would have the name {name!r}. Choose another name for one of them.")
             taken.add(name.casefold())
-        if _size_of_names([*self.names.values(), *self.values]) > MAX_NAME_BYTES:
-            raise ClaimDocumentInvalid("names", f"The names in names and values may have {MAX_NAME_BYTES:,} bytes together. Shorten them.")
-        for name in self.access_token:
-            if name not in (*LIST_CLAIMS, *self.fixed, *self.values):
-                raise ClaimDocumentInvalid(
-                    "access_token", f"{name!r} cannot be chosen. Choose from {', '.join(LIST_CLAIMS)} and your own claims."
-                )
-        if len(set(self.access_token)) < len(self.access_token):
-            raise ClaimDocumentInvalid("access_token", "List each claim only once.")
 
     def _final_names(self) -> Iterator[tuple[str, str | None, str]]:
         """Return for each claim: the member of the document that names it, its standard name or None, and its name in tokens."""

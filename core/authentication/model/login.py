@@ -20,9 +20,9 @@ from core.authentication.model.identities import OtherIdentityLinked
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.authentication.model.policy import POLICY_REFUSALS, DueEnrollment
 from core.authentication.model.sessions import Grant, Session
-from core.kernel.access import BlockedByDirectory
+from core.kernel.access import AccountClosed, BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
-from core.kernel.errors import Conflict, Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
+from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
 from core.kernel.proofs import Method, Proofs, SessionProofs
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.values import Email
@@ -40,24 +40,8 @@ class EmailNotVerified(Unauthenticated):
     """This email address is not verified yet. Open the link in the verification email, or request a new one."""
 
 
-class AccountClosed(Unauthenticated):
-    """This account is closed, so you cannot sign in to it. Ask your organization's administrators."""
-
-    def __init__(self, user_id: UUID) -> None:
-        super().__init__()
-        self.user_id = user_id
-
-
-class AccountDeleted(AccountClosed):
-    """This account was deleted. The link in our email about this opens it again, within 72 hours."""
-
-
 class AccountInRecovery(AccountClosed):
     """This account is being recovered. Use the link in our email with the code, or ask the person who started this to cancel it."""
-
-
-class OtherUserPresent(Conflict):
-    """Another user is signed in in this browser. Sign out first, then sign in again."""
 
 
 class NeedsCodeFlow(Invalid):

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final, Self
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from core.kernel.proofs import Acr, SessionProofs, Strength
 from core.kernel.roles import Rights, RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.explanations import explain, fields_of
+from core.kernel.sign_in_policy.explanations import PolicyRefused, explain, fields_of
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 
@@ -26,22 +25,6 @@ IDLE_PARTS: Final = 10  # of the idle time: a pass lasts for one of them, and th
 REMINDER_PAUSE: Final = timedelta(days=1)
 
 NO_SLUG: Final = "-"  # no organization and no application has this slug
-
-
-class PolicyPath(StrEnum):
-    """Where a sign-in policy is asked: the label `path` of the metric."""
-
-    SIGN_IN = "sign_in"  # over the API, or of a browser before its session starts
-    AUTHORIZATION = "authorization"  # OAuth and OpenID Connect, in a browser with a session
-    CODE = "code"
-    DEVICE = "device"
-    SAML = "saml"
-    REFRESH = "refresh"
-    API = "api"
-    CONSOLE = "console"
-    PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a name)
-    ENROLL = "enroll"  # the ways to confirm, or to set up a factor; not counted
-    PREVIEW = "preview"  # not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +103,14 @@ class PolicyPass:
     valid_until: datetime
     used_at: datetime
 
+    @classmethod
+    def of(cls, subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> Self:
+        """Return the pass of a session that is allowed."""
+        ttl = PASS_TTL if decision.idle is None else max(MIN_PASS_TTL, min(PASS_TTL, decision.idle / IDLE_PARTS))
+        valid_until = now + ttl if decision.valid_until is None else min(now + ttl, decision.valid_until)
+        policy = subject.policy
+        return cls(session_id, policy.org_id, subject.replacing_service_id, policy.version, subject.roles_key, valid_until, now)
+
 
 class EnrolmentRequired(Forbidden):
     """The sign-in policy requires a factor that the account does not have. Set it up, and sign in again."""
@@ -160,21 +151,6 @@ class StepUpNeeded(AuthenticationInsufficient):
         max_age = decision.max_age or (None if acr else timedelta(0))
         self.needed = acr if max_age is None else {**acr, "max_age": str(int(max_age.total_seconds()))}
         self.fields = fields_of(decision) if authorization_url is None else fields_of(decision, authorization_url=authorization_url)
-
-
-class PolicyRefused(Forbidden):
-    """The sign-in policy does not allow this from here."""
-
-    def __init__(self, decision: Decision, advice: str = "Connect to one of them.") -> None:
-        super().__init__(f"{explain(decision)} {advice}")
-        self.fields = fields_of(decision)
-
-
-class TokenBelowPolicy(PolicyRefused):
-    """The sign-in that created this personal access token does not meet the sign-in policy. Sign in again, and create a new one."""
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(decision, "The sign-in that created this token did not meet it. Sign in again, and create a new token.")
 
 
 @dataclass(frozen=True, slots=True)

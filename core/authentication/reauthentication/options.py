@@ -7,7 +7,7 @@ from datetime import datetime
 from core.accounts import factor_changes, relying_party, session_proofs
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import PasskeyKind
-from core.authentication import connection_sign_ins
+from core.authentication import admissions
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import ReauthenticationOptions
 from core.authentication.oauth_credentials import platform_providers
@@ -29,7 +29,7 @@ async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOpt
     If they just did, these are the ways that a policy still asks for. If the organization of their token requires a connection, return
     the ways that count beside a sign-in there.
     """
-    own_way = await connection_sign_ins.find_own_way(ports, caller)
+    own_way = await admissions.find_own_way(ports, caller)
     decision = own_way or await factor_changes.find_missing_sign_in(ports, caller, is_next=True)
     return await load_options(ports, caller, decision)
 

@@ -48,7 +48,7 @@ from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proof, complete, first_method_of, first_proof
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Transaction
@@ -122,7 +122,7 @@ def _binding(caller: Person) -> ChallengeBinding:
     return ChallengeBinding(Ceremony.REAUTHENTICATE, caller.session_id.bytes)
 
 
-async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> SignInFacts:
+async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> LastSignIn:
     """Verify all factors of the caller's account, and return the new last sign-in of the session.
 
     A factor that was verified in this session a few minutes ago is not needed again, but at least one is.

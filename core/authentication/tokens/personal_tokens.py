@@ -17,8 +17,7 @@ from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.api_keys import LAST_USED_PRECISION
-from core.authentication import connection_sign_ins, events, policy_checks
-from core.authentication.model.policy import PolicyPath
+from core.authentication import admissions, events
 from core.authentication.model.tokens import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
@@ -34,6 +33,7 @@ from core.authentication.model.tokens import (
     is_well_formed,
     new_personal_token,
 )
+from core.authentication.service_access import Opened
 from core.kernel.access import (
     AddressNotVerified,
     NotForPersonalTokens,
@@ -50,6 +50,7 @@ from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
 from core.kernel.callers import Member, OrganizationCaller, Person, to_acting_member, to_member
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.page_paths import PERSONAL_TOKENS_PATH
 from core.kernel.roles import Capability, Rights
 from core.kernel.sign_in_age import SignInAge
@@ -72,7 +73,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
 
     Raises: SignInNotRecent, PasskeyNeeded, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
     ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account`,
-    `access.require_capability` and `policy_checks.require_in_transaction`.
+    `access.require_capability` and `admissions.require_in_transaction`.
     """
     now = ports.clock.now()
     scopes = parse_scopes(request.scopes) or refuse(PersonalTokenWithoutScope)
@@ -86,8 +87,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
             raise AddressNotVerified
         await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
         if organization is not None:
-            await policy_checks.require_in_transaction(ports, tx, PolicyPath.API, organization.id, None, caller)
-            await connection_sign_ins.require_in_transaction(ports, tx, organization.id, caller, SignInAge.FRESH)
+            await admissions.require_in_transaction(ports, tx, PolicyPath.API, Opened(organization.id), caller, SignInAge.FRESH)
         available = available_scopes(rights)
         if refused := in_order(scopes.difference(available)):
             raise PersonalTokenScopeRefused(refused, available)
@@ -216,7 +216,7 @@ async def authenticate_member(ports: Ports, caller: Caller, token: str, slug: st
         refusal.caller = to_acting_member(user, state)
         raise
     check_personal_token(record.token, requirement, organization.id)
-    await policy_checks.require_in(ports, PolicyPath.PERSONAL_TOKEN, user, organization, state.policy)
+    await admissions.require_in(ports, PolicyPath.PERSONAL_TOKEN, user, organization, state.policy)
     return to_member(user, organization)
 
 

@@ -9,6 +9,7 @@ never appear in a URL (security O-1, O-2, O-3, O-4).
 
 import re
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -17,12 +18,13 @@ from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.authentication import sessions
+from core.authentication.admissions import UserSession, judge_grant
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
-from core.authentication.model.openid import NO_GRANT, OpenIdGrant, asked_scopes
-from core.authentication.model.policy import GrantBelowPolicy, PolicyPath
+from core.authentication.model.openid import NO_GRANT, OpenIdGrant
+from core.authentication.model.policy import GrantBelowPolicy
 from core.authentication.model.sessions import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
@@ -33,30 +35,30 @@ from core.authentication.model.sessions import (
     TokenNotRevocable,
     TokenPair,
 )
-from core.authentication.policy_checks import judge_grant
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
 from core.federation.oauth import consents, external_clients
 from core.federation.oauth.model.authorization import (
     CODE_TTL,
-    Authorization,
     AuthorizationCode,
     AuthorizationCodeInvalid,
+    PresentedCode,
     RedeemedAuthorizationCode,
     RequestedAccess,
     s256_challenge,
 )
 from core.federation.oauth.model.clients import OAuthClient
-from core.federation.oauth.model.external_clients import check_document, facts_of
+from core.federation.oauth.model.external_clients import check_document
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
-from core.federation.oauth.requests import frontend_callback
+from core.federation.oauth.requests import WaitingRequest, frontend_callback
 from core.kernel import uris
 from core.kernel.access import require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor, proofs_at
 from core.kernel.causes import Caller
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import session_strength
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.model.api_resources import NoAccessToResource
@@ -70,7 +72,7 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.
 
 
 async def issue_code(
-    ports: Ports, visitor: Visitor, authorization: Authorization, grant: OpenIdGrant | None, flow: Flow | None, *, agreed: bool
+    ports: Ports, visitor: Visitor, waiting: WaitingRequest, grant: OpenIdGrant | None, flow: Flow | None, *, agreed: bool
 ) -> str:
     """Issue a code and return it. It works once, within 60 seconds (security O-4). It ends the flow, if there is one.
 
@@ -80,16 +82,16 @@ async def issue_code(
     AccessDenied if the user has just withdrawn the consent, or the API resource no longer admits the external client.
     """
     require_mfa(visitor)
-    now, code, context = ports.clock.now(), new_secret(), authorization.context
+    now, code, authorization = ports.clock.now(), new_secret(), waiting.authorization
     record = AuthorizationCode(
-        service=context,
+        service=authorization.context,
         user_id=visitor.user_id,
         browser_session_id=visitor.session_id,
         redirect_uri=None if authorization.request.redirect_uri is None else authorization.redirect_uri,
         code_challenge=authorization.request.code_challenge,
         created_at=now,
         expires_at=now + CODE_TTL,
-        openid=replace(grant or NO_GRANT, asked=asked_scopes(authorization.request.scope)),
+        openid=replace(grant or NO_GRANT, asked=waiting.openid.asked),
         nonce=None if grant is None else authorization.request.nonce,
         key_thumbprint=authorization.request.dpop_jkt,
     )
@@ -105,10 +107,9 @@ async def issue_code(
         if not await tx.authorization_codes.add(record, digest(code)):
             raise ServiceNotFound
         if grant is not None and authorization.service is not None:
-            facts = facts_of(authorization.service, authorization.redirect_uri)
             if agreed:
-                await consents.remember(tx, authorization.service, visitor.user_id, grant, facts, now)
-            elif not await consents.are_given(tx, authorization.service, visitor.user_id, grant, facts):
+                await consents.remember(tx, authorization.service, visitor.user_id, grant, waiting.client, now)
+            elif not await consents.are_given(tx, authorization.service, visitor.user_id, grant, waiting.client):
                 raise AccessDenied  # read again after the lock: a withdrawal deletes only the codes that it finds
     return code
 
@@ -145,53 +146,37 @@ async def exchange_code(
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     try:
-        return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, requested, key)
+        return await _redeem(ports, caller, client, _read_code(ports, client, code, redirect_uri, verifier), requested, key)
     except AuthorizationCodeInvalid:
         application = None if client.context is None else WaitingApplication(client.context.org_id, client.context.id)
         await record_failure(ports, caller, LoginFailure.AUTHORIZATION_CODE, "", None, application)
         raise
 
 
-async def _redeem(
-    ports: Ports,
-    caller: Caller,
-    client: OAuthClient,
-    code_hash: bytes,
-    redirect_uri: str | None,
-    verifier: str | None,
-    requested: RequestedAccess,
-    key: KeyBinding | None,
-) -> TokenPair:
+def _read_code(ports: Ports, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None) -> PresentedCode:
     challenge = None
     if verifier is not None:
         challenge = s256_challenge(verifier) if _VERIFIER.fullmatch(verifier) else refuse(AuthorizationCodeInvalid)
     elif client.relies_on_pkce:
         raise AuthorizationCodeInvalid
     registered_uri = uris.find_registered(_registered_uris(ports, client), redirect_uri)
-    now, is_registered = ports.clock.now(), registered_uri is not None
-    service, session_id, signed_in = client.context, new_id(), None
+    return PresentedCode(digest(code), client.context, registered_uri or redirect_uri, challenge, is_registered=registered_uri is not None)
+
+
+async def _redeem(
+    ports: Ports, caller: Caller, client: OAuthClient, code: PresentedCode, requested: RequestedAccess, key: KeyBinding | None
+) -> TokenPair:
+    service, session_id, now = client.context, new_id(), ports.clock.now()
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
             codes = tx.authorization_codes
-            locked = codes.lock_account(code_hash, service)
-            redemption = codes.redeem(
-                code_hash,
-                service,
-                registered_uri or redirect_uri,
-                challenge,
-                session_id,
-                now,
-                registered=is_registered,
-                key_thumbprint=key.thumbprint if key else None,
-            )
-            enrollment = None if service is None else codes.enroll_redeemer(code_hash, service.id, session_id, now)
+            locked = codes.lock_account(code.hash, service)
+            redemption = codes.redeem(code, session_id, now, key_thumbprint=None if key is None else key.thumbprint)
+            enrollment = None if service is None else codes.enroll_redeemer(code.hash, service.id, session_id, now)
             account, redeemed = await locked or refuse(AuthorizationCodeInvalid), await redemption
             if redeemed is not None:
-                strength = session_strength(proofs_at(service, redeemed.browser.proofs, now))
-                if client.service is not None and strength < client.service.required_strength:
-                    raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
-                require_granted(ports, redeemed.openid or NO_GRANT, requested)
-                admission = await judge_grant(ports, tx, PolicyPath.CODE, service, account.id, redeemed.browser.id)
+                _require_as_issued(ports, client, redeemed, requested, now)
+                admission = await judge_grant(ports, tx, PolicyPath.CODE, service, UserSession(account.id, redeemed.browser.id))
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     is_enrolled, found = enrollment
@@ -203,26 +188,33 @@ async def _redeem(
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
                 await admission.save_pass(tx, session_id, now)
-            elif (started := await codes.session_started_by(code_hash, service)) is not None:
+            elif (started := await codes.session_started_by(code.hash, service)) is not None:
                 await tx.sessions.end(started, now)
     except GrantBelowPolicy:  # the refusal has rolled the redemption back, and a code is presented once (security O-4)
         async with ports.storage.autocommit() as statements:
-            await statements.authorization_codes.use_up(code_hash, service, session_id)
+            await statements.authorization_codes.use_up(code.hash, service, session_id)
         raise
     except NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
     except NoAccessToResource:  # clients of others know the errors of RFC 6749 section 5.2 only
         raise AuthorizationCodeInvalid if service is not None and service.is_external else NoAccessToResource from None
-    if signed_in is None:
+    if redeemed is None:
         raise AuthorizationCodeInvalid
     return await issue_first_tokens(ports, signed_in, requested.scope)
 
 
-def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
-    """Check that a token request does not go beyond the grant, and that the granted API resource is usable now.
+def _require_as_issued(
+    ports: Ports, client: OAuthClient, redeemed: RedeemedAuthorizationCode, requested: RequestedAccess, now: datetime
+) -> None:
+    """Check that the session is strong enough for the present settings, and that the request does not go beyond the grant."""
+    strength = session_strength(proofs_at(client.context, redeemed.browser.proofs, now))
+    if client.service is not None and strength < client.service.required_strength:
+        raise AuthorizationCodeInvalid
+    require_granted(ports, redeemed.openid or NO_GRANT, requested)
 
-    Raises: NoAccessToResource.
-    """
+
+def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
+    """Check that a token request does not go beyond the grant, and that the granted API resource is usable now."""
     require_within(ports, grant, requested)
     if grant.api is not None and grant.api.token_seconds is None:
         raise NoAccessToResource

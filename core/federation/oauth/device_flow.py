@@ -18,15 +18,15 @@ from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import NoAccessToService
+from core.authentication.admissions import UserSession, judge_grant, require_in_transaction
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import WaitingApplication
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn, failure_of
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes
-from core.authentication.model.policy import GrantBelowPolicy, PolicyPath
+from core.authentication.model.policy import GrantBelowPolicy
 from core.authentication.model.sessions import Grant, TokenPair
-from core.authentication.policy_checks import judge_grant, require_in_transaction
-from core.authentication.service_access import enroll_end_user, require_service_access
+from core.authentication.service_access import Opened, enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
@@ -65,6 +65,7 @@ from core.kernel.callers import OrganizationStatus, Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.display import format_day
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import methods_of, seen_in
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.api_resources import find_requested
@@ -243,7 +244,7 @@ async def _start_session(
         # the approval is void.
         if await tx.session_contexts.load(approving_session_id, person.user_id, None, now) is None:
             raise DeviceCodeDenied
-        admission = await judge_grant(ports, tx, PolicyPath.DEVICE, poll.service, person.user_id, approving_session_id)
+        admission = await judge_grant(ports, tx, PolicyPath.DEVICE, poll.service, UserSession(person.user_id, approving_session_id))
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
@@ -322,7 +323,7 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     scopes of the request.
 
     Raises: MfaMissing, BlockedByDirectory, NoAccessToService, NoAccessToResource, ClientDocumentUnavailable, SessionEnded; the
-    errors of `find_request` and `policy_checks.require`.
+    errors of `find_request` and `admissions.require`.
     UserCodeUnknown is also raised if a parallel call decided first.
     """
     if decision is DeviceDecision.APPROVE:
@@ -350,7 +351,7 @@ async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, 
             await tx.device_codes.decide(user_code_hash, decision.status, None, now) or refuse(UserCodeUnknown)
             return
         await require_service_access(tx, request.org_id, request.service_id, caller.user_id, now)
-        await require_in_transaction(ports, tx, PolicyPath.DEVICE, request.org_id, request.service_id, caller)
+        await require_in_transaction(ports, tx, PolicyPath.DEVICE, Opened(request.org_id, request.service_id), caller)
         if request.api is not None and not await tx.api_resources.may_use(request.org_id, request.api.id, caller.user_id):
             raise NoAccessToResource
         if request.openid is not None:

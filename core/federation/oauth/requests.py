@@ -17,7 +17,6 @@ from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
-from core.authentication.flow.steps import Needs
 from core.authentication.model.agreements import ClientFacts
 from core.federation.destination import Destination
 from core.federation.oauth import connection_choice, external_clients
@@ -54,6 +53,7 @@ from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.connections import ConnectionRef
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Acr, Strength
+from core.kernel.sign_in_policy.steps import Needs
 from core.kernel.values import is_printable, parse_id
 from core.programs import api_resources
 from core.programs.model.api_resources import NoAccessToResource
@@ -71,12 +71,8 @@ class WaitingRequest:
     refusal: AuthorizationRefused | None = None
     document_failure: Refusal | None = None  # of an external client: its stored document is good only for users who agreed before
     connections: Sequence[ConnectionRef] = ()  # at which the user can sign in; with one, without the sign-in page
-
-    @property
-    def client_facts(self) -> ClientFacts | None:
-        """What a consent covers of an external client, or None for others."""
-        authorization = self.authorization
-        return None if authorization.service is None else facts_of(authorization.service, authorization.redirect_uri)
+    client: ClientFacts | None = None  # what a consent covers of an external client; None for others
+    is_on_device: bool = False  # the redirect URI leads to a program on the user's device, as each one does that is not https
 
     @property
     def destination(self) -> Destination:
@@ -232,7 +228,15 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
         openid = openid_requests.parse(authorization, base_url, None if hint is None else hint.user_id)
     except AuthorizationRefused as refusal:
         return WaitingRequest(authorization, refusal=refusal)
-    return WaitingRequest(authorization, openid, _needs(openid, authorization.service))
+    service, redirect_uri = authorization.service, authorization.redirect_uri or ""
+    is_external = context is not None and context.is_external
+    return WaitingRequest(
+        authorization,
+        openid,
+        _needs(openid, service),
+        client=None if service is None else facts_of(service, authorization.redirect_uri),
+        is_on_device=uris.is_on_device(redirect_uri) if is_external else not redirect_uri.startswith("https:"),
+    )
 
 
 def _needs(openid: OpenIdRequest, service: Service | None) -> Needs:

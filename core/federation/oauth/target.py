@@ -6,15 +6,13 @@ Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
 from dataclasses import dataclass, replace
 from typing import Final
 
+from core.authentication.admissions import Admission, judge_visit
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
-from core.authentication.flow.steps import Consents, Facts, Step, next_step
 from core.authentication.model.agreements import Agreement
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.openid import OpenIdGrant
-from core.authentication.model.policy import PolicyPath
-from core.authentication.policy_checks import Admission, judge_visit, refusal_of
 from core.authentication.service_access import find_refusal
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
@@ -26,8 +24,9 @@ from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUr
 from core.federation.oauth.requests import WaitingRequest
 from core.kernel import proofs
 from core.kernel.callers import Visitor, proofs_at
+from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import Factor, Strength
-from core.kernel.uris import is_on_device
+from core.kernel.sign_in_policy.steps import Consents, Facts, Step, next_step
 from ports import Ports
 
 _REFUSALS: Final = {Step.LOGIN_REQUIRED: SignInRequired, Step.TOO_WEAK: AuthenticationUnmet, Step.CONSENT_REQUIRED: ConsentRequired}
@@ -56,11 +55,11 @@ async def advance(
     authorization, grant = waiting.authorization, found.grant
     if found.step is not Step.DONE or visitor is None:
         wants_fresh = waiting.needs.needs_fresh_sign_in or found.admission.decision.wants_fresh
-        return Asked(found.step, waiting.destination, grant, found.admission, waiting.client_facts, found.agreement, wants_fresh)
+        return Asked(found.step, waiting.destination, grant, found.admission, waiting.client, found.agreement, wants_fresh)
     if authorization.redirect_uri is None:
         return Answered(None)
-    agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant, client=waiting.client_facts).question
-    code = await oauth.issue_code(ports, visitor, authorization, grant, flow, agreed=agreed)
+    agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant, client=waiting.client).question
+    code = await oauth.issue_code(ports, visitor, waiting, grant, flow, agreed=agreed)
     return Answered(respond(authorization, base_url, code=code))
 
 
@@ -118,12 +117,12 @@ async def find_step(
             raise waiting.document_failure
         if not admission.has_access:  # the user got it during this request, and the policy was not asked
             raise AccessDenied
-        if reply is not None and reply.question == Asked(step, grant=grant, client=waiting.client_facts).question:
+        if reply is not None and reply.question == Asked(step, grant=grant, client=waiting.client).question:
             step = next_step(replace(facts, has_agreed=step is not Step.SELECT, has_selected=step is Step.SELECT))
     if step is Step.OTHER_USER:
         raise SignInRequired("Another user has signed in.")
-    if step is Step.TOO_WEAK and not admission.is_allowed and admission.subject is not None:
-        raise AuthenticationUnmet(refusal_of(ports, path, admission.subject, admission.decision).message)
+    if step is Step.TOO_WEAK and not admission.is_allowed:
+        raise AuthenticationUnmet(admission.refusal(ports, visitor).message)
     if step in _REFUSALS:
         raise _REFUSALS[step]
     return FoundStep(step, grant, admission, before)
@@ -162,7 +161,7 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
 
 def _is_covered(agreement: Agreement | None, grant: OpenIdGrant | None, waiting: WaitingRequest) -> bool:
     """Return whether the user has agreed to all of the grant. A redirect URI on the user's device asks all the same."""
-    return agreement is not None and grant is not None and agreement.covers(grant, waiting.client_facts)
+    return agreement is not None and grant is not None and agreement.covers(grant, waiting.client)
 
 
 async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents, Agreement | None]:
@@ -186,24 +185,22 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     context, service = authorization.context, authorization.service
     if context is None or service is None:
         return grant, Consents.COVERED, None
-    redirect_uri = authorization.redirect_uri or ""
-    is_https = not is_on_device(redirect_uri) if context.is_external else redirect_uri.startswith("https:")
-    is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
+    is_claimable = waiting.is_on_device and (context.is_public or service.pkce_without_secret)
     always = service.always_ask_consent
     async with ports.storage.reading() as read:
         if grant is None:
-            is_asked = always or not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
+            is_asked = always or waiting.is_on_device or not await read.end_users.is_known(context.org_id, visitor.user_id)
             return None, Consents.FIRST_TIME if is_asked else Consents.COVERED, None
         is_asked = Prompt.CONSENT in waiting.openid.prompt
         grant, agreement, is_covered = await consents.compare(
-            read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=is_https, client=waiting.client_facts
+            read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=not waiting.is_on_device, client=waiting.client
         )
     if context.is_external and authorization.api is not None:  # a step-up
         grant = agreement.widen(grant, authorization.api.scope_names)
     return grant, Consents.COVERED if is_covered and not always and not is_claimable else Consents.SCOPES, agreement
 
 
-async def finish(ports: Ports, request: AuthorizationRequest, flow: Flow | None) -> None:
+async def use_up(ports: Ports, request: AuthorizationRequest, flow: Flow | None) -> None:
     """End the flow, or use up a pushed request, because an error goes to the client.
 
     Raises: FlowEnded, RequestUriInvalid if this was done before.

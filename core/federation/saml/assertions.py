@@ -11,13 +11,13 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.users import BlockedByAdmin, NoAccessToService, PasskeyRequired, SecondFactorRequired
 from core.authentication import events
+from core.authentication.admissions import require_in_transaction
 from core.authentication.flow.model import Flow
 from core.authentication.model import claim_rules
 from core.authentication.model.claim_document import LIST_CLAIMS
 from core.authentication.model.openid import UserFacts
-from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import SessionStart
-from core.authentication.policy_checks import require_in_transaction
+from core.authentication.service_access import Opened
 from core.authentication.sessions import new_session
 from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import (
@@ -35,6 +35,7 @@ from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, S
 from core.kernel.access import AddressNotVerified, require_mfa, require_reach
 from core.kernel.callers import BrowserSession, Person, Visitor, proofs_at
 from core.kernel.errors import SessionEnded, refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, session_strength
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -73,7 +74,7 @@ async def authorize_assertion(
     membership first.
 
     Raises: MfaMissing, NoAccessToService, OwnProofNeeded, SecondFactorRequired, AddressNotVerified, SessionEnded, SignOnNotFound;
-    the errors of `configuration.find_provider` and of `policy_checks.require`.
+    the errors of `configuration.find_provider` and of `admissions.require`.
     """
     now = ports.clock.now()
     locked = tx.saml_sign_ons.lock_user(org_slug, person.user_id, now, confirm_membership=confirm_membership)
@@ -96,7 +97,7 @@ async def authorize_assertion(
     session = person.browser if isinstance(person, Visitor) else await tx.session_sign_ins.load_factors(session_id, account.id)
     require_sign_on_factors(provider, account, () if session is None else proofs_at(provider.service, session.proofs, now))
     if provider.service.has_sign_in_policy and flow is None:  # `resume` has asked for the sign-on of a flow
-        await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
+        await require_in_transaction(ports, tx, PolicyPath.SAML, Opened(provider.service.org_id, provider.service.id), person)
     if finished is not None and not await finished:
         raise SignOnNotFound
     facts = await load_facts(tx, provider, account.id, now)

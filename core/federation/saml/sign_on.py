@@ -12,14 +12,12 @@ from typing import Final
 from uuid import UUID
 
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
+from core.authentication.admissions import Admission, judge_visit
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, WaitingApplication
-from core.authentication.flow.steps import Facts, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
-from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import Session, SessionStart
-from core.authentication.policy_checks import Admission, judge_visit
 from core.authentication.service_access import find_refusal
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.destination import Asked
@@ -33,7 +31,9 @@ from core.kernel.access import AddressNotVerified, require_reach
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import Strength, in_session, proved_at
+from core.kernel.sign_in_policy.steps import Facts, Step, next_step
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 
@@ -42,6 +42,7 @@ _REASONS: Final = {
     BlockedByAdmin: LoginFailure.BLOCKED,
     AddressNotVerified: LoginFailure.UNVERIFIED,
 }
+_STATUSES: Final = {Step.LOGIN_REQUIRED: SamlStatus.NO_PASSIVE, Step.TOO_WEAK: SamlStatus.NO_AUTHN_CONTEXT}
 
 
 async def resume(
@@ -70,23 +71,7 @@ async def resume(
     api_session_id, user = None, None if visitor is None or visitor.mfa_missing else visitor
     if ticket is not None and compare_digest(flow.ticket_hash or b"", digest(ticket)):
         api_session_id, user = flow.session_id, await _visitor_over_api(ports, flow, caller)
-    admission, now = await judge_visit(ports, PolicyPath.SAML, waiting.provider.service, user, api_session_id), ports.clock.now()
-    facts = Facts(
-        needs=waiting.needs,
-        now=now,
-        begun_at=flow.begun_at,
-        first_session_id=flow.first_session_id,
-        session=None if user is None else user.browser,
-        service=waiting.provider.service,
-        user_id=None if user is None else user.user_id,
-        factors=admission.factors,
-        reachable=await flows.find_reachable(ports, user, waiting.provider.service, waiting.needs),
-        decision=admission.decision,
-        is_reminded=admission.is_reminded(now),
-    )
-    step = next_step(facts)
-    if step is Step.TOO_WEAK:  # a policy can lead to the factor that the application requires. Otherwise a page says that it is missing
-        step = next_step(replace(facts, needs=replace(waiting.needs, required=Strength.ONE)))
+    step, admission = await _find_step(ports, waiting, user, api_session_id)
     if step is Step.CHECK_ACCESS:
         assert user is not None, "the access of a user is checked"
         try:
@@ -101,11 +86,32 @@ async def resume(
             if session_cookie is not None and result.signed_in is not None:
                 await end_replaced(ports, caller, session_cookie, result.signed_in[0])
             return result
-    if step is Step.LOGIN_REQUIRED:
-        return await _respond_with_status(ports, caller, waiting, SamlStatus.NO_PASSIVE)
-    if step is Step.TOO_WEAK:
-        return await _respond_with_status(ports, caller, waiting, SamlStatus.NO_AUTHN_CONTEXT)
+    if step in _STATUSES:
+        return await _respond_with_status(ports, caller, waiting, _STATUSES[step])
     return Asked(step, admission=admission, wants_fresh=waiting.needs.needs_fresh_sign_in or admission.decision.wants_fresh)
+
+
+async def _find_step(ports: Ports, waiting: WaitingSignOn, user: Visitor | None, api_session_id: UUID | None) -> tuple[Step, Admission]:
+    """Return the next step of this user, and the verdict about their session."""
+    flow, service, now = waiting.flow, waiting.provider.service, ports.clock.now()
+    admission = await judge_visit(ports, PolicyPath.SAML, service, user, api_session_id)
+    facts = Facts(
+        needs=waiting.needs,
+        now=now,
+        begun_at=flow.begun_at,
+        first_session_id=flow.first_session_id,
+        session=None if user is None else user.browser,
+        service=service,
+        user_id=None if user is None else user.user_id,
+        factors=admission.factors,
+        reachable=await flows.find_reachable(ports, user, service, waiting.needs),
+        decision=admission.decision,
+        is_reminded=admission.is_reminded(now),
+    )
+    step = next_step(facts)
+    if step is Step.TOO_WEAK:  # a policy can lead to the factor that the application requires. Otherwise a page says that it is missing
+        step = next_step(replace(facts, needs=replace(waiting.needs, required=Strength.ONE)))
+    return step, admission
 
 
 async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor:

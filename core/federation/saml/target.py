@@ -16,7 +16,6 @@ from core.applications.model.services import Service
 from core.authentication.flow import flows
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, new_flow, read_stored
 from core.authentication.flow.prove import confirm_membership_if_admitted
-from core.authentication.flow.steps import Needs
 from core.authentication.model.login import SignedIn
 from core.federation.destination import Destination
 from core.federation.saml import configuration as saml
@@ -30,6 +29,7 @@ from core.kernel.callers import OrganizationStatus, ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.steps import Needs
 from core.kernel.values import digest, new_secret
 from ports import Ports
 

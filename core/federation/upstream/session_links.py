@@ -18,7 +18,7 @@ from core.kernel.causes import Caller
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import first_proof
 from core.kernel.providers import FederatedIdentity
-from core.kernel.sign_in_age import SignInAge, check_sign_in
+from core.kernel.sign_in_age import SignInAge, find_age_refusal
 from ports import Ports
 from ports.storage import Transaction
 
@@ -68,4 +68,5 @@ async def _check_sign_ins(ports: Ports, tx: Transaction, trip: ProviderTrip, ses
         sessions.add(visitor.session_id)
     for used in sessions:
         session = await tx.session_contexts.load(used, visitor.user_id, None, now) or refuse(SessionEnded)
-        check_sign_in(session.sign_in, SignInAge.FRESH, ports.policy, trip.begun_at)
+        if (refusal := find_age_refusal(session.sign_in, SignInAge.FRESH, ports.policy, trip.begun_at)) is not None:
+            raise refusal

@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from core.kernel.connections import ConnectionSlug
+from core.kernel.errors import Forbidden
 from core.kernel.proofs import Method
+from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Rule
 
@@ -88,3 +90,29 @@ def fields_of(decision: Decision, **further: str) -> dict[str, str]:
     connection = {"connection": decision.connection.slug} if decision.connection is not None and is_required else {}
     source = {} if decision.source is None else {"organization": decision.source}
     return {**further, **rule, **connection, **source}
+
+
+class PolicyRefused(Forbidden):
+    """The sign-in policy does not allow this from here."""
+
+    def __init__(self, decision: Decision, advice: str = "Connect to one of them.") -> None:
+        super().__init__(f"{explain(decision)} {advice}")
+        self.fields = fields_of(decision)
+
+
+class TokenBelowPolicy(PolicyRefused):
+    """The sign-in that created this personal access token does not meet the sign-in policy. Sign in again, and create a new one."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision, "The sign-in that created this token did not meet it. Sign in again, and create a new token.")
+
+
+class SignInNotAccepted(SignInNotRecent):
+    """A sign-in policy asks for more than your sign-in. Confirm that it's you in a way that it accepts, and repeat this."""
+
+    def __init__(self, missing: Decision, limit: timedelta) -> None:
+        """`missing` is the further sign-in that the policy or the account asks for. `limit` as in `SignInNotRecent`."""
+        way = "that way" if missing.source is None else "in a way that it accepts"
+        advice = f"Confirm that it's you {way}: call POST /api/auth/reauthenticate or sign in again, and repeat this."
+        super().__init__(limit, missing.required, f"{explain(missing)} {advice}")
+        self.fields = fields_of(missing)

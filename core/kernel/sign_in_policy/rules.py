@@ -124,9 +124,8 @@ class Rules:
         for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS, Rule.CONNECTIONS):
             if len(known.get(rule, ())) > MAX_ITEMS:
                 raise PolicyInvalid(rule, f"Name at most {MAX_ITEMS}.")
-        for text in known.get(Rule.ADMIN_NETWORKS, ()):
-            if problem := problem_of_network(text):
-                raise PolicyInvalid(Rule.ADMIN_NETWORKS, problem)
+        if problem := next(filter(None, map(problem_of_network, known.get(Rule.ADMIN_NETWORKS, ()))), None):
+            raise PolicyInvalid(Rule.ADMIN_NETWORKS, problem)
         try:
             return cls.read(known)
         except DomainInvalid as invalid:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
-from core.accounts.model.accounts import Account, SignInNotAccepted
+from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.display import format_day
@@ -16,7 +16,7 @@ from core.kernel.proofs import Acr, Factor, FactorKind, Method, Proof, Proofs, S
 from core.kernel.roles import Capability, Rights, RoleName
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
-from core.kernel.sign_in_policy.explanations import BREAK_GLASS
+from core.kernel.sign_in_policy.explanations import BREAK_GLASS, SignInNotAccepted
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,

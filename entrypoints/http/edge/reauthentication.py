@@ -10,13 +10,14 @@ from urllib.parse import urlencode
 
 from quart import Response, current_app, g, request
 
-from core.accounts.model.accounts import PasskeyNeeded, PasswordAndMailboxNeeded, SignInNotAccepted
-from core.authentication import browser, policy_checks
+from core.accounts.model.accounts import PasskeyNeeded, PasswordAndMailboxNeeded
+from core.authentication import admissions, browser
 from core.authentication.model.policy import NO_SLUG, EnrolmentRequired, PolicyPlace, StepUpNeeded
 from core.authentication.reauthentication import kept_forms
 from core.kernel.access import OwnProofNeeded
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_policy.explanations import SignInNotAccepted
 from core.tenancy.model.sign_in_policies import OwnFactorNeeded
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, requested_path, signed_in
@@ -102,7 +103,7 @@ def to_policy_first(refusal: EnrolmentRequired | StepUpNeeded, next_path: str) -
     """Return a redirect to the page that a sign-in policy asks for, which then leads to `next_path`."""
     if isinstance(refusal, StepUpNeeded):
         return to_reauthentication_for(refusal.place, next_path, refusal.age)
-    return redirect(policy_checks.enrollment_path(refusal.place, next=next_path))
+    return redirect(admissions.enrollment_path(refusal.place, next=next_path))
 
 
 async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:

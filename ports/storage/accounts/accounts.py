@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
-from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailBacklog, LinkContinuation, TokenPurpose
+from core.accounts.model.email_queue import EmailBacklog, LinkContinuation, OneTimeToken, TokenPurpose
 from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.kernel.values import Email
@@ -221,19 +221,8 @@ class OneTimeTokensRead(Protocol):
 class OneTimeTokens(OneTimeTokensRead, Protocol):
     """Write access to one-time tokens. Tokens are stored as SHA-256 and found by purpose and hash (security A-5)."""
 
-    async def add(
-        self,
-        token_hash: bytes,
-        purpose: TokenPurpose,
-        user_id: UUID,
-        email: Email,
-        *,
-        created_at: datetime,
-        expires_at: datetime,
-        org_id: UUID | None = None,
-        continuation: LinkContinuation = TO_ACCOUNT_PAGE,
-    ) -> None:
-        """Add a token. `org_id` is the organization that brands the page behind the link."""
+    async def add(self, token: OneTimeToken) -> None:
+        """Add a token."""
 
     async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
         """Return where the user's sign-up with this address continues, or None if they did not sign up on our page."""

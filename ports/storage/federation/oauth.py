@@ -10,7 +10,7 @@ from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service
 from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import ResourceGrant, Scope
-from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
+from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode
 from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
@@ -42,16 +42,7 @@ class AuthorizationCodes(Protocol):
         """Lock the code's account, if it allows sign-ins at all. The code may be used or expired."""
 
     def redeem(
-        self,
-        code_hash: bytes,
-        service: ServiceContext | None,
-        redirect_uri: str | None,
-        challenge: str | None,
-        session_id: UUID,
-        now: datetime,
-        *,
-        registered: bool,
-        key_thumbprint: str | None = None,
+        self, code: PresentedCode, session_id: UUID, now: datetime, *, key_thumbprint: str | None = None
     ) -> Awaitable[RedeemedAuthorizationCode | None]:
         """Redeem the code for this session. Return None if that is not possible.
 
@@ -59,7 +50,7 @@ class AuthorizationCodes(Protocol):
 
         The code must be unused and not expired, and the browser session that got it must be alive. The redirect URI and
         the challenge must be as in the authorization request. If that request had no redirect URI, the token request
-        may have a registered redirect URI (`registered`). Exactly one parallel call can redeem the code.
+        may have a registered redirect URI. Exactly one parallel call can redeem the code.
         """
 
     def enroll_redeemer(

@@ -14,7 +14,7 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
-from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.email_queue import OneTimeToken, TokenPurpose
 from core.accounts.model.profiles import OwnProfile
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
@@ -39,7 +39,9 @@ async def test_every_query_returns_every_field_of_an_account(storage: Postgres, 
     full = account(**FULL, origin_org_id=await add_organization(pool, "acme"))
     await add(storage, full, account(EVE, email_verified_at=None, password_hash=None))
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.one_time_tokens.add(digest("t"), TokenPurpose.RESET_PASSWORD, full.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        await tx.one_time_tokens.add(
+            OneTimeToken(digest("t"), TokenPurpose.RESET_PASSWORD, full.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        )
         assert await tx.accounts.by_email(ADA) == full
         assert await tx.accounts.by_id(full.id) == full
         assert await tx.accounts.own_profile(full.id, NOW) == OwnProfile(ADA, None, full.profile)
@@ -198,7 +200,9 @@ async def test_a_lock_blocks_writers_of_this_account_only(storage: Postgres, poo
     user, eve = account(), account(EVE)
     await add(storage, user, eve)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.one_time_tokens.add(digest("t"), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        await tx.one_time_tokens.add(
+            OneTimeToken(digest("t"), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        )
     async with storage.transaction(by=SYSTEM) as tx:
         assert await LOCKS[name](tx, user)
         assert await is_locked(pool, "users", "id = %s", user.id)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
-from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.email_queue import OneTimeToken, TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import run_concurrently, run_sql
@@ -15,7 +15,7 @@ from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, ac
 async def add_token(
     tx: Transaction, token: str, purpose: TokenPurpose, user: UUID, email: Email = ADA, expires_at: datetime = NOW + HOUR
 ) -> None:
-    await tx.one_time_tokens.add(digest(token), purpose, user, email, created_at=NOW - HOUR, expires_at=expires_at)
+    await tx.one_time_tokens.add(OneTimeToken(digest(token), purpose, user, email, created_at=NOW - HOUR, expires_at=expires_at))
 
 
 async def test_every_field_is_stored_but_not_the_token_itself(storage: Postgres, pool: Pool) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.email_queue import OneTimeToken, TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN, MEMBER, OWNER, RoleName
 from core.kernel.values import digest, rfc3339
@@ -26,7 +26,7 @@ async def add_email_links(shop: Shop, account: Account, now: Any) -> None:
     async with shop.tenant.ports.storage.transaction(by=SYSTEM) as tx:
         for purpose in TokenPurpose:
             await tx.one_time_tokens.add(
-                digest(purpose), purpose, account.id, account.email, created_at=now, expires_at=now + timedelta(hours=1)
+                OneTimeToken(digest(purpose), purpose, account.id, account.email, created_at=now, expires_at=now + timedelta(hours=1))
             )
 
 

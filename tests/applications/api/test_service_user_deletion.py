@@ -13,7 +13,7 @@ import pytest
 from core.accounts import events
 from core.accounts.events import identity_unlinked
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.email_queue import OneTimeToken, TokenPurpose
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import CODEHOST
@@ -74,7 +74,9 @@ async def use_platform(tenant: Tenant, account: Account, clock: FakeClock) -> st
     async with tenant.ports.storage.transaction(by=SYSTEM) as tx:
         for purpose in TokenPurpose:
             until = clock.now() + timedelta(hours=1)
-            await tx.one_time_tokens.add(digest(new_secret()), purpose, account.id, account.email, created_at=clock.now(), expires_at=until)
+            await tx.one_time_tokens.add(
+                OneTimeToken(digest(new_secret()), purpose, account.id, account.email, created_at=clock.now(), expires_at=until)
+            )
     await link_identity(tenant, account, None)
     return token
 

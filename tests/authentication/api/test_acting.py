@@ -17,7 +17,7 @@ from core.kernel.errors import NotFound
 from core.kernel.proofs import Strength
 from core.kernel.rate_limits import LOGIN
 from core.kernel.roles import MEMBER, OWNER, Capability, RoleName, rights_of
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from entrypoints.http.base.context import caller
 from entrypoints.http.edge.access import GIVES, MINE, member, person, person_if_present, platform_owner
 from entrypoints.http.edge.access.declaration import View, access_of
@@ -95,7 +95,7 @@ async def test_a_member_can_do_what_their_role_allows(
         email_verified=True,
         session_id=signed_in.session_id,
         address=PEER,
-        sign_in=SignInFacts(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE),
+        sign_in=LastSignIn(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE),
         acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, RoleName(role), rights_of(RoleName(role))),
     )
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.authentication.flow.steps import CLOCK_LEEWAY, FRESH_TTL, Consents, Facts, Needs, Step, next_step
 from core.kernel.callers import BrowserSession
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, complete, covers, first_proof, strength_of
 from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.steps import CLOCK_LEEWAY, FRESH_TTL, Consents, Facts, Needs, Step, next_step
 
 NOW, MINUTE, HOUR = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC), timedelta(minutes=1), timedelta(hours=1)
 BEGUN_AT = NOW - 10 * MINUTE

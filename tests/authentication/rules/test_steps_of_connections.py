@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from core.authentication.flow.steps import Facts, Step, next_step
 from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.sign_in_policy.steps import Facts, Step, next_step
 from tests.authentication.rules.test_steps import (
     APP,
     EARLIER,

@@ -14,7 +14,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant
-from core.federation.oauth.model.authorization import CODE_TTL, AuthorizationCode, RedeemedAuthorizationCode
+from core.federation.oauth.model.authorization import CODE_TTL, AuthorizationCode, PresentedCode, RedeemedAuthorizationCode
 from core.kernel.callers import BrowserSession, ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
@@ -45,9 +45,13 @@ class StoredCode:
             "session_id": uuid4(),
             "now": NOW,
             "registered": True,
+            "key_thumbprint": None,
         }
+        values = {**defaults, **changes}
+        names = ("code_hash", "service", "redirect_uri", "challenge", "registered")
+        code = PresentedCode(*(values[name] for name in names))
         async with self.storage.transaction(by=SYSTEM) as tx:
-            return await tx.authorization_codes.redeem(**{**defaults, **changes})
+            return await tx.authorization_codes.redeem(code, values["session_id"], values["now"], key_thumbprint=values["key_thumbprint"])
 
     async def started_session(self, service: ServiceContext | None) -> UUID | None:
         """Return the session that the code was redeemed for, as this service sees it."""

@@ -17,7 +17,7 @@ from adapters.postgres.maintenance.housekeeping import LOCK_UNVERIFIED, SWEEPS
 from adapters.postgres.storage import Postgres, Transaction
 from core.accounts import events
 from core.accounts.model.accounts import AccountOrigin
-from core.accounts.model.email_queue import EmailOutcome, TokenPurpose
+from core.accounts.model.email_queue import EmailOutcome, OneTimeToken, TokenPurpose
 from core.authentication.model.recovery import AccountRecovery
 from core.authentication.model.tokens import SigningKey
 from core.kernel.causes import SYSTEM
@@ -91,7 +91,9 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
     await add(storage, user := account())
     async with storage.transaction(by=SYSTEM) as tx:
         for time in (old, fresh):
-            await tx.one_time_tokens.add(digest(str(time)), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=time)
+            await tx.one_time_tokens.add(
+                OneTimeToken(digest(str(time)), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=time)
+            )
             await tx.sessions.begin(session(user.id, expires_at=time, ends_at=fresh), digest(f"expires {time}"))
             await tx.sessions.begin(ended_session := session(user.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {time}"))
             await tx.sessions.end(ended_session.id, time)

@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin, new_email_change
-from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
+from core.accounts.model.email_queue import EmailKind, OneTimeToken, TokenPurpose, new_email
 from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.plans import Plan
@@ -534,13 +534,15 @@ async def _add_tenant(
                 await tx.invitations.end(org, invitation.id, ended, now)
         for token, purpose in (("reset_token", TokenPurpose.RESET_PASSWORD), ("verification_token", TokenPurpose.VERIFY_EMAIL)):
             await tx.one_time_tokens.add(
-                digest(secrets[token]),
-                purpose,
-                further.id,
-                further.email,
-                created_at=now,
-                expires_at=now + timedelta(hours=1),
-                org_id=org,
+                OneTimeToken(
+                    digest(secrets[token]),
+                    purpose,
+                    further.id,
+                    further.email,
+                    created_at=now,
+                    expires_at=now + timedelta(hours=1),
+                    org_id=org,
+                )
             )
         email_sign_in = await add_email_sign_ins(tx, further, slug, now)
         change = new_email_change(
@@ -553,12 +555,14 @@ async def _add_tenant(
         await tx.security_notices.add(notice)
         await tx.security_notices.save_token(notice.id, digest(secrets["undo_token"]))
         await tx.one_time_tokens.add(
-            digest(secrets["recovery_token"]),
-            TokenPurpose.RECOVER_OWNER,
-            impersonator.steward.id,
-            impersonator.steward.email,
-            created_at=now,
-            expires_at=now + timedelta(minutes=15),
+            OneTimeToken(
+                digest(secrets["recovery_token"]),
+                TokenPurpose.RECOVER_OWNER,
+                impersonator.steward.id,
+                impersonator.steward.email,
+                created_at=now,
+                expires_at=now + timedelta(minutes=15),
+            )
         )
         for kind in (EmailKind.VERIFY_EMAIL, EmailKind.PASSWORD_CHANGED):
             await tx.email_queue.add(new_email(kind, further.email, now, org_id=org))

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, passkey_waits, passkeys, undo
-from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded, SignInNotAccepted
+from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskey, NoPasskeyWait, PasskeyDeleted, PasskeyUnknown, PasskeyWait, PasskeyWaitNotOver
 from core.accounts.model.security_notices import UndoLinkInvalid
@@ -35,6 +35,7 @@ from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.policy import Policy
 from core.kernel.proofs import Method, Proof
+from core.kernel.sign_in_policy.explanations import SignInNotAccepted
 from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics

@@ -20,9 +20,9 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow
-from core.authentication.model.policy import PolicyPath
 from core.federation.sign_in import sign_in_browser
 from core.kernel.causes import Anonymous
+from core.kernel.judgement import PolicyPath
 from core.kernel.values import base64url
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics

@@ -114,7 +114,7 @@ def main() -> None:
             start,
             [listening],
             Supervisor.from_environment(),
-            on_death=lambda pid: print_line(f"dead {pid}"),
+            workers.Hooks(on_death=lambda pid: print_line(f"dead {pid}")),
             term_grace=1.0 if options.stubborn else 10.0,
             int_grace=3600.0,  # so that no worker ends because of the deadline after Ctrl-C
         )

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.email_queue import OneTimeToken, TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import OrganizationNotActive, Refusal
 from core.kernel.values import Email, digest
@@ -256,7 +256,7 @@ async def test_the_directory_changes_the_address_of_an_account_it_manages(acme: 
         now = acme.ports.clock.now()
         for purpose in TokenPurpose:
             await tx.one_time_tokens.add(
-                digest(purpose), purpose, UUID(user["id"]), Email(GRACE), created_at=now, expires_at=now + timedelta(hours=1)
+                OneTimeToken(digest(purpose), purpose, UUID(user["id"]), Email(GRACE), created_at=now, expires_at=now + timedelta(hours=1))
             )
     answer = await directory.patch(user["id"], {"op": "replace", "path": "userName", "value": "hopper@acme.example"})
     assert (answer.status, answer.json["userName"], answer.json["emails"][0]["value"]) == (

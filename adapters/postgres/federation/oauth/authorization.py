@@ -14,7 +14,7 @@ from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
 from adapters.postgres.engine.statements import Answer, Repository, Row
 from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
-from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
+from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode
 from core.kernel.callers import ServiceContext
 
 
@@ -88,16 +88,7 @@ class AuthorizationCodes(Repository):
         return self._one(ACCOUNT.read, sql, code_hash=code_hash, **client_parameters(service))
 
     def redeem(
-        self,
-        code_hash: bytes,
-        service: ServiceContext | None,
-        redirect_uri: str | None,
-        challenge: str | None,
-        session_id: UUID,
-        now: datetime,
-        *,
-        registered: bool,
-        key_thumbprint: str | None = None,
+        self, code: PresentedCode, session_id: UUID, now: datetime, *, key_thumbprint: str | None = None
     ) -> Answer[RedeemedAuthorizationCode | None]:
         # ACCOUNT_IS_USABLE is missing, because the caller has locked a usable account.
         # MAY_IMPERSONATE is missing, because no impersonation has a browser session.
@@ -112,14 +103,14 @@ class AuthorizationCodes(Repository):
               and (c.key_thumbprint is null or c.key_thumbprint = %(key_thumbprint)s)
               and s.id = c.browser_session_id and {SESSION_NOT_ENDED}
             returning s.address, s.agent, {BROWSER_SESSION.columns}, {grant_columns("c")}, c.nonce""",
-            code_hash=code_hash,
-            redirect_uri=redirect_uri,
-            registered=registered,
-            challenge=challenge,
+            code_hash=code.hash,
+            redirect_uri=code.redirect_uri,
+            registered=code.is_registered,
+            challenge=code.challenge,
             key_thumbprint=key_thumbprint,
             session_id=session_id,
             now=now,
-            **client_parameters(service),
+            **client_parameters(code.service),
         )
 
     def enroll_redeemer(

@@ -189,6 +189,17 @@ class AuthorizationCode:
 
 
 @dataclass(frozen=True, slots=True)
+class PresentedCode:
+    """An authorization code as a client presents it, with the values of its token request."""
+
+    hash: bytes
+    service: ServiceContext | None  # the client; None for the platform's frontend
+    redirect_uri: str | None
+    challenge: str | None
+    is_registered: bool  # the redirect URI: it can stand for one that the authorization request left out
+
+
+@dataclass(frozen=True, slots=True)
 class RequestedAccess:
     """The part of a grant that a token request asks for: its resource (RFC 8707 section 2.2), and fewer scopes (RFC 6749 section 6).
 

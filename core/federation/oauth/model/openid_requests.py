@@ -20,6 +20,7 @@ from core.authentication.model.openid import (
     RequestedClaims,
     ResourceGrant,
     Scope,
+    asked_scopes,
     parse_scope,
     split_scope,
 )
@@ -180,6 +181,7 @@ class OpenIdRequest:
     required_acr: Acr | None = None
     wished_acr: Acr | None = None
     subject: UUID | None = None
+    asked: tuple[str, ...] = ()  # the names in the scope parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
         max_age=_parse_max_age(request.max_age),
         required_acr=required_acr,
         wished_acr=wished_acr,
+        asked=asked_scopes(request.scope),
         subject=_subject(id_token.get("sub"), userinfo.get("sub"), hint_subject),
     )
     check_request(authorization)

@@ -297,6 +297,13 @@ def validate(configuration: SamlConfiguration) -> SamlConfiguration:
         raise SloUrlInvalid(f"The URL for logouts (SLO) is not allowed: {flaw}")
     if configuration.slo_response_url is not None and (flaw := endpoint_flaw(configuration.slo_response_url)):
         raise SloResponseUrlInvalid(f"The URL for logout responses is not allowed: {flaw}")
+    _check_attributes(configuration)
+    if not configuration.sign_assertions and not configuration.sign_response:
+        raise SignatureRequired
+    return configuration
+
+
+def _check_attributes(configuration: SamlConfiguration) -> None:
     if configuration.attribute_mapping is not None:
         for source in configuration.attribute_mapping:
             if source not in LIST_CLAIMS and not is_source(source):
@@ -308,9 +315,6 @@ def validate(configuration: SamlConfiguration) -> SamlConfiguration:
     for name, attribute_format in (configuration.attribute_formats or {}).items():
         if name not in names_of_attributes or not attribute_format.is_valid:
             raise AttributeFormatInvalid
-    if not configuration.sign_assertions and not configuration.sign_response:
-        raise SignatureRequired
-    return configuration
 
 
 def is_name(text: str, max_length: int) -> bool:

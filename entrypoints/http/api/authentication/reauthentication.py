@@ -10,7 +10,7 @@ from core.authentication.reauthentication import reauthentication
 from core.authentication.reauthentication.options import load_next_options
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest, RequestOptionsResponse
 from entrypoints.http.api.authentication.identities import LinkStartResponse
 from entrypoints.http.base.context import app_context, ports, signed_in
@@ -93,7 +93,7 @@ class ReauthenticationResponse(ResponseModel):
     recent_until: Timestamp = Field(description="Until then, it is enough for requests that need a recent sign-in.")
 
 
-def _to_response(sign_in: SignInFacts) -> ReauthenticationResponse:
+def _to_response(sign_in: LastSignIn) -> ReauthenticationResponse:
     policy, since = ports().policy, sign_in.oldest_at
     return ReauthenticationResponse(
         authenticated_at=sign_in.at, fresh_until=since + policy.fresh_sign_in_ttl, recent_until=since + policy.recent_sign_in_ttl

@@ -1,45 +1,30 @@
 """How the access decorators identify and authorize the caller of a request."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
 from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
-from core.accounts import factor_changes
-from core.accounts.factors import own_proofs
-from core.accounts.model.accounts import SignInNotAccepted
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
-from core.authentication import browser, callers, connection_sign_ins, impersonation, policy_checks
+from core.authentication import acts, browser, callers, impersonation
 from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
-from core.authentication.model.policy import PolicyPath, PolicyRefused
 from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
-from core.kernel.access import (
-    AddressNotVerified,
-    NotAPlatformOwner,
-    NotForApplications,
-    NotWhileImpersonating,
-    NotWithOpenId,
-    OwnMembershipNotConfirmed,
-    Requirement,
-    require_reach,
-    require_sign_in,
-)
+from core.kernel.access import OwnMembershipNotConfirmed, Requirement
 from core.kernel.callers import Member, Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
+from core.kernel.judgement import PolicyPath
 from core.kernel.page_paths import IMPOSED_RULES_PATH, ORGANIZATIONS_PATH
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge, check_sign_in, is_enough
+from core.kernel.sign_in_policy.explanations import PolicyRefused
 from core.setup import opening
 from core.setup.model.links import SetupSessionMissing
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
-from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded, Credentials
-from entrypoints.http.edge.access.effects import EffectRow
+from entrypoints.http.edge.access.declaration import Access, Credentials
 from entrypoints.http.edge.directory.authentication import authenticate_directory
 from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_directory_token
@@ -232,71 +217,14 @@ async def _authorize(user: Person | ServiceAccountCaller, access: Access) -> Non
         g.caller = user
 
 
-def _require_reach(user: Person, access: Access) -> None:
-    """Check that the route is open to the user's session, which may be good in one organization only."""
-    if access.bounded is Bounded.YES:
-        return
-    org_id = None
-    if access.bounded is Bounded.ITS_ORGANIZATION:
-        org_id = user.acts_in.id if isinstance(user, Member) else None if user.service is None else user.service.org_id
-    require_reach(user, org_id)
-
-
 async def _authorize_user(user: Person, access: Access) -> None:
-    row = access.row(current_request().method)
     request_record().caller = str(user.user_id)
     if user.impersonator_id is not None:
         request_record().impersonator = str(user.impersonator_id)
         g.impersonation_entry = await impersonation.record_request(
             ports(), user, request.method, request_record().route, request.view_args or {}
         )
-    _require_token(user, access)
-    if user.impersonator_id is not None:
-        await _admit_impersonator(user, access, row)
-    _require_reach(user, access)
-    if access.is_of_platform and not user.is_platform_owner:
-        raise NotAPlatformOwner
-    if access.verified and not user.email_verified:
-        raise AddressNotVerified
-    g.caller = user
-    if access.is_of_platform:
-        await policy_checks.require_on_platform(ports(), user)
-    await _check_sign_in(user, access, row)
-
-
-def _require_token(user: Person, access: Access) -> None:
-    """Check that the route accepts the token, which may be an application's."""
-    if user.service is not None and access.applications is ApplicationTokens.NONE:
-        raise NotForApplications
-    if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
-        raise NotWithOpenId
-
-
-async def _admit_impersonator(user: Person, access: Access, row: EffectRow) -> None:
-    """Check that the route is open to impersonators."""
-    if row.outlives or access.is_of_platform:
-        raise NotWhileImpersonating
-    if not row.ends_session:
-        await policy_checks.require_of_impersonator(ports(), user)
-
-
-async def _check_sign_in(user: Person, access: Access, row: EffectRow) -> None:
-    now = ports().clock.now()
-    if isinstance(user, Member):
-        g.caller = user = await _with_connection_sign_in(user, access, row.age)
-    if row.changes_factors:
-        is_fresh = is_enough(user.sign_in, row.age, ports().policy, now)
-        find = own_proofs.find_missing_passkey if is_fresh else factor_changes.find_missing_sign_in
-        if (missing := await find(ports(), user)) is not None:
-            raise SignInNotAccepted(missing, ports().policy.fresh_sign_in_ttl)
-    require_sign_in(user, row.age, ports().policy, now)
-    if access.bounded is Bounded.NO and isinstance(user, Member) and user.connection_sign_in is not None:
-        check_sign_in(user.sign_in, row.age, ports().policy, now)  # beside the sign-in at the connection (security S-10)
-
-
-async def _with_connection_sign_in(member: Member, access: Access, age: SignInAge) -> Member:
-    """Return the member with the sign-in through the required connection, if the route asks for the age of a sign-in."""
-    if age is SignInAge.ANY or not member.has_sign_in_policy or member.personal_token:
-        return member
     path = PolicyPath.CONSOLE if access.credentials is Credentials.COOKIE else PolicyPath.API
-    return replace(member, connection_sign_in=await connection_sign_ins.find(ports(), path, member, age))
+    facts = acts.check(ports(), path, user, _required(access))
+    g.caller = user
+    g.caller = await acts.admit(ports(), facts)

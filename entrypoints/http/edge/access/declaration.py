@@ -6,6 +6,8 @@ from enum import Enum, auto
 from functools import cache
 from typing import Any, Final
 
+from core.kernel.access import ApplicationTokens as ApplicationTokens
+from core.kernel.access import Bounded as Bounded
 from core.kernel.access import Requirement
 from core.kernel.api_scopes import Area, find_scope, scope_of
 from core.kernel.rate_limits import Bucket
@@ -58,22 +60,6 @@ class Taking(Enum):
     AT_ONCE = auto()
     WITH_FIRST_QUERY = auto()  # in the round trip of the first reading, or before the first change
     IF_REFUSED = auto()  # not if it succeeds: also if the view declares that a sign-in failed (`limits.sign_in_failed`)
-
-
-class ApplicationTokens(Enum):
-    """The access tokens of applications that a route accepts (security J-9)."""
-
-    NONE = auto()
-    WITHOUT_OPENID = auto()  # no scope of OpenID Connect gives what the response has
-    ALL = auto()  # the response leaves out what the scopes of the token do not give
-
-
-class Bounded(Enum):
-    """What a route gives to a session that began at an organization's connection, and has no proof of the account's own."""
-
-    NO = auto()  # the user must confirm with a way of the account's own
-    ITS_ORGANIZATION = auto()  # the organization or application that the request acts in must be of that organization
-    YES = auto()  # the route shows nothing of other organizations, and changes nothing about the account
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +140,13 @@ def _requirement(access: Access, method: str) -> Requirement:
         asks_policy=row.asks_policy,
         needs_person=row.programs is not Programs.ALL,
         outlives=row.outlives,
+        age=row.age,
+        changes_factors=row.changes_factors,
+        ends_session=row.ends_session,
+        applications=access.applications,
+        bounded=access.bounded,
+        is_of_platform=access.is_of_platform,
+        is_verified=access.verified,
     )
 
 

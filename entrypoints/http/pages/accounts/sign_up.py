@@ -10,10 +10,10 @@ from core.accounts.model.email_queue import LinkContinuation
 from core.accounts.model.profiles import NameInvalid
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow.model import Flow
-from core.authentication.flow.steps import Step
 from core.federation.sign_in import SignInOptions
 from core.kernel.errors import Conflict, Invalid, Limited, Refusal, refuse
 from core.kernel.rate_limits import REGISTER, RESEND_VERIFICATION
+from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import Email, EmailInvalid, digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from quart import Blueprint, Response, request
 
-from core.authentication import policy_checks, policy_enrollment
+from core.authentication import admissions, policy_enrollment
 from core.authentication.model.policy import PolicyPlace
 from core.authentication.policy_enrollment import Enrollment
 from core.kernel.page_paths import ENROLL_PATH
@@ -85,7 +85,7 @@ async def show() -> Response:
     response = page_response(render(TEMPLATE, done=notice, **_values(enrollment, place, next_path)))
     if notice is not None:
         cookies.NOTICE.clear(response)
-    if len(path := policy_checks.enrollment_path(place, next=next_path)) <= cookies.MAX_ENROLLMENT:
+    if len(path := admissions.enrollment_path(place, next=next_path)) <= cookies.MAX_ENROLLMENT:
         cookies.ENROLLMENT.set(response, path)
     return response
 
@@ -103,9 +103,9 @@ async def postpone() -> Response:
     place, next_path = _place(form), next_of(form)
     enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place)
     if enrollment.decision.outcome is not Outcome.ALLOWED:
-        return redirect(policy_checks.enrollment_path(place, next=next_path))
+        return redirect(admissions.enrollment_path(place, next=next_path))
     if enrollment.decision.due_at is not None:
-        await policy_checks.claim_reminder(ports(), signed_in())
+        await admissions.claim_reminder(ports(), signed_in())
     response = redirect(next_path)
     cookies.ENROLLMENT.clear(response)
     return response

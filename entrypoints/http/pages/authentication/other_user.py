@@ -5,7 +5,7 @@ from quart import Blueprint, Response
 from core.authentication import sessions
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow
-from core.authentication.model.login import OtherUserPresent
+from core.kernel.access import OtherUserPresent
 from core.kernel.callers import Visitor
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports

@@ -16,7 +16,7 @@ from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyKind, PasskeyRefused
-from core.authentication import connection_sign_ins, policy_enrollment
+from core.authentication import admissions, policy_enrollment
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.model.policy import NO_SLUG, PolicyPlace
@@ -121,7 +121,7 @@ async def _load_options(target: dict[str, str], decision: Decision | None) -> Re
     """Return the ways that the page offers, without the ways that the policy in the user's acting organization refuses."""
     user = signed_in()
     if decision is None and "org" in target and "policy" not in target:
-        decision = await connection_sign_ins.find_renewal(ports(), user, PolicyPlace.read(target["org"]).org_slug or NO_SLUG)
+        decision = await admissions.find_renewal(ports(), user, PolicyPlace.read(target["org"]).org_slug or NO_SLUG)
     return await load_options(ports(), user, decision)
 
 

@@ -13,7 +13,6 @@ from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused, PasskeyUnknown
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowTarget
-from core.authentication.flow.steps import Step
 from core.authentication.methods.passkey import DiscoveredPasskey
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code, SecondPasskey
@@ -27,6 +26,7 @@ from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Unauthenticated
 from core.kernel.page_paths import HOME_PATH, PASSKEY_OFFER_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION, PASSKEY_SIGN_IN
+from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base import cookies

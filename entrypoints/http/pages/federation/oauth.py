@@ -11,7 +11,6 @@ from quart import Blueprint, Response, request
 
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow
-from core.authentication.flow.steps import Step
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
@@ -30,6 +29,7 @@ from core.federation.upstream import trips
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.page_paths import HOME_PATH
+from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import digest
 from core.programs.model.api_resources import NoAccessToResource
 from entrypoints.http.base import cookies
@@ -213,7 +213,7 @@ async def _refused(authorization: Authorization, flow: Flow | None, refusal: Aut
     """
     if authorization.redirect_uri is None:
         raise refusal
-    await target.finish(ports(), authorization.request, flow)
+    await target.use_up(ports(), authorization.request, flow)
     request_record().error_code = refusal.code
     return to_application(refusal_response(authorization, refusal, app_context().base_url))
 

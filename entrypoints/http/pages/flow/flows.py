@@ -15,7 +15,6 @@ from quart import Blueprint, Response, request
 from core.applications.model.services import Service
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
-from core.authentication.flow.steps import Step
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
 from core.federation.destination import Destination
@@ -26,6 +25,7 @@ from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
 from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH, connection_start_path
 from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, request_record

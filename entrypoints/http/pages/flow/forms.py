@@ -9,9 +9,10 @@ from quart import Response
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskeysHere
 from core.applications.model.client_names import client_host
-from core.authentication.flow import admission
+from core.authentication import admissions
+from core.authentication.admissions import UserSession
+from core.authentication.flow.facts import opened_by
 from core.authentication.flow.model import Flow, FlowEnded
-from core.authentication.flow.steps import Step
 from core.authentication.methods import passkey, second_factor
 from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import Scope, in_order
@@ -27,6 +28,7 @@ from core.kernel.errors import Invalid, Refusal
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.step_ups import step_up_to
+from core.kernel.sign_in_policy.steps import Step
 from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
@@ -100,7 +102,7 @@ async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
     user, needs = await visitor_with_mfa(), options.destination.needs
     if user is None or people.address_to_link(ports(), flow) is not None:
         return None
-    of_policy = await admission.preview(ports(), flow, user.user_id, user.session_id, needs.external_for)
+    of_policy = await admissions.preview(ports(), opened_by(flow, needs.external_for), UserSession.of(user))
     step_up = await step_ups.find(user, options.destination, of_policy)
     if step_up is None and options.is_folded and options.passkey and not options.providers:
         shown = await step_ups.load(user, step_up_to(Strength.PHISHING_RESISTANT, needs.name or PRODUCT))

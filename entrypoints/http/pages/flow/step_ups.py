@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.accounts import passkey_waits
+from core.authentication.admissions import NO_ADMISSION, Admission
 from core.authentication.flow import flows
-from core.authentication.policy_checks import NO_ADMISSION, Admission
 from core.federation.destination import Destination
 from core.kernel.callers import Visitor
 from core.kernel.display import PRODUCT

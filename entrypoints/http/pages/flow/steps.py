@@ -6,17 +6,17 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core.authentication import policy_checks, policy_enrollment
+from core.authentication import admissions, policy_enrollment
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
-from core.authentication.flow.steps import Step
 from core.federation.connections import people
 from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
 from core.kernel.sign_in_policy.decision import Outcome
+from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import Email
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
@@ -29,6 +29,7 @@ from entrypoints.http.pages.federation.saml import continuation
 from entrypoints.http.pages.flow import step_ups
 from entrypoints.http.pages.flow.flows import FLOW_PATH, connection_path, in_flow, leads_to_request, path_of
 from entrypoints.http.pages.flow.forms import FORMS, link_sentence, question_page, sign_in_form
+from entrypoints.http.pages.flow.step_ups import StepUp
 from entrypoints.http.pages.form_pages import check_session_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -78,10 +79,10 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     if not isinstance(outcome, Asked):
         return outcome
     if outcome.step is Step.ENROLL:
-        is_reminder = outcome.admission.is_allowed  # the rule starts later
-        if is_reminder and user is not None and not await policy_checks.claim_reminder(ports(), user):
+        is_reminder = outcome.admission.is_allowed  # of a rule that starts later
+        if is_reminder and user is not None and not await admissions.claim_reminder(ports(), user):
             return await step_page(flow, requested, reply, problem)  # another request reminds the user
-        return redirect(policy_checks.enrollment_path(outcome.admission.place, next=path_of(flow)))
+        return redirect(admissions.enrollment_path(outcome.admission.place, next=path_of(flow)))
     if outcome.step is Step.SIGN_IN:
         flow = await flows.ask_for_fresh(ports(), flow, outcome.wants_fresh)
     step = _present(flow, outcome, requested)
@@ -89,15 +90,20 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
         return redirect(path_of(flow, f"/{step.value}"))
     step_up = await step_ups.find(user, outcome.destination, outcome.admission) if step is Step.SIGN_IN else None
     if step_up is not None:
-        if (connection := step_up.decision.leads_to) is not None:
-            return redirect(connection_path(flow, connection.id))
-        if await _confirms_there(outcome, step_up.user):
-            return to_reauthentication_for(outcome.admission.place, path_of(flow))
-        return await sign_in_form(flow, step_up.narrow(outcome.destination), step_up=step_up)
+        return await _step_up_page(flow, outcome, step_up)
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
     return await question_page(flow, outcome, user, problem or (None if reply is None else QuestionChanged()))
+
+
+async def _step_up_page(flow: Flow, asked: Asked, step_up: StepUp) -> Response:
+    """Return the page or the redirect for a user with a session that is not enough."""
+    if (connection := step_up.decision.leads_to) is not None:
+        return redirect(connection_path(flow, connection.id))
+    if await _confirms_there(asked, step_up.user):
+        return to_reauthentication_for(asked.admission.place, path_of(flow))
+    return await sign_in_form(flow, step_up.narrow(asked.destination), step_up=step_up)
 
 
 async def _confirms_there(asked: Asked, user: Visitor) -> bool:

@@ -14,8 +14,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import factor_changes
-from core.accounts.model.accounts import Account, SignInNotAccepted
+from core.accounts.model.accounts import Account
 from core.kernel.callers import Person
+from core.kernel.sign_in_policy.explanations import SignInNotAccepted
 from entrypoints.http.edge.access.declaration import access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -14,10 +14,10 @@ from adapters.postgres.authentication.failed_logins import RECORD_FAILURE
 from adapters.postgres.engine.driver import Connection
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.login import LoginFailure, failure_of
-from core.authentication.model.policy import PolicyRefused
 from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT
 from core.kernel.access import BlockedByDirectory
 from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.explanations import PolicyRefused
 from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.http.base.rendering.labels import FAILURE_REASONS
 from tests.authentication.api.service_sessions.shop import Shop

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
+from core.accounts.model.email_queue import EmailKind, OneTimeToken, TokenPurpose, new_email
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
@@ -161,7 +161,9 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         await run_sql(pool, statement, account.id, *parameters)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for purpose in TokenPurpose:
-            await tx.one_time_tokens.add(digest(new_secret()), purpose, account.id, account.email, created_at=now, expires_at=until)
+            await tx.one_time_tokens.add(
+                OneTimeToken(digest(new_secret()), purpose, account.id, account.email, created_at=now, expires_at=until)
+            )
         await tx.email_queue.add(new_email(EmailKind.RESET_PASSWORD, account.email, now))
 
 

@@ -17,7 +17,7 @@ from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import Strength
 from core.kernel.roles import OWNER, rights_of
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email, new_id
 from core.tenancy import inviting
 from core.tenancy.model.organizations import Membership
@@ -44,7 +44,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
         await tx.members.add(Membership(id=new_id(), org_id=org, user_id=grace.id, role=OWNER, created_at=now, confirmed_at=now))
     context = OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, OWNER, rights_of(OWNER))
     session = await sign_in(ports, grace)
-    facts = SignInFacts(now, is_proof=True, strength=Strength.ONE, required=Strength.ONE)
+    facts = LastSignIn(now, is_proof=True, strength=Strength.ONE, required=Strength.ONE)
     return Member(user_id=grace.id, email=grace.email, email_verified=True, session_id=session.session_id, acts_in=context, sign_in=facts)
 
 

@@ -7,7 +7,6 @@ from quart import Blueprint, Response, after_this_request, request
 
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.model import Flow, FlowEnded
-from core.authentication.flow.steps import Step
 from core.federation.destination import Asked, PageAnswer
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml import target
@@ -15,6 +14,7 @@ from core.federation.saml.model.sign_on import SignOnNotFound, SignOnReturn
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded, refuse
+from core.kernel.sign_in_policy.steps import Step
 from entrypoints.http.api.federation.saml.configuration import PROVIDER
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports

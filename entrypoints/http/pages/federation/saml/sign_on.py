@@ -8,7 +8,6 @@ from quart import Blueprint, Response, request
 from quart_schema import document_response
 
 from core.applications.model.users import NoAccessToService, SecondFactorRequired
-from core.authentication.flow.steps import Step
 from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
@@ -19,6 +18,7 @@ from core.kernel.access import AddressNotVerified, OwnProofNeeded
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
 from core.kernel.rate_limits import AUTH
+from core.kernel.sign_in_policy.steps import Step
 from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, signed_in

@@ -1,0 +1,381 @@
+"""What follows from a verdict about a session: its refusal, its pass, the reports of break glass, and reminders.
+
+`core.kernel.judgement` alone judges. An allowed session gets a pass, so that the next requests need no verdict.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, NamedTuple, Self
+from urllib.parse import urlencode
+from uuid import UUID
+
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.authentication.model.policy import (
+    REMINDER_PAUSE,
+    DueEnrollment,
+    EnrolmentRequired,
+    PolicyPass,
+    PolicyPlace,
+    PolicySubject,
+    StepUpNeeded,
+)
+from core.authentication.service_access import Opened
+from core.authentication.sign_in_facts import count, facts_of
+from core.kernel.callers import ConnectionSignIn, Member, OrganizationContext, Person, PolicyState, ServiceContext, to_member
+from core.kernel.errors import Refusal
+from core.kernel.judgement import Ask, PolicyPath, Refuse, SignInFacts, Start, Verdict, decide_with_age, judge, requires_connection
+from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
+from core.kernel.proofs import Factor, FactorKind
+from core.kernel.roles import is_admin
+from core.kernel.sign_in_age import SignInAge, is_enough
+from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.explanations import PolicyRefused
+from core.kernel.sign_in_policy.rules import Rule, Rules
+from core.kernel.sign_in_policy.steps import Step
+from core.tenancy import events
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+_START: Final = Start()
+KEYS: Final = (FactorKind.PASSKEY, FactorKind.SECURITY_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The verdict about a session, or about a sign-in that can start one. Without a policy, `subject` is None."""
+
+    subject: PolicySubject | None = None
+    verdict: Verdict = _START
+
+    @property
+    def decision(self) -> Decision:
+        """The decision of the policy."""
+        return self.verdict.decision
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether nothing stops the session."""
+        return isinstance(self.verdict, Start)
+
+    @property
+    def has_access(self) -> bool:
+        """Whether the user may use the application. A user who may not learns nothing about its policy."""
+        return not (isinstance(self.verdict, Start) and self.verdict.is_stranger)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the user must do something, now or when a rule starts."""
+        return not self.is_allowed or self.decision.due_at is not None
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The factors of the account, or none without a policy."""
+        return () if self.subject is None else self.subject.account.factors
+
+    @property
+    def has_unused_key(self) -> bool:
+        """Whether the account has a passkey or security key that sign-ins do not ask for."""
+        return any(factor.kind in KEYS and not factor.is_second for factor in self.factors)
+
+    @property
+    def has_app(self) -> bool:
+        """Whether the account has an authenticator app."""
+        return any(factor.kind is FactorKind.TOTP for factor in self.factors)
+
+    @property
+    def place(self) -> PolicyPlace:
+        """Where the policy is."""
+        return PolicyPlace(None) if self.subject is None else self.subject.place
+
+    def enrollment(self, ports: Ports) -> DueEnrollment | None:
+        """Return the requirement of a rule that starts later, or None."""
+        due_at = self.decision.due_at
+        return None if due_at is None else DueEnrollment(enrollment_url(ports, self.place), due_at)
+
+    def is_reminded(self, now: datetime) -> bool:
+        """Return whether the user was reminded today of a rule that starts later, in any session."""
+        reminded_at = None if self.subject is None or self.subject.session is None else self.subject.session.reminded_at
+        return reminded_at is not None and now - reminded_at < REMINDER_PAUSE
+
+    async def remind(self, ports: Ports, user: Person) -> None:
+        """Remind the user of a rule that starts later, once a day."""
+        if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()) and await claim_reminder(ports, user):
+            refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
+            refusal.caller = user
+            raise refusal
+
+    def refusal(self, ports: Ports, user: Person | None, age: SignInAge = SignInAge.ANY) -> Refusal:
+        """Return the refusal of a session that is not allowed. `age` is that of the sign-in which the request needs."""
+        refusal: Refusal
+        if isinstance(self.verdict, Refuse):
+            refusal = self.verdict.reason
+        elif isinstance(self.verdict, Ask) and self.verdict.step is Step.ENROLL:
+            refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
+        else:
+            refusal = StepUpNeeded(self.decision, self.place, connection_url(ports, self.place, self.decision, age), age)
+        refusal.caller = user
+        return refusal
+
+    def require(self, ports: Ports, user: Person, age: SignInAge = SignInAge.ANY) -> None:
+        """Check that the session is allowed. Raises: EnrolmentRequired, StepUpNeeded; the reason of a refusal."""
+        if not self.is_allowed:
+            raise self.refusal(ports, user, age)
+
+    def new_pass(self, session_id: UUID, now: datetime) -> PolicyPass | None:
+        """Return the pass of a session that is allowed, or None without a policy."""
+        return None if self.subject is None else PolicyPass.of(self.subject, self.decision, session_id, now)
+
+    async def save_pass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
+        """Store the pass of the session, and report the use of break glass."""
+        if (new := self.new_pass(session_id, now)) is not None:
+            await tx.policy_passes.save(new)
+            await self.report_break_glass(tx, session_id, now)
+
+    async def report_break_glass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
+        """If the decision uses break glass, record it, and email all admins and platform owners. A session is reported once."""
+        decision, org_id = self.decision, None if self.subject is None else self.subject.policy.org_id
+        if self.subject is None or org_id is None or decision.connection is None or not decision.breaks_glass:
+            return
+        if not await tx.policy_passes.add_break_glass_use(org_id, session_id, now):
+            return
+        account = self.subject.account
+        tx.record(events.break_glass_used(org_id, account.id, decision.connection.slug))
+        for address in sorted({*await tx.members.admin_addresses(org_id), *await tx.accounts.platform_owner_addresses()}):
+            await tx.email_queue.add(new_email(EmailKind.BREAK_GLASS_USED, address, now, token=account.email, org_id=org_id))
+
+
+NO_ADMISSION: Final = Admission()
+
+
+def connection_url(ports: Ports, place: PolicyPlace, decision: Decision, age: SignInAge = SignInAge.ANY) -> str | None:
+    """Return the URL at which a browser begins the sign-in through the connection that a policy requires, or None.
+
+    For the `age` of a sign-in, the page that confirms follows: it asks again if the identity provider did not ask the user.
+    """
+    if decision.connection is None or (decision.rule is not Rule.CONNECTION and decision.leads_to is None):
+        return None
+    parameters = {} if place.service_slug is None else {"org": place.org_slug, "service": place.service_slug}
+    if age is not SignInAge.ANY and place.org_slug is not None:
+        confirmed = {"next": ORGANIZATION_PATH.format(org_slug=place.org_slug), "policy": place.org_slug, "age": age.value}
+        parameters = {"next": f"{REAUTHENTICATION_PATH}?{urlencode(confirmed)}"}
+    return ports.tokens.issuer + connection_start_path(decision.connection.id, **parameters)
+
+
+def enrollment_url(ports: Ports, place: PolicyPlace) -> str:
+    """Return the URL of the page on which the user sets up the factor that this policy requires."""
+    return ports.tokens.issuer + enrollment_path(place)
+
+
+def enrollment_path(place: PolicyPlace, **more: str) -> str:
+    """Return the path of `enrollment_url`, with further parameters."""
+    names = {"org": place.org_slug, "service": place.service_slug} | more
+    query = urlencode({name: value for name, value in names.items() if value is not None})
+    return f"{ENROLL_PATH}?{query}" if query else ENROLL_PATH
+
+
+async def claim_reminder(ports: Ports, user: Person) -> bool:
+    """Return whether the user is reminded now of a rule that starts later. Of several requests of one day, one gets True."""
+    now = ports.clock.now()
+    async with ports.storage.autocommit() as statements:
+        return await statements.policy_passes.claim_reminder(user.user_id, now, now - REMINDER_PAUSE)
+
+
+# Sessions
+
+
+class UserSession(NamedTuple):
+    """A user, one of their sessions, and their IP address."""
+
+    user_id: UUID
+    id: UUID
+    address: str | None = None
+
+    @classmethod
+    def of(cls, user: Person) -> Self:
+        """Return the present session of the user."""
+        return cls(user.user_id, user.session_id, user.address)
+
+
+async def _load(
+    ports: Ports, read: Reading | Transaction, path: PolicyPath, opened: Opened, session: UserSession, age: SignInAge = SignInAge.ANY
+) -> tuple[PolicySubject, SignInFacts] | None:
+    """Return the facts about a user's session, or None without a policy. A session without proofs is an impersonation."""
+    subject = await read.policy_passes.load(opened.org_id, opened.service_id, session.user_id, session.id)
+    if subject is None or (subject.session is not None and not subject.session.proofs):
+        return None
+    return subject, facts_of(ports, path, subject, ports.clock.now(), session.address, age)
+
+
+async def judge_in(
+    ports: Ports, read: Reading | Transaction, path: PolicyPath, opened: Opened, session: UserSession, age: SignInAge = SignInAge.ANY
+) -> Admission:
+    """Return the verdict about a user's session, and count it. `age` is that of the sign-in through a required connection."""
+    if (loaded := await _load(ports, read, path, opened, session, age)) is None:
+        return NO_ADMISSION
+    subject, facts = loaded
+    verdict = judge(replace(facts, may_use=None))
+    count(ports, facts, verdict)
+    if isinstance(verdict, Ask) and verdict.step is Step.CHECK_ACCESS:
+        verdict = judge(replace(facts, may_use=await opened.admits(read, session.user_id, facts.now)))
+    return Admission(None if isinstance(verdict, Start) and verdict.is_stranger else subject, verdict)
+
+
+async def judge_session(
+    ports: Ports, path: PolicyPath, opened: Opened, user: Person, age: SignInAge = SignInAge.ANY, session_id: UUID | None = None
+) -> Admission:
+    """Return the verdict about the user's present session, or the one with this id. If it is allowed, it gets a pass."""
+    session_id = session_id or user.session_id
+    async with ports.storage.reading() as read:
+        admission = await judge_in(ports, read, path, opened, UserSession(user.user_id, session_id, user.address), age)
+    if not admission.is_allowed or path is PolicyPath.PREVIEW:
+        return admission
+    now = ports.clock.now()
+    if admission.decision.breaks_glass:
+        async with ports.storage.transaction(by=user) as tx:
+            await admission.save_pass(tx, session_id, now)
+    elif (new := admission.new_pass(session_id, now)) is not None:
+        async with ports.storage.autocommit() as statements:
+            await statements.policy_passes.save(new)
+    return admission
+
+
+async def require(ports: Ports, path: PolicyPath, opened: Opened, user: Person) -> Admission:
+    """Check that the user's session meets the policy, and return the verdict. No policy of an organization binds an impersonator.
+
+    Raises: the errors of `Admission.require`.
+    """
+    if user.impersonator_id is not None:
+        return NO_ADMISSION
+    admission = await judge_session(ports, path, opened, user)
+    admission.require(ports, user)
+    return admission
+
+
+async def require_in_transaction(
+    ports: Ports, tx: Transaction, path: PolicyPath, opened: Opened, user: Person, age: SignInAge = SignInAge.ANY
+) -> None:
+    """Check as `require` does, and the age of the sign-in through a required connection, in a transaction. No pass is stored."""
+    if user.impersonator_id is not None:
+        return
+    admission = await judge_in(ports, tx, path, opened, UserSession.of(user), age)
+    admission.require(ports, user, age)
+    await admission.report_break_glass(tx, user.session_id, ports.clock.now())
+
+
+async def require_in(
+    ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None
+) -> Admission:
+    """Check that a user who acts in this organization meets its policy. A live pass is enough."""
+    if state is None or (state.is_met and (not is_admin(organization.rights) or _is_inside(state, user.address))):
+        return NO_ADMISSION
+    try:
+        return await require(ports, path, Opened(organization.id), user)
+    except PolicyRefused as refusal:
+        refusal.caller = to_member(user, organization)
+        raise
+
+
+async def require_on_platform(ports: Ports, user: Person) -> None:
+    """Check that a platform owner who uses the platform's pages or API meets its policy."""
+    async with ports.storage.reading() as read:
+        state = await read.policy_passes.state_on_platform(user.session_id, ports.clock.now())
+    if state is not None and not (state.is_met and _is_inside(state, user.address)):
+        await require(ports, PolicyPath.API, Opened(), user)
+
+
+async def require_of_impersonator(ports: Ports, user: Person) -> None:
+    """Check that the platform owner who acts as this user meets the platform's policy."""
+    assert user.impersonator_id is not None, "the user is impersonated"
+    async with ports.storage.reading() as read:
+        session_id = await read.impersonations.started_in(user.session_id)
+    if session_id is not None:
+        await require_on_platform(ports, replace(user, user_id=user.impersonator_id, session_id=session_id, impersonator_id=None))
+
+
+def _is_inside(state: PolicyState, address: str | None) -> bool:
+    return not state.admin_networks or Rules.read({Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
+
+
+async def judge_visit(
+    ports: Ports,
+    path: PolicyPath,
+    service: ServiceContext | None,
+    user: Person | None,
+    session_id: UUID | None = None,
+    external_for: UUID | None = None,
+) -> Admission:
+    """Return the verdict about the session of a user at an application, if there are both. `session_id` as in `judge_session`.
+
+    `external_for` is as in `Opened`: the client may not be stored yet.
+    """
+    if user is None or service is None or not service.has_sign_in_policy:
+        return NO_ADMISSION
+    opened = Opened(service.org_id, service.id, path is PolicyPath.SAML, external_for=external_for)
+    return await judge_session(ports, path, opened, user, session_id=session_id)
+
+
+async def preview(ports: Ports, opened: Opened, session: UserSession) -> Admission:
+    """Return the verdict about a session, for a page before the one that asks."""
+    if opened.org_id is None:
+        return NO_ADMISSION
+    async with ports.storage.reading() as read:
+        return await judge_in(ports, read, PolicyPath.PREVIEW, opened, session)
+
+
+async def judge_grant(ports: Ports, tx: Transaction, path: PolicyPath, service: ServiceContext | None, session: UserSession) -> Admission:
+    """Return the verdict about a session that the application starts by the approval of the user in this session."""
+    if service is None or not service.has_sign_in_policy:
+        return NO_ADMISSION
+    return await judge_in(ports, tx, path, Opened(service.org_id, service.id), session)
+
+
+# The age of a sign-in through the connection that an organization requires of a user (security SP-9). An act in the organization that
+# asks for the age of a sign-in counts no session without this one: a user that the identity provider has removed could otherwise
+# confirm the act in another way.
+
+
+async def find_connection_sign_in(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -> ConnectionSignIn:
+    """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported."""
+    async with ports.storage.reading() as read:
+        loaded = await _load(ports, read, path, Opened(member.acts_in.id), UserSession.of(member), age)
+    if loaded is None or not requires_connection(loaded[1]):
+        return ConnectionSignIn(is_required=False)
+    admission = Admission(loaded[0], judge(loaded[1]))
+    count(ports, loaded[1], admission.verdict)
+    if not admission.is_allowed:
+        return ConnectionSignIn(is_required=True, refusal=admission.refusal(ports, member, age))
+    if admission.decision.breaks_glass and is_enough(member.sign_in, age, ports.policy, ports.clock.now()):
+        async with ports.storage.transaction(by=member) as tx:
+            await admission.report_break_glass(tx, member.session_id, ports.clock.now())
+    return ConnectionSignIn(is_required=not admission.decision.breaks_glass)
+
+
+async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | None:
+    """Return the fresh sign-in that the policy of an organization accepts from its member, or None if each one will do.
+
+    None as well if the policy requires a connection, which has pages of its own.
+    """
+    async with ports.storage.reading() as read:
+        org_id = await read.organizations.id_by_slug(org_slug)
+        if org_id is None or user.bounded_to not in (None, org_id) or not await read.members.exists(org_id, user.user_id):
+            return None
+        loaded = await _load(ports, read, PolicyPath.ENROLL, Opened(org_id), UserSession.of(user), SignInAge.FRESH)
+    if loaded is None or requires_connection(loaded[1]):
+        return None
+    decision = decide_with_age(loaded[1], loaded[0].policy)
+    return decision if decision.outcome is Outcome.STEP_UP else None
+
+
+async def find_own_way(ports: Ports, user: Person) -> Decision | None:
+    """Return the decision for acts in the organization of the user's token, if it asks for a way of the account's own, or None.
+
+    That is so after a sign-in through the required connection for which the identity provider may not have asked the user.
+    """
+    if user.organization is None:
+        return None
+    async with ports.storage.reading() as read:
+        loaded = await _load(ports, read, PolicyPath.ENROLL, Opened(user.organization.id), UserSession.of(user))
+    if loaded is None or not requires_connection(loaded[1]):
+        return None
+    decisions = (judge(replace(loaded[1], age=age)).decision for age in (SignInAge.FRESH, SignInAge.RECENT))
+    return next((decision for decision in decisions if decision.outcome is Outcome.STEP_UP and decision.asks_own), None)

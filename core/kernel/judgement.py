@@ -1,0 +1,340 @@
+"""The judgement: may this person, with these proofs, do this now? Nothing else decides it, on no path.
+
+`judge` is pure. Its facts are loaded by `core.authentication.sign_in_facts` and `flow.facts` beside it, and its verdicts carried out by
+`core.authentication.admissions`. docs/specification/sign-in.md has the rows.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from core.kernel.access import (
+    AccountClosed,
+    AccountDeleted,
+    AddressNotVerified,
+    ApplicationTokens,
+    Bounded,
+    NotAPlatformOwner,
+    NotForApplications,
+    NotWhileImpersonating,
+    NotWithOpenId,
+    OtherUserPresent,
+    OwnProofNeeded,
+    Requirement,
+    find_sign_in_refusal,
+)
+from core.kernel.callers import Member, Person
+from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts
+from core.kernel.errors import Refusal
+from core.kernel.policy import Policy
+from core.kernel.proofs import Factor, Proofs, SessionProofs, covers, in_session, seen_in
+from core.kernel.sign_in_age import SignInAge, find_age_refusal
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
+from core.kernel.sign_in_policy.explanations import PolicyRefused, SignInNotAccepted, TokenBelowPolicy, name_methods
+from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rule, Rules
+from core.kernel.sign_in_policy.silent_sign_ins import beside_own, vouched_at
+from core.kernel.sign_in_policy.steps import Facts, Needs, Step, next_step
+
+
+class PolicyPath(StrEnum):
+    """Where a sign-in policy is asked: the label `path` of the metric."""
+
+    SIGN_IN = "sign_in"  # over the API, or of a browser before its session starts
+    AUTHORIZATION = "authorization"  # OAuth and OpenID Connect, in a browser with a session
+    CODE = "code"
+    DEVICE = "device"
+    SAML = "saml"
+    REFRESH = "refresh"
+    API = "api"
+    CONSOLE = "console"
+    PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a name)
+    ENROLL = "enroll"  # the ways to confirm, or to set up a factor; not counted
+    PREVIEW = "preview"  # not counted
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a page or an answer only says what the user can do next. The request that follows is counted."""
+        return self in (PolicyPath.ENROLL, PolicyPath.PREVIEW)
+
+
+# Paths in which the user acts in the organization or on the platform, so that the networks of its admins count.
+_ACTING: Final = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.PERSONAL_TOKEN)
+# Paths on which users confirm that they are here, in the session that they have.
+_CONFIRMING: Final = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.ENROLL)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A request of a user with a session to a route."""
+
+    caller: Person
+    requirement: Requirement
+    missing: Decision | None = None  # the further sign-in that a change of the caller's factors needs
+    is_loaded: bool = False  # `missing`, and the sign-in at a required connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInFacts:
+    """The facts about a person, their proofs, and the thing that they want to do. Times are UTC.
+
+    `may_use` and `earlier` are None until a query has loaded them. Most verdicts depend on neither.
+    """
+
+    now: datetime
+    settings: Policy  # of the installation
+    path: PolicyPath = PolicyPath.SIGN_IN
+    age: SignInAge = SignInAge.ANY  # of the sign-in through a required connection
+    address: str | None = None  # the IP address
+    # The account
+    user_id: UUID | None = None
+    is_usable: bool = True
+    was_deleted: bool = False  # by a user who can still undo it
+    has_password: bool = False
+    factors: Collection[Factor] = ()
+    factors_here: Collection[Factor] = ()  # those that count for a policy: without keys of an earlier RP ID
+    # The policy, if any, and the user that it binds
+    policy: EffectivePolicy | None = None
+    first_ways: frozenset[str] = frozenset()
+    is_admin: bool = False
+    connections: ConnectionFacts = UNKNOWN_AT_CONNECTIONS
+    # The session, or the sign-in that can start one
+    proofs: SessionProofs = ()
+    earlier: Proofs | None = None  # second factors of the last minutes in this browser's session
+    risk_is_high: bool = False
+    used_at: datetime | None = None  # the last use of the organization
+    factor_at_device: datetime | None = None  # when the second factor was proved on its trusted device
+    # The sign-in alone
+    is_trusted: bool = False  # the device skips the second factor
+    is_trusted_there: bool = False  # by the period of the application's organization, which only users of the application may learn
+    keeps_trust: bool = True
+    replaces_other: bool = False  # an identity provider signs in another user than this browser's
+    # The application
+    may_use: bool | None = True  # whether the user may use the application, and so learn about its policy
+    barred_by: Refusal | None = None  # the reason for a user who may not, if the sign-in itself opens the application
+    asks_policy: bool = True  # False: the step after the sign-in asks the policy
+    act: Act | None = None  # a request to a route
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The session starts, or the request goes on."""
+
+    decision: Decision = NO_POLICY
+    earlier: Proofs = ()  # the earlier second factors that count, too
+    is_stranger: bool = False  # the user may not use the application, and so learns nothing about its policy
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The user has to do something first. CHECK_ACCESS: load `may_use`, and judge again."""
+
+    step: Step
+    decision: Decision = NO_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Nothing that the user does here helps."""
+
+    reason: Refusal
+    decision: Decision = NO_POLICY
+
+
+Verdict = Start | Ask | Refuse
+
+
+def judge(facts: SignInFacts) -> Verdict:
+    """Return the verdict about these facts: that of the first row with an answer."""
+    for row in _BEFORE_THE_POLICY:
+        if (verdict := row(facts)) is not None:
+            return verdict
+    decision = _decide(facts)
+    if _asks(decision) and not facts.may_use:
+        if facts.may_use is None:
+            return Ask(Step.CHECK_ACCESS, decision)
+        decision = NO_POLICY
+    for row_after in _AFTER_THE_POLICY:
+        if (verdict := row_after(facts, decision)) is not None:
+            return verdict
+    return Start(decision, is_stranger=facts.may_use is False)
+
+
+def _unusable_account(facts: SignInFacts) -> Verdict | None:
+    if facts.is_usable or facts.user_id is None:
+        return None
+    return Refuse(AccountDeleted(facts.user_id) if facts.was_deleted else AccountClosed(facts.user_id))
+
+
+def _other_user(facts: SignInFacts) -> Verdict | None:
+    return Refuse(OtherUserPresent()) if facts.replaces_other else None
+
+
+def _request(facts: SignInFacts) -> Verdict | None:
+    if facts.act is None:
+        return None
+    caller, route = facts.act.caller, facts.act.requirement
+    reason = next((reason for applies, reason in _REFUSED_REQUESTS if applies(caller, route)), None)
+    if reason is not None:
+        return Refuse(reason())
+    return None if facts.act.is_loaded else Ask(Step.CHECK_ACCESS)
+
+
+def _is_elsewhere(caller: Person, route: Requirement) -> bool:
+    """Return whether the session is good in one organization only, and not here."""
+    if route.bounded is Bounded.YES or caller.bounded_to is None:
+        return False
+    place = caller.acts_in.id if isinstance(caller, Member) else None if caller.service is None else caller.service.org_id
+    return route.bounded is Bounded.NO or place != caller.bounded_to
+
+
+# The requests of users with a session that their credentials alone refuse.
+_REFUSED_REQUESTS: Final[Sequence[tuple[Callable[[Person, Requirement], bool], type[Refusal]]]] = (
+    (lambda caller, route: caller.service is not None and route.applications is ApplicationTokens.NONE, NotForApplications),
+    (lambda caller, route: bool(caller.openid_scope) and route.applications is ApplicationTokens.WITHOUT_OPENID, NotWithOpenId),
+    (lambda caller, route: caller.impersonator_id is not None and (route.outlives or route.is_of_platform), NotWhileImpersonating),
+    (_is_elsewhere, OwnProofNeeded),
+    (lambda caller, route: route.is_of_platform and not caller.is_platform_owner, NotAPlatformOwner),
+    (lambda caller, route: route.is_verified and not caller.email_verified, AddressNotVerified),
+)
+
+
+def _second_factor(facts: SignInFacts, decision: Decision) -> Verdict | None:
+    """Ask for the second factor that the account needs, unless the device or an earlier one counts."""
+    if facts.path is not PolicyPath.SIGN_IN or covers(proofs := in_session(facts.proofs), facts.factors):
+        return None
+    # A trusted device skips no factor that would meet the policy.
+    would_help = decision.outcome is Outcome.STEP_UP and decision.leads_to is None
+    needs, is_trusted = Needs(keeps_trust=facts.keeps_trust and not would_help), facts.is_trusted
+    if facts.is_trusted is not facts.is_trusted_there:
+        if facts.may_use is None:
+            return Ask(Step.CHECK_ACCESS, decision)
+        is_trusted = facts.is_trusted_there if facts.may_use else facts.is_trusted
+    steps = Facts(needs=needs, now=facts.now, proofs=proofs, factors=facts.factors, is_trusted=is_trusted)
+    if next_step(steps) is not Step.SECOND_FACTOR:
+        return None
+    if not facts.earlier:
+        return Ask(Step.SECOND_FACTOR, decision)
+    verdict = judge(replace(facts, proofs=(*proofs, *facts.earlier), earlier=(), asks_policy=True))
+    if isinstance(verdict, Start):
+        return replace(verdict, earlier=facts.earlier)
+    return verdict if isinstance(verdict, Ask) and verdict.step is Step.CHECK_ACCESS else Ask(Step.SECOND_FACTOR, decision)
+
+
+def _barred_user(facts: SignInFacts, decision: Decision) -> Verdict | None:
+    return None if facts.may_use or facts.barred_by is None else Refuse(facts.barred_by, decision)
+
+
+def _policy(facts: SignInFacts, decision: Decision) -> Verdict | None:
+    if not facts.asks_policy or decision.outcome is Outcome.ALLOWED:
+        return None
+    if decision.outcome is Outcome.REFUSED:
+        return Refuse(PolicyRefused(decision), decision)
+    if facts.path is PolicyPath.PERSONAL_TOKEN:
+        return Refuse(TokenBelowPolicy(decision), decision)
+    return Ask(Step.ENROLL if decision.outcome is Outcome.ENROLL else Step.SIGN_IN, decision)
+
+
+def _change_of_factors(facts: SignInFacts, _: Decision) -> Verdict | None:
+    missing = None if facts.act is None else facts.act.missing
+    return None if missing is None else Refuse(SignInNotAccepted(missing, facts.settings.fresh_sign_in_ttl))
+
+
+def _age(facts: SignInFacts, _: Decision) -> Verdict | None:
+    """Refuse a sign-in that is too old for the request."""
+    if facts.act is None:
+        return None
+    caller, requirement = facts.act.caller, facts.act.requirement
+    refusal = find_sign_in_refusal(caller, requirement.age, facts.settings, facts.now)
+    if refusal is None and requirement.bounded is Bounded.NO and isinstance(caller, Member) and caller.connection_sign_in is not None:
+        # beside the sign-in at the connection (security S-10)
+        refusal = find_age_refusal(caller.sign_in, requirement.age, facts.settings, facts.now)
+    return None if refusal is None else Refuse(refusal)
+
+
+_BEFORE_THE_POLICY: Final = (_unusable_account, _other_user, _request)
+_AFTER_THE_POLICY: Final = (_second_factor, _barred_user, _policy, _change_of_factors, _age)
+
+
+def _asks(decision: Decision) -> bool:
+    """Return whether the user must do something, now or when a rule starts."""
+    return decision.outcome is not Outcome.ALLOWED or decision.due_at is not None
+
+
+# The policy
+
+
+def requires_connection(facts: SignInFacts) -> bool:
+    """Return whether the user has to come through a connection now."""
+    return facts.policy is not None and bool(facts.policy.in_force(facts.now).required_for(facts.connections))
+
+
+def _decide(facts: SignInFacts) -> Decision:
+    """Return the decision of the policy, and if it allows the session, that about the age of the sign-in at a required connection."""
+    if facts.policy is None:
+        return NO_POLICY
+    decision = _decide_about(facts, facts.policy)
+    if decision.outcome is not Outcome.ALLOWED or facts.age is SignInAge.ANY or not requires_connection(facts):
+        return decision
+    return decide_with_age(facts, facts.policy)
+
+
+def _decide_about(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
+    seen, path = beside_own(seen_in(facts.proofs, policy.org_id, facts.now)), facts.path
+    decision = decide(
+        policy,
+        PolicyFacts(
+            now=facts.now,
+            proofs=seen,
+            factors=facts.factors_here,
+            first_ways=facts.first_ways | {proof.method for proof in seen if not proof.is_own and proof.method is not None},
+            is_admin=facts.is_admin,
+            connections=facts.connections,
+            may_break_glass=facts.is_admin and facts.connections.is_listed and path is not PolicyPath.PERSONAL_TOKEN,
+            acts=path in _ACTING,
+            risk_is_high=facts.risk_is_high,
+            address=facts.address,
+            used_at=facts.used_at,
+            factor_at_device=facts.factor_at_device,
+            ages=path is not PolicyPath.PERSONAL_TOKEN,
+        ),
+    )
+    if (ends := [proof.until for proof in seen if proof.until is not None]) and decision.outcome is Outcome.ALLOWED:
+        decision = replace(decision, valid_until=min(ends if decision.valid_until is None else [*ends, decision.valid_until]))
+    if path in _CONFIRMING and facts.has_password:
+        decision = _ask_own(decision, seen, facts.now)
+    return name_methods(decision, facts.settings.provider_names)
+
+
+def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
+    """Return the decision, which asks for a way of the account's own if the required connection has just vouched for the user.
+
+    The connection stays another way, because the identity provider may not have been asked to authenticate the user. Listed users
+    need no break glass then.
+    """
+    again_at, max_age = decision.connection if decision.breaks_glass else decision.leads_to, decision.max_age
+    if again_at is None or max_age is None:
+        return decision
+    if not any(proof.connection == again_at.id and now - vouched_at(proof) <= max_age for proof in seen):
+        return decision
+    return replace(decision, methods=None, first_at=None, asks_own=True)
+
+
+def decide_with_age(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
+    """Return the decision of the policy with `facts.age` as a lifetime of the session (security SP-9).
+
+    Where it requires a connection, no other first factor makes the session newer. Of accounts with a password, an own first factor
+    stands beside a sign-in that may not have asked the user: a browser that is open at the identity provider does not show that they
+    are here.
+    """
+    limit = facts.age.limit(facts.settings)
+    seen = beside_own(seen_in(facts.proofs, policy.org_id, facts.now), needs_user=facts.has_password)
+    proofs = tuple(proof for proof in seen if not proof.is_second or facts.now - proof.at <= limit)
+    aged = replace(policy, parts=(*policy.parts, PolicyPart(policy.name, Rules(session_lifetime=limit))))
+    # A trusted device does not replace the second factor.
+    decision = _decide_about(replace(facts, proofs=proofs, factor_at_device=None), aged)
+    lifetime = policy.in_force(facts.now).session_lifetime
+    is_of_request = decision.rule is Rule.SESSION_LIFETIME and (lifetime is None or lifetime > limit)
+    return replace(decision, is_of_request=True) if is_of_request else decision
