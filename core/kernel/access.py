@@ -1,7 +1,4 @@
-"""Access: whether a caller may do something. Runs at the edge, and again inside the transaction that writes (security Z-5).
-
-The module is longer than 400 lines, because it has all refusals of access beside the checks.
-"""
+"""Access: whether a caller may do something. Runs at the edge, and again inside the transaction that writes (security Z-5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

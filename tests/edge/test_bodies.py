@@ -1,7 +1,4 @@
-"""Request bodies: the accepted JSON, and the strict reading of fields (security G-3, N-3, N-4, N-5).
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""Request bodies: the accepted JSON, and the strict reading of fields (security G-3, N-3, N-4, N-5)."""
 
 import json
 import threading

@@ -1,7 +1,4 @@
-"""The standard error body, its statuses and codes, and no internal details in it (security N-8).
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""The standard error body, its statuses and codes, and no internal details in it (security N-8)."""
 
 import importlib
 import json

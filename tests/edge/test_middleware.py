@@ -1,7 +1,4 @@
-"""The edge middleware alone, called as an ASGI application without a socket.
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""The edge middleware alone, called as an ASGI application without a socket."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""Templates: escaping, the content security policy, branding, next steps, and the assets.
-
-The module is longer than 400 lines, because its tests share the example values of all pages.
-"""
+"""Templates: escaping, the content security policy, branding, next steps, and the assets."""
 
 import hashlib
 import re

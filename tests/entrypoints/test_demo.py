@@ -1,7 +1,4 @@
-"""`gatehouse demo`: all data works, and a second run adds nothing.
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""`gatehouse demo`: all data works, and a second run adds nothing."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,7 +1,4 @@
-"""Settings: defaults, variables, and the messages for invalid values.
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""Settings: defaults, variables, and the messages for invalid values."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The shape of the source tree: class names, folder sizes, module lengths, and imports between core and ports."""
+"""The shape of the source tree: class names, folder sizes, and imports between core and ports."""
 
 import ast
 from collections import Counter, defaultdict
@@ -11,7 +11,6 @@ from tests import ROOT
 
 LAYERS: Final = ("core", "ports", "adapters", "actors", "entrypoints", "ops", "tests")
 LARGEST_FOLDER: Final = 25
-LONGEST_MODULE: Final = 400
 
 
 def modules(*layers: str) -> list[Path]:
@@ -30,17 +29,6 @@ def test_a_class_name_means_one_thing_in_core() -> None:
 def test_no_folder_has_too_many_modules() -> None:
     sizes = Counter(str(path.parent.relative_to(ROOT)) for path in modules(*LAYERS))
     assert {folder: size for folder, size in sizes.items() if size > LARGEST_FOLDER} == {}
-
-
-def test_a_long_module_gives_the_reason() -> None:
-    """The first docstring must mention the length, so that every reader learns why the module was not split."""
-    unexplained = []
-    for path in modules(*LAYERS):
-        source = path.read_text()
-        lines = source.count("\n")
-        if lines > LONGEST_MODULE and "400 lines" not in (ast.get_docstring(ast.parse(source)) or ""):
-            unexplained.append(f"{path.relative_to(ROOT)}: {lines} lines")
-    assert unexplained == []
 
 
 def test_data_in_answers_depend_on_rights_and_scopes() -> None:

@@ -1,7 +1,6 @@
 """Malformed requests to all routes.
 
 No response is a 5xx, no request hangs, all responses are our own, and none has internal details.
-The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 import json

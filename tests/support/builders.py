@@ -1,7 +1,4 @@
-"""Valid objects, and short ways to set up common situations.
-
-The module is longer than 400 lines, because every area uses it.
-"""
+"""Valid objects, and short ways to set up common situations."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""The mailbox alone gets past no sign-in policy: a reset keeps the needed factor, or only a recovery replaces it (security A-6).
-
-The module is longer than 400 lines, because each policy meets each factor and both kinds of reset here.
-"""
+"""The mailbox alone gets past no sign-in policy: a reset keeps the needed factor, or only a recovery replaces it (security A-6)."""
 
 from collections.abc import Sequence
 from datetime import timedelta

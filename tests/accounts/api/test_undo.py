@@ -1,7 +1,4 @@
-"""The link "This wasn't me": what a thief of a session changed is undone, and an account that they deleted opens again (security A-13).
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""The link "This wasn't me": what a thief of a session changed is undone, and an account that they deleted opens again (security A-13)."""
 
 import re
 from datetime import timedelta

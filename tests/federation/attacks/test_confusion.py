@@ -1,8 +1,6 @@
 """Every kind of token in the place of every other one (RFC 8725 sections 2.8 and 3.11, RFC 9700 section 2.2; security J-2, J-8, O-9).
 
 One table says what each place accepts. Everything else is refused there and changes no row.
-
-The module is longer than 400 lines, because each kind of token and each place has a method.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Leases, and the deletion of obsolete rows and no others.
-
-The module is longer than 400 lines, because each kind of row has an entry.
-"""
+"""Leases, and the deletion of obsolete rows and no others."""
 
 from dataclasses import replace
 from datetime import datetime

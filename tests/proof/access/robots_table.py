@@ -1,7 +1,7 @@
 """The access matrix of service accounts: which of them can call which route of an organization and of the platform.
 
 Other routes follow from rules (`robot_rows`): no service account acts on an account, and without rights it
-gets what a request without credentials gets. The module is longer than 400 lines, because each route has one row.
+gets what a request without credentials gets.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The access matrix: which caller can call which route, and the request for each route.
-
-The module is longer than 400 lines, because each route has one row.
-"""
+"""The access matrix: which caller can call which route, and the request for each route."""
 
 import json
 import re

@@ -1,7 +1,6 @@
 """Every route with every caller: statuses are those of the access matrix, and refused requests change nothing.
 
-Where the role or the permission is not sufficient, exactly one entry of the audit log says so (security L-5). The module is
-longer than 400 lines, because all kinds of callers are judged here.
+Where the role or the permission is not sufficient, exactly one entry of the audit log says so (security L-5).
 """
 
 import json

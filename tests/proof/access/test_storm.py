@@ -1,7 +1,6 @@
 """A storm: all requests that change one organization and its accounts, at the same time.
 
-The requirements are security Z-1, Z-2, Z-3, Z-4, Z-5 and Z-6. The module is longer than 400 lines,
-because the actions of the storm share its state.
+The requirements are security Z-1, Z-2, Z-3, Z-4, Z-5 and Z-6.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

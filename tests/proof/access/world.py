@@ -1,8 +1,7 @@
 """The world of the access tests: four organizations, and all kinds of callers.
 
 Each worker of a test run creates it once, with the real repositories, in a separate database. Every
-test begins with the same ids and tokens. The module is longer than 400 lines, because it fills
-every table.
+test begins with the same ids and tokens.
 """
 
 import json

@@ -1,7 +1,7 @@
 """An account and the people around it: its owner, a thief of the mailbox, a thief of a session with an organization, a squatter, and time.
 
 Each step is a use case on real PostgreSQL, in any order. `Timeline` is the reference: it knows which second factors the account had,
-and when, and nothing about apps, keys or links. The machine is one class of more than 400 lines, because its steps share the account.
+and when, and nothing about apps, keys or links.
 """
 
 import re

@@ -2,7 +2,6 @@
 
 The requirements are security A-3, A-6, A-8, J-8, S-1, S-2, S-3, S-4, S-5, M-1, M-2, M-3, M-4, M-5,
 M-6 and decisions 61, 78, 79, 83.
-The module is longer than 400 lines, because the model and its rules share the state.
 """
 
 import math

@@ -2,7 +2,6 @@
 
 After each change, the rights and roles of the members, the decisions about permissions, and the access to the application are
 those of the reference. So is the answer to each change: the reference knows who may make it (security R-1, R-10, R-11, C-6).
-The module is longer than 400 lines, because the random walks and the scripted one take the same steps.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,4 @@
-"""Every factor that a sign-in offers leads on: no page and no answer offers a factor that the policy then refuses.
-
-The module is longer than 400 lines, because each page that offers a factor is tried here with each account.
-"""
+"""Every factor that a sign-in offers leads on: no page and no answer offers a factor that the policy then refuses."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""One table of paths times rules: what each rule of a sign-in policy does on every path to a session or a token.
-
-The module is longer than 400 lines, because its table has all paths.
-"""
+"""One table of paths times rules: what each rule of a sign-in policy does on every path to a session or a token."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""HTTP/2 over TLS, with h2 and hyperframe as a client that can break the rules.
-
-The module is longer than 400 lines, because its tests share the client and its helpers.
-"""
+"""HTTP/2 over TLS, with h2 and hyperframe as a client that can break the rules."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable

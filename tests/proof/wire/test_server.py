@@ -1,7 +1,4 @@
-"""The server and the middleware on real sockets, with Quart-Trio and bare ASGI applications.
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""The server and the middleware on real sockets, with Quart-Trio and bare ASGI applications."""
 
 import json
 import re

@@ -1,8 +1,6 @@
 """SAML single sign-on.
 
 Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 174, 175, 177, 179.
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
 """
 
 from datetime import timedelta

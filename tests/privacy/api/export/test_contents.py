@@ -1,7 +1,4 @@
-"""The contents of a user's export, complete or one organization's part (security Y-1).
-
-The module is longer than 400 lines, because its tests share fixtures and helpers.
-"""
+"""The contents of a user's export, complete or one organization's part (security Y-1)."""
 
 import json
 from dataclasses import replace

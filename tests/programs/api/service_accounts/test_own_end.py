@@ -1,7 +1,4 @@
-"""Service accounts of a person who leaves or deletes their account go on for 72 hours, and no longer (security #own-end).
-
-The module is longer than 400 lines, because each way to end one's part has its steps here.
-"""
+"""Service accounts of a person who leaves or deletes their account go on for 72 hours, and no longer (security #own-end)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -3,7 +3,7 @@
 This holds for any ids in requests. The database shows which data belong to the first tenant: the
 rows that do not exist without it, and every text in them that occurs nowhere else. A new table is
 covered as soon as it has a row of the tenant. A decoy (decoys.py) makes one attempt for each field
-cover every column. The module is longer than 400 lines, because it lists the exceptions.
+cover every column.
 """
 
 import json

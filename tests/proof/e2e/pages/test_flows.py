@@ -1,7 +1,4 @@
-"""Users who go back, reload, use several tabs, or come late during a sign-in. Each of them can go on.
-
-The module is longer than 400 lines, because its table has each case at each step.
-"""
+"""Users who go back, reload, use several tabs, or come late during a sign-in. Each of them can go on."""
 
 import re
 from collections.abc import Iterator

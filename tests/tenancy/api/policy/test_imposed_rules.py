@@ -1,7 +1,4 @@
-"""Rules over people with more rights than their maker: the emails, and their removal by the owner (security #imposed-rules).
-
-The module is longer than 400 lines, because each setting that can lock out has its steps here.
-"""
+"""Rules over people with more rights than their maker: the emails, and their removal by the owner (security #imposed-rules)."""
 
 from collections.abc import Mapping
 from datetime import timedelta
