@@ -13,7 +13,7 @@ from core.accounts.model.email_queue import EmailKind
 from core.tenancy.model.settings import TEXT, BrandingSettings, Color, Design, contrast
 from ports.outside import EmailMessage
 from tests.adapters.messages import INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, Page, normalize
-from tests.support.tables import table
+from tests.tables import table
 
 LINKED = list(PATHS)
 LOGO = "https://cdn.acme.example/logo.svg?size=2&v=7"

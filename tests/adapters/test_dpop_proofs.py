@@ -12,7 +12,7 @@ from adapters.crypto import dpop as adapter
 from core.authentication.model.dpop import PROOF_ALGORITHMS, NonceKey, ProofInvalid
 from tests.adapters.access_tokens import NOW, b64, unb64
 from tests.support.dpop import LEFT_OUT, ProofKey, proof_key
-from tests.support.tables import table
+from tests.tables import table
 
 URL = "https://sso.example.com/auth/token"
 

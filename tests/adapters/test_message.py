@@ -15,7 +15,7 @@ from core.kernel.roles import MEMBER
 from core.kernel.values import Email
 from core.provisioning.model.users import WelcomeContext
 from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, TOKEN, Page, normalize
-from tests.support.tables import table
+from tests.tables import table
 
 LIFETIMES = {
     EmailKind.VERIFY_EMAIL: "expires 90 minutes after the request",

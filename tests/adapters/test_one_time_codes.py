@@ -12,7 +12,7 @@ import pytest
 
 from adapters.crypto import TotpCodes
 from core.kernel.values import Email
-from tests.support.tables import table
+from tests.tables import table
 
 if TYPE_CHECKING:
     from ports.crypto import OneTimeCodes

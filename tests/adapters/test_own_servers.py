@@ -24,8 +24,8 @@ from tests.fakes.certificates import client_context, make_certificate, server_co
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
 from tests.support.builders import mail_server
-from tests.support.tables import table
 from tests.support.waiting import eventually
+from tests.tables import table
 
 ACME = new_id()
 HOST = "mail.acme.example"

@@ -21,8 +21,8 @@ from ports.outside import EmailMessage, MailRefused
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
-from tests.support.tables import table
 from tests.support.waiting import eventually
+from tests.tables import table
 
 SENDER = "Gatehouse <gatehouse@example.com>"
 PASSWORD = "s3cr3t-pa55word"

@@ -7,7 +7,7 @@ import pytest
 from adapters.user_agents import UserAgents
 from core.accounts.model.devices import DeviceType, ParsedUserAgent
 from tests.support.builders import user_agents
-from tests.support.tables import table
+from tests.tables import table
 
 BROWSER, MOBILE = DeviceType.BROWSER, DeviceType.MOBILE
 NOTHING = ParsedUserAgent("Unknown browser", None, "unknown system", None, BROWSER)

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.crypto import AesVault, generate_key, parse_keys
 from ports.crypto import SealBroken, SecretContext, Vault
-from tests.support.tables import table
+from tests.tables import table
 
 CONTEXT = SecretContext("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
 

@@ -21,7 +21,7 @@ from ports.outside import EmailMessage, MailRefused, MailTransport
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
 from tests.support.builders import mail_server
-from tests.support.tables import table
+from tests.tables import table
 
 MESSAGE = EmailMessage(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",

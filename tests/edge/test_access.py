@@ -28,7 +28,7 @@ from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
 from tests.support.builders import Api, add_account, add_member, add_organization, application, run_sql
 from tests.support.direct import PEER, ask
-from tests.support.tables import table
+from tests.tables import table
 
 View = Callable[..., Awaitable[Any]]
 

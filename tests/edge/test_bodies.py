@@ -37,7 +37,7 @@ from entrypoints.http.edge.size_limits import MAX_BODY
 from ports import Ports
 from tests.support.builders import Api, add_account
 from tests.support.direct import ask
-from tests.support.tables import table
+from tests.tables import table
 
 STEADY = settings(max_examples=100)
 

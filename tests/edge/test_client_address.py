@@ -3,7 +3,7 @@
 from ipaddress import ip_network
 
 from entrypoints.http.edge.client_address import NO_ADDRESS, client_address, forwarded_address, is_local, limit_key
-from tests.support.tables import table
+from tests.tables import table
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 

@@ -21,7 +21,7 @@ from entrypoints.http.pages.curl import commands, operations_of
 from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH, Group
 from tests.proof.access.console import CONSOLE
 from tests.support.builders import application
-from tests.support.tables import table
+from tests.tables import table
 
 APP = application()
 OPERATIONS = dict(operations_of(APP))

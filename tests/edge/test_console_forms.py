@@ -16,7 +16,7 @@ from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_model, to_number
 from entrypoints.http.pages.tenancy.invitations import parse_addresses
 from tests.support.browser import FakeBrowser, leads_to
-from tests.support.tables import table
+from tests.tables import table
 
 ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
 

@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.dispatch import LONGEST_KEPT_PATH, LeanQuart, check_hooks
 from tests.support.direct import PATIENCE, PEER, ask
-from tests.support.tables import table
+from tests.tables import table
 
 
 def add_routes(app: QuartTrio) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.kernel.shares import of_organization
 from entrypoints.http.edge.directory.limits import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, DirectoryTurns, LargeBodies, TooManyLargeBodies
-from tests.support.tables import table
+from tests.tables import table
 
 ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
 

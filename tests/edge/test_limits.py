@@ -19,8 +19,8 @@ from tests.proof.access.table import UNKNOWN_CREDENTIAL
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, application, make_edge, run_concurrently, run_sql
 from tests.support.direct import PEER, ask, change_ports
 from tests.support.scim import ERROR_URN, Directory, directory_of
-from tests.support.tables import table
 from tests.support.tenants import Tenant
+from tests.tables import table
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, Headers, Message, Receive, Send
 from entrypoints.http.edge.protocol.request_checks import DirectResponse, Scope
 from tests.proof.wire.wire import Paths
-from tests.support.tables import table
+from tests.tables import table
 
 FRONTEND = "https://app.example"
 

@@ -29,7 +29,7 @@ from entrypoints.http.base.rendering.templates import Page
 from entrypoints.http.pages.flow.step_ups import StepUp
 from entrypoints.http.pages.navigation import Link, Mode, Navigation
 from tests.accounts.profiles import ALL_FIELDS
-from tests.support.tables import table
+from tests.tables import table
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
 

@@ -23,7 +23,7 @@ from entrypoints.http.edge.queries import (
     path_id,
 )
 from tests.support.direct import ask
-from tests.support.tables import table
+from tests.tables import table
 
 
 class Sample(Query):

@@ -25,8 +25,8 @@ from tests.proof.wire.wire import Client, serving
 from tests.support.builders import Api
 from tests.support.refusals import refused
 from tests.support.services import add_plan, add_service
-from tests.support.tables import table
 from tests.support.tenants import Tenant
+from tests.tables import table
 
 
 @pytest.fixture

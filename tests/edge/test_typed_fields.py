@@ -7,7 +7,7 @@ from typing import Final
 from entrypoints.http.edge.typed_fields import READERS
 from entrypoints.http.pages.applications.client_settings import ON_PAGE, SWITCHES
 from tests.edge.test_pages import TEMPLATES
-from tests.support.tables import table
+from tests.tables import table
 
 # The pages and the models of the API take these as they are, or without the spaces around them.
 AS_TYPED: Final = {

@@ -18,7 +18,7 @@ from entrypoints.http.api.tenancy.attributes import AttributeValuesRequest
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.edge.validation import FieldsInvalid, validate
-from tests.support.tables import table
+from tests.tables import table
 
 FIXED_VALUE: Final = "it must be true or false, an integer, a text or an array"
 WRONG: Final[list[Any]] = [

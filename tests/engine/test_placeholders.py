@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.postgres.engine.placeholders import to_positional
-from tests.support.tables import table
+from tests.tables import table
 
 
 def test_each_name_gets_one_number() -> None:

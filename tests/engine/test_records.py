@@ -8,7 +8,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Record
-from tests.support.tables import table
+from tests.tables import table
 
 
 class Role(StrEnum):

@@ -5,7 +5,7 @@ from typing import Any
 
 from entrypoints.addresses import base_url
 from entrypoints.settings import Settings
-from tests.support.tables import table
+from tests.tables import table
 
 TLS = {"tls_certificate": "certificate.pem", "tls_key": "key.pem"}
 OLD = "http://127.0.0.1:8080"

@@ -9,7 +9,7 @@ import pytest
 
 from core.applications.model.analytics import DailyLogins
 from entrypoints.http.pages.charts import HEIGHT, LEAST_BAR, LEFT, WIDTH, Chart, draw_days
-from tests.support.tables import table
+from tests.tables import table
 
 
 def draw(*counts: int) -> Chart:

@@ -24,7 +24,7 @@ from tests.fakes.dns_server import DnsServer
 from tests.fakes.geoip import SHIPPED
 from tests.fakes.http_server import TRAP, Answer
 from tests.fakes.payments import API_KEY, FakePayments, error
-from tests.support.tables import table
+from tests.tables import table
 
 
 def test_the_installed_libraries_are_recent_enough() -> None:

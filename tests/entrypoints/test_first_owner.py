@@ -3,7 +3,7 @@
 import re
 
 from entrypoints.cli import offer_owner
-from tests.support.tables import table
+from tests.tables import table
 
 EMAIL, PASSWORD = "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"
 

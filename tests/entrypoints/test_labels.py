@@ -25,7 +25,7 @@ from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS
 from tests.support.browser import FakeBrowser
 from tests.support.builders import run_sql
-from tests.support.tables import table
+from tests.tables import table
 
 # Other tables: a text for each member of an enumeration.
 TABLES: dict[str, tuple[object, object]] = {

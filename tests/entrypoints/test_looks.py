@@ -14,7 +14,7 @@ from core.tenancy.model.settings import TEXT, Color, contrast
 from entrypoints.http.base.rendering.assets import HTTP
 from entrypoints.http.base.rendering.avatars import HUES, hue, initials
 from entrypoints.http.base.rendering.icons import icon
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 CSS = {name: (HTTP / "assets" / name).read_text("utf-8") for name in ("console.css", "pages.css")}

@@ -21,7 +21,7 @@ from entrypoints.adapters_of_settings import encryption_keys, mail_transport
 from entrypoints.common_passwords import default_common_passwords
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.wiring import wire
-from tests.support.tables import table
+from tests.tables import table
 
 KEYS = "a:" + "A" * 43 + "="
 GOLD: dict[str, Any] = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500, "price_cents": 49_00}

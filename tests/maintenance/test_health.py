@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from core.maintenance.model.health import ActorState, ActorStatus, ConnectionCounts, InstallationHealth, KeyState, QueueState
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ACTOR = ActorState("mailer", ActorStatus.RUNNING, NOW, restarts=3, last_failure_at=NOW, last_failure="failure")

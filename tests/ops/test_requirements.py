@@ -10,7 +10,7 @@ from entrypoints.doctor.checks import PYTHON_FLOORS
 from entrypoints.version import VERSION
 from ops.release.wheels import PYTHONS
 from tests import ROOT
-from tests.support.tables import table
+from tests.tables import table
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "ops/requirements").glob("*.lock"))}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tables import table
+from tests.tables import table
 
 
 @table("number", [1, 2, 3])

@@ -23,7 +23,7 @@ from core.accounts.model.accounts import (
 from core.kernel.errors import Invalid
 from core.kernel.values import Email, new_id
 from entrypoints.common_passwords import default_common_passwords
-from tests.support.tables import table
+from tests.tables import table
 
 REPEATABLE = settings(max_examples=300)
 NOW = datetime(2026, 3, 14, tzinfo=UTC)

@@ -7,7 +7,7 @@ from uuid import uuid4
 from core.accounts.model.devices import Device, PresentedDevice
 from core.kernel.values import digest
 from tests.support.builders import make_device
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 DAY, MICROSECOND = timedelta(days=1), timedelta(microseconds=1)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from core.accounts.model.email_queue import MAX_ATTEMPTS, EmailKind, compute_backoff, new_email
 from core.kernel.values import Email
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from core.accounts.factors.codes import KINDS, CodeKind
 from core.accounts.model.mfa import CODE_ALPHABET, FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, MfaSetup
 from core.kernel.proofs import FactorKind
 from core.kernel.values import new_id
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 PENDING = MfaEnrollment(secret="SECRET", setup_at=NOW, enabled_at=None, last_step=None, codes_salt=None)

@@ -1,7 +1,7 @@
 """The rounding of the adoption rate (decision 243)."""
 
 from core.accounts.model.platform import MfaMetrics
-from tests.support.tables import table
+from tests.tables import table
 
 
 @table(

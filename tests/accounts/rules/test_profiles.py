@@ -18,7 +18,7 @@ from core.accounts.model.profiles import (
     time_zones,
 )
 from core.kernel.errors import Invalid
-from tests.support.tables import table
+from tests.tables import table
 
 PICTURE = "https://images.example.com/ada.png"
 VALID = {

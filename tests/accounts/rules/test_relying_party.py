@@ -2,7 +2,7 @@
 
 from core.accounts.relying_party import choose_id, foreign_origins
 from core.kernel.policy import Policy
-from tests.support.tables import table
+from tests.tables import table
 
 BASE = "https://id.example.com"
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.accounts.model.devices import MAX_COUNTED_FAILURES, LoginHistory, LoginRisk, assess
-from tests.support.tables import table
+from tests.tables import table
 
 USUAL = LoginHistory(failures=0, logins=10, at_this_hour=True, known_location=True)
 ELSEWHERE, LATE = replace(USUAL, known_location=False), replace(USUAL, at_this_hour=False)

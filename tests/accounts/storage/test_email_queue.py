@@ -17,7 +17,7 @@ from core.kernel.values import Email
 from core.tenancy.model.settings import MailServer
 from tests.support.builders import add_organization, mail_server, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
-from tests.support.tables import table
+from tests.tables import table
 
 
 async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: timedelta = HOUR) -> list[QueuedEmail]:

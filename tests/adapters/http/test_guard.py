@@ -19,7 +19,7 @@ from adapters.http.guard import (
     shorten_resolver_timeouts,
 )
 from core.kernel.outbound import SendFailure
-from tests.support.tables import table
+from tests.tables import table
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
 # Refused addresses by their network: the first and last addresses of each network (security W-1).

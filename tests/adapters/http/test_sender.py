@@ -15,7 +15,7 @@ from adapters.http.sender import GuardedSender
 from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure, TargetInvalid, parse_target
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.requests import Request
-from tests.support.tables import table
+from tests.tables import table
 
 LOOPBACK = AllowedTarget.parse("127.0.0.0/8")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -7,7 +7,7 @@ import pytest
 from core.accounts.model.passkeys import PasskeyReason, RelyingParty
 from tests.adapters.passkeys.ceremonies import ORIGIN, PARTY, new_credential, reason_of, register
 from tests.support.passkeys.authenticator import SoftAuthenticator
-from tests.support.tables import table
+from tests.tables import table
 
 NEXT_DOOR = [
     "http://sso.example.com",

@@ -25,7 +25,7 @@ from tests.adapters.passkeys.ceremonies import (
     with_response,
 )
 from tests.support.passkeys.authenticator import BITWARDEN, SoftAuthenticator, b64, cose_key
-from tests.support.tables import table
+from tests.tables import table
 
 pytestmark = pytest.mark.slow  # the first one loads the library
 

@@ -22,7 +22,7 @@ from tests.adapters.passkeys.ceremonies import (
     with_response,
 )
 from tests.support.passkeys.authenticator import b64, unb64
-from tests.support.tables import table
+from tests.tables import table
 
 pytestmark = pytest.mark.slow
 PARTS = ("clientDataJSON", "authenticatorData", "signature")

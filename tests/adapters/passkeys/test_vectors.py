@@ -19,7 +19,7 @@ from core.accounts.model.passkeys import (
 )
 from tests.adapters.passkeys.ceremonies import stored
 from tests.support.passkeys.authenticator import b64
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 PARTY = RelyingParty("example.org", frozenset({"https://example.org"}))

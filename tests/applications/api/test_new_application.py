@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel import uris
 from tests.support.browser import FakeBrowser, hidden_fields, main_of
 from tests.support.builders import Answer, run_sql
-from tests.support.tables import table
+from tests.tables import table
 
 ROOT = "/app/organizations/acme"
 NEW = f"{ROOT}/applications/new"

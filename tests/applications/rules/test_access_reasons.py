@@ -14,7 +14,7 @@ from core.applications.model.access_reasons import (
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, new_id
-from tests.support.tables import table
+from tests.tables import table
 
 GROUP = GivingGroup(new_id(), "Staff")
 USER = UserState(

@@ -28,7 +28,7 @@ from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Permission
 from core.kernel.values import digest
-from tests.support.tables import table
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -22,7 +22,7 @@ from core.applications.model.evaluation import (
     parse_batch,
     parse_single,
 )
-from tests.support.tables import table
+from tests.tables import table
 
 ADA = {"type": "user", "id": "ada"}
 READ = {"name": "read"}

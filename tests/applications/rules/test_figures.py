@@ -13,7 +13,7 @@ from core.applications.model.figures import (
     summarize_traffic,
     weeks_of,
 )
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 1, 0, 30, tzinfo=timezone(timedelta(hours=2)))  # 28 February, 22:30 UTC
 

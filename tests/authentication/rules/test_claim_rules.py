@@ -28,7 +28,7 @@ from core.authentication.model.openid import USER_CLAIMS, FurtherFacts, GroupFac
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.kernel.roles import ADMIN
 from core.kernel.values import Email
-from tests.support.tables import table
+from tests.tables import table
 
 USERINFO: Final = "https://sso.example/auth/userinfo"
 ALL: Final = OpenIdGrant(tuple(Scope))

@@ -6,7 +6,7 @@ from uuid import UUID
 from core.authentication import events
 from core.authentication.model.sessions import Session
 from core.kernel.callers import OrganizationStatus, ServiceContext
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 ADA, SUPPORT, ORG, ENTRY = UUID(int=1), UUID(int=2), UUID(int=3), UUID(int=4)

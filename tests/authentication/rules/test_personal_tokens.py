@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from core.authentication.model.tokens import PATTERN, is_well_formed, new_personal_token
-from tests.support.tables import table
+from tests.tables import table
 
 # Written out, because scanners rely on the format and on the checksum.
 KNOWN = "gatehouse_pat_live_k2v7qa_0000000000000000000000000000000000000000000"

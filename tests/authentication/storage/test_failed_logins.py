@@ -30,8 +30,8 @@ from tests.authentication.storage.sign_ins import Cast, fail, log, named
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import DAY, NOW, SECOND, account, add, failed_login, within
 from tests.support.services import enroll_user
-from tests.support.tables import table
 from tests.support.webhooks import add_webhook, queue
+from tests.tables import table
 
 MINUTE = timedelta(minutes=1)
 

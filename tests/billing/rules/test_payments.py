@@ -7,7 +7,7 @@ from typing import Any
 
 from core.billing.model.provider_facts import SubscriptionFacts
 from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH, ProviderSubscription, invoice_page_url, invoice_period_end
-from tests.support.tables import table
+from tests.tables import table
 
 PAGE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 

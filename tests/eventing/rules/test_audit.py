@@ -17,7 +17,7 @@ from core.eventing.model.audit import (
 )
 from core.kernel.errors import Invalid
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
-from tests.support.tables import table
+from tests.tables import table
 
 USER = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
 ALL = AuditFilter()

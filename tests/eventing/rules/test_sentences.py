@@ -11,7 +11,7 @@ from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, SYSTEM, AuditA
 from core.eventing.model.groups import group_entries
 from core.eventing.model.sentences import DescribedEntry, DetailRow, Names, ObjectName, PartKind, collect_objects, describe, detail_rows
 from core.kernel.event_catalog import PLATFORM_ACTIONS
-from tests.support.tables import table
+from tests.tables import table
 
 ORG = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
 OWNER, KAI, KEY = (str(UUID(int=number)) for number in (1, 2, 3))

@@ -13,7 +13,7 @@ from core.eventing.model.siem import FAILURES, MAX_BYTES, MAX_ENTRIES, SiemProvi
 from core.kernel.outbound import Reply, SendFailure, TargetInvalid
 from core.kernel.values import new_id
 from tests.support.siem import make_sink
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 ORG = UUID("10000000-0000-4000-8000-000000000000")

@@ -11,7 +11,7 @@ from core.federation.oauth.model.client_documents import ClientAddressInvalid, C
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.kernel.policy import Policy
 from tests.support.rows import NOW
-from tests.support.tables import table
+from tests.tables import table
 
 POLICY = Policy(key_ports=frozenset({443, 8443}))
 ADDRESS = "https://client.example/oauth/metadata.json"

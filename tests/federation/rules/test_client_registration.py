@@ -5,7 +5,7 @@ import zlib
 from core.federation.oauth.model.client_registration import from_payload, has_sealed_form, parse_registration, to_payload
 from core.kernel.policy import Policy
 from tests.support.rows import NOW
-from tests.support.tables import table
+from tests.tables import table
 
 METADATA = {"client_name": "Ünïcode 助手", "redirect_uris": ["http://127.0.0.1/callback", "https://client.example/callback"]}
 

@@ -20,7 +20,7 @@ from core.federation.connections.model.settings import (
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.values import Email
 from tests.support.connections import make_connection
-from tests.support.tables import table
+from tests.tables import table
 
 OIDC = OidcSettings(issuer="https://acme.okta.example", client_id="gatehouse")
 SAML = SamlSettings(entity_id="http://adfs.example/trust", sso_url="https://adfs.example/sso")

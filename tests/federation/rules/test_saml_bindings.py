@@ -1,7 +1,7 @@
 """The encoding of SAML messages: the signed part of a query."""
 
 from core.federation.saml.model.bindings import query_signature
-from tests.support.tables import table
+from tests.tables import table
 
 
 @table("relay_state", [b"\xe9", b"%E9", b"\xc3\xa9", b"a+b", b""])

@@ -5,7 +5,7 @@ Sources: SAML core sections 3.3.2.2.1 and 3.4.1.1.
 
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.messages import ContextComparison, NameId, RequestedContext, choose_context_class
-from tests.support.tables import table
+from tests.tables import table
 
 CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 PROTECTED = "PasswordProtectedTransport"

@@ -21,7 +21,7 @@ from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
 from core.kernel.values import Email
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 USER, SESSION, ORG = UUID(int=1), UUID(int=2), UUID(int=3)

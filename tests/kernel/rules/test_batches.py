@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from core.kernel.values import Batches
-from tests.support.tables import table
+from tests.tables import table
 
 
 class Numbers:

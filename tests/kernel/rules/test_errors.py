@@ -10,7 +10,7 @@ import core
 from core.accounts.model.attempt_limits import SecretKind, TooManyAttempts
 from core.authentication.model.login import CredentialsInvalid
 from core.kernel.errors import Limited, Outage, Refusal, Unauthenticated, refuse
-from tests.support.tables import table
+from tests.tables import table
 
 for module in pkgutil.walk_packages(core.__path__, "core."):
     importlib.import_module(module.name)

@@ -8,7 +8,7 @@ from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
-from tests.support.tables import table
+from tests.tables import table
 
 WEBHOOKS = [
     "user.login.success",

@@ -42,7 +42,7 @@ from core.kernel.proofs import (
 )
 from core.kernel.sign_in_policy.silent_sign_ins import beside_own, with_silent, with_vouching
 from core.kernel.values import Email
-from tests.support.tables import table
+from tests.tables import table
 
 NOW, MINUTE = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), timedelta(minutes=1)
 TOTP, BACKUP_CODE = Proof(Method.TOTP, NOW), Proof(Method.BACKUP_CODE, NOW)

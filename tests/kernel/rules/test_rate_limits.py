@@ -15,7 +15,7 @@ from core.kernel.rate_limits import (
     Bucket,
     per_minute,
 )
-from tests.support.tables import table
+from tests.tables import table
 
 
 def test_the_rate_limits_are_the_documented_ones() -> None:

@@ -21,7 +21,7 @@ from core.kernel.roles import (
     needs_roles_manage,
     rights_of,
 )
-from tests.support.tables import table
+from tests.tables import table
 
 # The roles that each role may give to a person. Whether it may invite at all is the right `members.manage`.
 TO_PEOPLE = {

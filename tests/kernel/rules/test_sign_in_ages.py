@@ -8,7 +8,7 @@ from uuid import UUID
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Strength, first_proof
 from core.kernel.sign_in_policy.decision import Outcome, PolicyFacts, decide, find_step_up
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rule, Rules
-from tests.support.tables import table
+from tests.tables import table
 
 NOW: Final = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from core.kernel.uris import canonicalize, has_private_scheme, is_on_device, is_web_url, native_flaw, target_flaw, to_ascii, web_flaw
-from tests.support.tables import table
+from tests.tables import table
 
 WEB_URIS = [
     "https://example.com",

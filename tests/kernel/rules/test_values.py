@@ -25,7 +25,7 @@ from core.kernel.values import (
     new_secret,
     parse_id,
 )
-from tests.support.tables import table
+from tests.tables import table
 
 
 def test_printable_text_can_be_part_of_an_xml_document() -> None:

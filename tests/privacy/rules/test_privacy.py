@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from core.kernel.values import Email
 from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, placeholder_at
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 

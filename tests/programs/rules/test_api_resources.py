@@ -25,7 +25,7 @@ from core.programs.model.api_resources import (
     check_scopes,
     parse_identifier,
 )
-from tests.support.tables import table
+from tests.tables import table
 
 ORG = UUID("6f1c24a5-32f0-4a62-a5c4-6f7a3ed1a1a1")
 URN = f"urn:gatehouse:{ORG}:orders"

@@ -16,7 +16,7 @@ from core.programs.model.client_policy import (
     admits,
     check_policy,
 )
-from tests.support.tables import table
+from tests.tables import table
 
 LISTED = ExternalClientPolicy(admit=ClientAdmission.LISTED, hosts=("claude.ai",))
 SCOPES = ("orders:read", "orders:write")

@@ -5,7 +5,7 @@ import pytest
 from core.kernel.roles import ADMIN, GRANTABLE, MEMBER, OWNER, PLATFORM_RIGHTS, ROLES, Capability, RoleName, rights_of
 from core.programs.model.credentials import PipelineTrust, SubjectPatternInvalid, parse_trust
 from core.programs.model.service_accounts import grantable_capabilities, may_manage
-from tests.support.tables import table
+from tests.tables import table
 
 ISSUER = "https://token.actions.githubusercontent.com"
 

@@ -37,7 +37,7 @@ from core.provisioning.model.grammar import (
     parse_path,
 )
 from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP, USER, ScimSchema
-from tests.support.tables import table
+from tests.tables import table
 
 
 def test_not_binds_tighter_than_and_which_binds_tighter_than_or() -> None:

@@ -19,7 +19,7 @@ from core.tenancy.model.attributes import (
     UserAttributeValueInvalid,
 )
 from tests.support.rows import NOW
-from tests.support.tables import table
+from tests.tables import table
 
 ADMIN: Final = AttributeWriter.ADMIN
 

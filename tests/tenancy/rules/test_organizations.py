@@ -24,7 +24,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, run_during, run_sql, sign_in
 from tests.support.rows import in_another_task
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 TIER = Tier(UUID(int=3), "free", "Free", 3, 100, 0)

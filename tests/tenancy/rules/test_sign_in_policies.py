@@ -10,7 +10,7 @@ from core.accounts.model.passkeys import NoPasskeysHere
 from core.kernel.errors import Refusal
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.tenancy.model.sign_in_policies import MethodsUnavailable, require_available
-from tests.support.tables import table
+from tests.tables import table
 
 NOW = datetime(2026, 3, 14, 15, 9, tzinfo=UTC)
 WITH_APP = {"methods": ["password", "totp"], "second_factor": ["everyone"]}

@@ -20,7 +20,7 @@ from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.connections import add_connection
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add
 from tests.support.services import add_service, enroll_user
-from tests.support.tables import table
+from tests.tables import table
 
 EVERY_MEMBER: Any = {
     "methods": ["password", "passkey", "totp", "provider:websuite"],

@@ -16,7 +16,7 @@ from tests.federation.api.device_flow.values import TTL
 from tests.federation.api.relying import basic
 from tests.support.builders import BASE_URL, Api, run_during, run_sql
 from tests.support.refusals import BAD, refused
-from tests.support.tables import table
+from tests.tables import table
 
 INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
 

@@ -11,7 +11,7 @@ from ports import Ports
 from tests.accounts.profiles import ALL_FIELDS, FULL_PROFILE, set_profile
 from tests.federation.api.oauth_requests.test_consents import agree, tokens_of
 from tests.federation.api.relying import RelyingParty, sign_in_browser
-from tests.support.tables import table
+from tests.tables import table
 
 # All claims of section 5.1 but those of email addresses, phone numbers and postal addresses
 STANDARD = {
