@@ -30,10 +30,10 @@ NO_NEWS: Final = News()
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The scopes of an application that a user need not be asked for: of OpenID Connect, and of one API resource.
+    """The scopes that the user has agreed to give an application: for OpenID Connect, and for one API resource.
 
-    `api` is None if the user has not agreed to the API resource at all. It can be empty. The other two are about an external
-    client: the redirect URIs that the user has agreed to, and how the client authenticated then.
+    `api` is None if the user has not agreed to the API resource at all. It can be empty. The last two fields are about an external client:
+    the redirect URIs that the user has agreed to, and how the client authenticated then.
     """
 
     scope: frozenset[Scope]
@@ -57,7 +57,7 @@ class Agreement:
         )
 
     def widen(self, grant: OpenIdGrant, names: Sequence[str]) -> OpenIdGrant:
-        """Return the grant with the earlier scopes of the API resource, too, if it has one that the user has not agreed to.
+        """Return the grant with the API resource's earlier scopes, too, if it has an API scope that the user has not agreed to.
 
         `names` are all scopes of the API resource that the application may have now.
         """

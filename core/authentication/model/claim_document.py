@@ -14,24 +14,25 @@ from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, is_visible
 from core.tenancy.model.attributes import ATTRIBUTE_NAME, SOURCE_PREFIX
 
-MAX_CLAIMS: Final = 50  # of one document
+MAX_CLAIMS: Final = 50  # per document
 MAX_CLAIM_NAME: Final = 100
 MAX_NAME_BYTES: Final = 2048  # of all own names: a token names also the claims that it leaves out
 MAX_PREFIX: Final = 50
-MAX_SOURCES: Final = 5  # of one claim
+MAX_SOURCES: Final = 5  # per claim
 MAX_FIXED_BYTES: Final = 1024  # of all fixed values as JSON
-Document = Mapping[str, Any]  # of JSON: the form of the claims in the API and in the database
+Document = Mapping[str, Any]  # JSON: the form for claims in the API and in the database
 LIST_CLAIMS: Final = ("roles", "permissions", "groups")
-# A mapping can replace these claims. The others state facts of Gatehouse itself, such as a verified address.
+# A mapping can replace these claims. All remaining standard claims state facts from Gatehouse itself, such as a verified
+# address.
 REPLACEABLE: Final = frozenset(CLAIMS_OF_SCOPE[Scope.PROFILE]) - {"updated_at"}
 MAPPED_SCOPES: Final = (Scope.PROFILE, Scope.EMAIL, Scope.ORG, Scope.ROLES, Scope.PERMISSIONS, Scope.GROUPS)
-# Claims of access tokens and of introspection, and of OpenID Connect Core sections 3.3.2.11 and 5.6.2.
+# Claims in access tokens, in introspection, and from OpenID Connect Core sections 3.3.2.11 and 5.6.2.
 _FURTHER_PROTOCOL_CLAIMS: Final = (
     *("jti", "nbf", "token_use", "token_type", "client_id", "scope", "cnf", "act", "may_act", "active", "username", "events"),
     *("service", "credential_id", "impersonator", "impersonation_session", "sub_jwk", "c_hash", "s_hash"),
     *("_claim_names", "_claim_sources", SESSION_EXPIRY),
 )
-OMITTED: Final = "_omitted"  # ends the name of the mark that an access token has in place of a claim
+OMITTED: Final = "_omitted"  # the suffix of the mark that replaces a claim in an access token
 # Compared without regard to case: some libraries read claims so.
 RESERVED: Final = frozenset(name.casefold() for name in (*PROTOCOL_CLAIMS, *_FURTHER_PROTOCOL_CLAIMS))
 _STANDARD: Final = frozenset(name.casefold() for name in USER_CLAIMS)
@@ -59,7 +60,7 @@ class ClaimDocumentInvalid(Invalid):
     """The claims of the application are not valid."""
 
     def __init__(self, member: str, problem: str) -> None:
-        """`member` is the name of the wrong member of the document, and `problem` a sentence about it."""
+        """`member` is the wrong member's name in the document, and `problem` a sentence about it."""
         super().__init__(f"{member}: {problem}")
         self.member, self.problem = member, problem
 
@@ -76,12 +77,12 @@ class GroupValue(StrEnum):
 
     NAME = "name"
     ID = "id"
-    EXTERNAL_ID = "external_id"  # of the directory; other groups are left out
+    EXTERNAL_ID = "external_id"  # in the directory; groups without it are left out
 
 
 @dataclass(frozen=True, slots=True)
 class MappedClaim:
-    """A claim with the value of the first of its sources that has one. Users agree to it with the scope."""
+    """A claim that takes its value from the first source that has a value. Users agree to it with the scope."""
 
     sources: tuple[str, ...]
     scope: Scope
@@ -91,7 +92,7 @@ class MappedClaim:
 class ClaimDocument:
     """The claims of an application.
 
-    `names` has other names for standard claims, and `prefix` texts before each value of LIST_CLAIMS. `fixed`
+    `names` has names that replace standard claim names, and `prefix` texts before every value in LIST_CLAIMS. `fixed`
     are claims with the same value for all users. `access_token` names the claims that access tokens have, too.
     """
 
@@ -128,7 +129,7 @@ class ClaimDocument:
     def read(cls, document: Document) -> Self:
         """Return the claims of a stored document, without the parts that `parse` refuses today.
 
-        Another release, with other rules, may have written it. No part stops a sign-in, or gives a claim the value of another one.
+        A release with different rules may have written it. No stored part stops a sign-in, or gives a claim a different claim's value.
         """
         return cls._of(document) if cls.is_valid(document) else cls._valid_part(document)
 
@@ -160,7 +161,7 @@ class ClaimDocument:
             prefix={name: text for name, text in _pairs(document, "prefix") if name in LIST_CLAIMS and _is_text(text, MAX_PREFIX)},
             fixed=fixed,
             values=values,
-            # Of an unknown choice: the fewer groups, and the value that is the name of no other group.
+            # For an unknown choice: fewer groups, and the id, which is never a different group's name.
             which_groups=_read_choice(WhichGroups, groups.get("which"), WhichGroups.ALL, WhichGroups.ASSIGNED),
             group_value=_read_choice(GroupValue, groups.get("value"), GroupValue.NAME, GroupValue.ID),
             access_token=tuple(name for name in chosen if name in (*LIST_CLAIMS, *fixed, *values)) if isinstance(chosen, list) else (),
@@ -204,7 +205,7 @@ class ClaimDocument:
         return any(source.startswith(kind) for source in self._sources())
 
     def shows_kept_facts(self, scopes: Collection[Scope]) -> bool:
-        """Return whether a claim of one of these scopes reads an attribute of the organization or a value of its directory."""
+        """Return whether a claim in these scopes reads an organization's attribute or a directory value."""
         return any(
             mapped.scope in scopes and any(source.startswith((ATTRIBUTE, DIRECTORY)) for source in mapped.sources)
             for mapped in self.values.values()
@@ -252,8 +253,8 @@ class ClaimDocument:
             taken.add(name.casefold())
 
     def _final_names(self) -> Iterator[tuple[str, str | None, str]]:
-        """Return for each claim: the member of the document that names it, its standard name or None, and its name in tokens."""
-        for claim in sorted(USER_CLAIMS):  # the standard ones first, so that the refusal names the other member
+        """Return per claim: the document member that names it, its standard name or None, and its name in tokens."""
+        for claim in sorted(USER_CLAIMS):  # the standard names first, so that the refusal names the document's member
             if claim not in self.names:
                 yield "names", claim, claim
         for claim, name in self.names.items():
@@ -360,8 +361,8 @@ def scope_of(source: str) -> Scope | None:
 def _takes_other_name(claim: str | None, name: str) -> bool:
     """Return whether a claim would have the standard name of another claim.
 
-    An application trusts standard names: in `email`, beside `email_verified`, a name that the user chose
-    would be a verified address. The LIST_CLAIMS can have the names of each other.
+    An application trusts standard names: in `email`, beside `email_verified`, a name that the user chose would be a
+    verified address. The LIST_CLAIMS can exchange their names.
     """
     if name.casefold() not in _STANDARD or name.casefold() == claim:
         return False

@@ -82,7 +82,7 @@ def _userinfo_claims(facts: UserFacts, document: ClaimDocument, grant: OpenIdGra
 
 
 def access_token_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[str, Any]:
-    """Return the claims about the user in an access token: those that the application has chosen, of granted scopes."""
+    """Return the user claims in an access token that the application has chosen and the granted scopes allow."""
     if facts is None or facts.further.document is None:
         return {}
     document = _document_of(facts)
@@ -94,7 +94,7 @@ def access_token_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[str
 
 
 def introspection_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[str, Any]:
-    """Return the claims of `access_token_claims`, without a limit of their size."""
+    """Return the claims from `access_token_claims`, without a size limit."""
     return {} if facts is None or facts.further.document is None else _chosen_claims(facts, _document_of(facts), grant)
 
 
@@ -123,7 +123,7 @@ def value_of(source: str, facts: UserFacts) -> Any:
 
 
 def directory_value(directory: Mapping[str, Any], name: str) -> Any:
-    """Return a value that a directory sent about a user as a text, or None without one."""
+    """Return a value that a directory sent about a user, as a text, or None if it sent no value."""
     match name:
         case "manager" | "managerName":
             manager = directory.get("manager") or {}
@@ -135,7 +135,7 @@ def directory_value(directory: Mapping[str, Any], name: str) -> Any:
 
 
 def group_texts(groups: Collection[GroupFact], which: WhichGroups, value: GroupValue) -> list[str]:
-    """Return the texts that stand for these groups, each once."""
+    """Return the distinct texts that stand for these groups."""
     chosen = (group for group in groups if which is WhichGroups.ALL or group.is_assigned)
     match value:
         case GroupValue.ID:
@@ -148,7 +148,7 @@ def group_texts(groups: Collection[GroupFact], which: WhichGroups, value: GroupV
 
 
 def list_of(name: str, facts: UserFacts) -> list[str]:
-    """Return the values of a list claim, as the claims document of the application asks for them."""
+    """Return a list claim's values, as the application's claims document asks for them."""
     values: list[str] = _of_list(name, facts.claims(frozenset({name}))[name], _document_of(facts), facts)
     return values
 
@@ -185,7 +185,7 @@ def _first_value(mapped: MappedClaim, facts: UserFacts, agreed: frozenset[Scope]
 
 
 def _too_large(claims: Mapping[str, Any], document: ClaimDocument) -> dict[str, str]:
-    """Return the claims that a token leaves out, by standard name: the largest first, until the others fit."""
+    """Return the claims that a token leaves out, by standard name: the largest first, until the rest fits."""
     names = {name: document.final_name(name) for name in (*LIST_CLAIMS, *document.values)}
     sizes = {name: _size({final_name: claims[final_name]}) for name, final_name in names.items() if final_name in claims}
     omitted = list[str]()

@@ -1,4 +1,4 @@
-"""The rules of DPoP: proofs of the possession of a key, nonces, and tokens that are bound to a key.
+"""The rules for DPoP: proofs of possession, nonces, and tokens that are bound to a key.
 
 Sources: RFC 9449, RFC 3986 section 6.2, RFC 7638 (thumbprints of keys).
 """
@@ -25,11 +25,11 @@ MAX_ID_LENGTH: Final = 255
 # that is further off comes from a client that does not set it.
 MAX_CLOCK_DIFFERENCE: Final = timedelta(days=1)
 NONCE_STEP: Final = 30  # seconds after which a newer nonce is issued
-NONCE_STEPS: Final = 2  # in which a nonce is accepted: this one and the one before
-NONCE_KEY_STEPS: Final = 120  # an hour, for which one key makes the nonces
+NONCE_STEPS: Final = 2  # in which a nonce is accepted: the present and the previous step
+NONCE_KEY_STEPS: Final = 120  # an hour, for which a single key makes the nonces
 PROOF_TABLES: Final = 10  # see `ProofUse.table`
-_KEPT_MINUTES: Final = 3  # before the present one; a table belongs to a minute of the nonce, which is accepted for one more
-_FREE_MINUTES: Final = 2  # after the present one, for processes with clocks that are ahead
+_KEPT_MINUTES: Final = 3  # before the present minute; a table belongs to a minute of the nonce, which is accepted for a further minute
+_FREE_MINUTES: Final = 2  # after the present minute, for processes with clocks that are ahead
 _MINUTE: Final = 60 // NONCE_STEP
 NONCE_SECRET_BYTES: Final = 32
 _NONCE: Final = re.compile(r"([0-9a-z]{1,13})\.([A-Za-z0-9_-]{22})")
@@ -72,7 +72,7 @@ class NonceMissing(Invalid):
     oauth_error = "use_dpop_nonce"
 
     def __init__(self, nonce: str) -> None:
-        """`nonce` is the one to use."""
+        """`nonce` is the nonce to use."""
         super().__init__()
         self.nonce = nonce
 
@@ -91,7 +91,7 @@ class NonceRequired(Unauthenticated):
     token_sent = True
 
     def __init__(self, nonce: str) -> None:
-        """`nonce` is the one to use."""
+        """`nonce` is the nonce to use."""
         super().__init__()
         self.nonce = nonce
 
@@ -119,7 +119,7 @@ class SentProof:
 
 @dataclass(frozen=True, slots=True)
 class SignedProof:
-    """The claims of a proof with a valid signature, and the thumbprint of the key that signed it (RFC 7638)."""
+    """The claims in a proof with a valid signature, and the thumbprint of the signing key (RFC 7638)."""
 
     thumbprint: str
     claims: Mapping[str, Any]
@@ -129,8 +129,8 @@ class SignedProof:
 class KeyBinding:
     """The key that the tokens of a request are bound to.
 
-    Refresh tokens are bound only if the client did not prove who it is. Others need its secret or its
-    own key anyway, and so it can replace the key of its proofs (RFC 9449 section 5).
+    Refresh tokens are bound only if the client did not prove who it is. A client that proved who it is needs its secret
+    or its own key anyway, and so it can replace its proof key (RFC 9449 section 5).
     """
 
     thumbprint: str
@@ -157,8 +157,8 @@ class NonceKey:
 class ProofUse:
     """A valid proof that must be used up, which can be done once.
 
-    `key` made its nonce, and `step` is the number of the step in which the nonce was issued.
-    `next_nonce` is the nonce for the client's next proof, or None if it can use the same one.
+    `key` made its nonce, and `step` is the number of the step in which the nonce was issued. `next_nonce` is the nonce
+    for the client's next proof, or None if the nonce stays the same.
     """
 
     thumbprint: str
@@ -169,7 +169,9 @@ class ProofUse:
 
     @property
     def table(self) -> int:
-        """The number of the table that stores the use. Each table takes the proofs of one minute, then it is emptied.
+        """The number of the table that stores the use.
+
+        A table takes the proofs from one minute, then it is emptied.
 
         The minute of the nonce counts, so the same proof always belongs to the same table.
         """
@@ -177,21 +179,21 @@ class ProofUse:
 
     @property
     def id(self) -> bytes:
-        """The id of the use, 16 bytes of a hash. It names the key, the `jti` and the nonce's step."""
+        """The id of the use, 16 bytes from a hash. It names the key, the `jti` and the nonce's step."""
         return digest(f"{self.step}.{self.thumbprint}.{self.token_id}")[:16]
 
 
 def tables_to_empty(now: datetime) -> list[int]:
     """Return the numbers of the tables that no accepted proof belongs to, not even at a process with a clock that is two minutes off.
 
-    Each table is among them for four minutes in ten.
+    A table is on this list for four minutes in ten.
     """
     minute = _step_at(now) // _MINUTE
     return [(minute + away) % PROOF_TABLES for away in range(_FREE_MINUTES + 1, PROOF_TABLES - _KEPT_MINUTES)]
 
 
 def is_thumbprint(text: str) -> bool:
-    """Return whether the text has the form of a thumbprint of a key with SHA-256 (RFC 7638)."""
+    """Return whether the text has the form of a SHA-256 key thumbprint (RFC 7638)."""
     return _THUMBPRINT.fullmatch(text) is not None
 
 
@@ -199,7 +201,7 @@ def is_thumbprint(text: str) -> bool:
 
 
 def nonce_period(now: datetime) -> int:
-    """Return the period of the key that makes the nonces of this time."""
+    """Return the key period for this time's nonces."""
     return _step_at(now) // NONCE_KEY_STEPS
 
 
@@ -222,7 +224,7 @@ def parse_nonce(nonce: object, now: datetime) -> int | None:
 
 
 def period_of_step(step: int) -> int:
-    """Return the period of the key that makes the nonce of this step."""
+    """Return the key period for this step's nonce."""
     return step // NONCE_KEY_STEPS
 
 
@@ -232,7 +234,7 @@ def is_nonce_of(nonce: str, key: NonceKey, step: int) -> bool:
 
 
 def is_outdated(step: int, now: datetime) -> bool:
-    """Return whether a newer nonce than the one of this step is issued now."""
+    """Return whether a newer nonce than this step's nonce is issued now."""
     return step < _step_at(now)
 
 
@@ -282,7 +284,7 @@ def check_claims(proof: SignedProof, sent: SentProof, access_token: str | None, 
 
 
 def normalize_url(url: str) -> str | None:
-    """Return an http or https URL in normal form, without query and fragment, or None if it is not one (RFC 3986 section 6.2).
+    """Return an http or https URL in normal form, without query and fragment, or None for other texts (RFC 3986 section 6.2).
 
     A slash at the end does not count, as for our routes.
     """

@@ -96,7 +96,7 @@ class IdentityMatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenRenewal:
-    """A lease to renew the tokens of an identity. One request at a time holds it, at most until `until` (UTC)."""
+    """A lease to renew the tokens of an identity. A single request holds it, until `until` (UTC) at the latest."""
 
     identity_id: UUID
     refresh_token: str = field(repr=False)

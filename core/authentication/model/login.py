@@ -93,7 +93,7 @@ class RedeemedGrant:
     service: ServiceContext | None  # None for the platform's own frontend
     proofs: SessionProofs  # of the session that approved it
     device_id: UUID | None
-    risk_is_high: bool  # of that session, or of the device that redeemed a device code
+    risk_is_high: bool  # in that session, or on the device that redeemed a device code
     grant: Grant
     entitlement: Entitlement  # to the service
     new_device: Device | None = None  # the device that redeemed a device code
@@ -261,7 +261,7 @@ class LoginFailure(StrEnum):
     ADDRESS = "address"  # the email address from the identity provider cannot be used
     ACCESS = "access"  # the access policy of the application refuses the user
     DIRECTORY = "directory"  # the directory of the organization blocks the user
-    POLICY = "policy"  # the sign-in policy of the organization, or of the application
+    POLICY = "policy"  # the sign-in policy set by the organization or the application
     BLOCKED = "blocked"  # an admin of the organization blocks the user
     SAML = "saml"  # a signed-in user may not use the application
     LOGOUT = "logout"  # the message of an identity provider about a sign-out was refused

@@ -19,7 +19,7 @@ from core.kernel.values import Email, base64url, digest, is_printable
 
 USERINFO_PATH: Final = "/auth/userinfo"
 CLAIMS_AUDIENCE: Final = f"{USERINFO_PATH}/claims"  # with the base URL, the audience of tokens in `_claim_sources`
-API_PATH: Final = "/api"  # with the base URL, the identifier of our own API and the audience of tokens for it
+API_PATH: Final = "/api"  # with the base URL, our own API's identifier and the audience for its tokens
 
 
 class Scope(StrEnum):
@@ -65,7 +65,7 @@ NO_CLAIMS: Final = RequestedClaims()
 
 @dataclass(frozen=True, slots=True)
 class ResourceGrant:
-    """The access of an application to an API resource of its organization: the granted scopes of this API.
+    """An application's access to an API resource in its organization: the granted scopes for this API.
 
     `token_seconds` is the lifetime of its access tokens. It is None if the API resource was stopped or
     deleted, or if the application or its user may not use it now.
@@ -91,11 +91,11 @@ class OpenIdGrant:
     api: ResourceGrant | None = None
     asked: tuple[str, ...] | None = None
     is_narrowed: bool = False  # from a grant with `openid`
-    acr: tuple[Acr, ...] = ()  # of these classes the request asked that one is met; empty if it asked for none
+    acr: tuple[Acr, ...] = ()  # the request asked for any of these classes; empty if it asked for none
 
     @property
     def consent_scopes(self) -> frozenset[Scope]:
-        """The scopes of OpenID Connect that the user agrees to: those of the grant, and of the claims that it names."""
+        """The OpenID Connect scopes that the user agrees to: in the grant, and for the claims that it names."""
         return frozenset(self.scope) | scopes_of((*self.claims.id_token, *self.claims.userinfo))
 
     @property
@@ -114,7 +114,7 @@ class OpenIdGrant:
 
     @property
     def token_scope(self) -> tuple[str, ...]:
-        """The scopes in access tokens. Those for an API resource have only its own scopes."""
+        """The scopes in access tokens. Tokens for an API resource have only its own scopes."""
         return self.scope if self.api is None else self.api.scope
 
     @property
@@ -135,7 +135,7 @@ class OpenIdGrant:
         return replace(self, scope=tuple(name for name in self.scope if name in names), api=api, is_narrowed=is_narrowed)
 
     def id_token_claims(self, *, of_scopes: bool) -> frozenset[str]:
-        """Return the names of user claims in an ID token: claims requested by name and, if `of_scopes`, claims of granted scopes."""
+        """Return the user claims in an ID token: claims requested by name and, if `of_scopes`, claims in granted scopes."""
         return frozenset(self.claims.id_token) | (claims_of(self.scope) if of_scopes else frozenset())
 
     @property
@@ -161,8 +161,8 @@ class FurtherFacts:
     """The facts for claims that only some applications need. They are read for these only.
 
     `document` is the claims document of the application (`claim_rules`), or None if it has none. `attributes` has the
-    user's attributes in the organization by name, also those of groups. `directory` has the values of its directory, by
-    SCIM name.
+    user's attributes in the organization by name, also attributes from groups. `directory` has the values of its
+    directory, by SCIM name.
     """
 
     document: Mapping[str, Any] | None = None
@@ -210,7 +210,7 @@ class UserFacts:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The own role in the organization, then further ones, then the roles of the application."""
+        """The user's own role in the organization, then further roles, then the application's roles."""
         own = () if self.role is None else (self.role,)
         return tuple(dict.fromkeys((*own, *self.further.further_roles, *self.further.app_roles)))
 
@@ -285,7 +285,7 @@ class IdTokenHint:
 
 
 def parse_scope(text: str | None) -> tuple[Scope, ...]:
-    """Return the known scopes in a scope parameter. Unknown ones are ignored (OpenID Connect Core section 3.1.2.1)."""
+    """Return the known scopes in a scope parameter. Unknown scopes are ignored (OpenID Connect Core section 3.1.2.1)."""
     names = frozenset((text or "").split(" "))
     return tuple(scope for scope in Scope if scope in names)
 
@@ -296,7 +296,7 @@ def split_scope(text: str | None) -> tuple[str, ...]:
 
 
 def asked_scopes(text: str | None) -> tuple[str, ...]:
-    """Return the names in a scope parameter once each, without those that no scope can have (RFC 6749 section 3.3)."""
+    """Return the distinct names in a scope parameter, without names that no scope can have (RFC 6749 section 3.3)."""
     return tuple(dict.fromkeys(name for name in split_scope(text) if is_printable(name)))
 
 

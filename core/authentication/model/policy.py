@@ -18,10 +18,10 @@ from core.kernel.sign_in_policy.explanations import PolicyRefused, explain, fiel
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 
-# A pass lasts this long at most: trust in a device and the risk of a sign-in change without a new version of the policy.
+# The longest lifetime of a pass: trust in a device and the sign-in risk change without a new policy version.
 PASS_TTL: Final = timedelta(hours=1)
 MIN_PASS_TTL: Final = timedelta(minutes=1)
-IDLE_PARTS: Final = 10  # of the idle time: a pass lasts for one of them, and then the next use is stored
+IDLE_PARTS: Final = 10  # parts of the idle time: a pass lasts for one part, and then the next use is stored
 REMINDER_PAUSE: Final = timedelta(days=1)
 
 NO_SLUG: Final = "-"  # no organization and no application has this slug
@@ -29,7 +29,7 @@ NO_SLUG: Final = "-"  # no organization and no application has this slug
 
 @dataclass(frozen=True, slots=True)
 class PolicySession:
-    """The facts of a session, or of a sign-in that can start one. Times are UTC."""
+    """The facts about a session, or about a sign-in that can start a session. Times are UTC."""
 
     proofs: SessionProofs
     factor_at_device: datetime | None = None  # when the second factor was proved on its trusted device
@@ -40,7 +40,7 @@ class PolicySession:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """The slugs of an organization with a sign-in policy, and of its application that the user opens. None: the platform."""
+    """The slugs for an organization with a sign-in policy, and for its application that the user opens. None: the platform."""
 
     org_slug: str | None
     service_slug: str | None = None
@@ -49,7 +49,7 @@ class PolicyPlace:
     def read(cls, org_slug: str, service_slug: str = "") -> Self:
         """Return the place of these texts in a URL or a form. Without `org_slug`, it is the platform.
 
-        Any text that cannot be a slug becomes one that nothing has.
+        Any text that cannot be a slug becomes a slug that nothing has.
         """
         return cls(_to_slug(org_slug), _to_slug(service_slug))
 
@@ -70,11 +70,11 @@ class PolicySubject:
     service_slug: str | None  # of the application that the user opens, if any
     replacing_service_id: UUID | None  # the application, if its required connection replaces the organization's
     role: RoleName | None  # in the organization
-    roles_key: str | None  # this role and those of groups: a pass ends with a change
+    roles_key: str | None  # this role and the groups' roles: a pass ends with a change
     rights: Rights  # of the member there
     account: Account
     keys: KeyHosts  # of the account
-    providers: frozenset[str]  # those linked in the account itself, or at an application of the organization
+    providers: frozenset[str]  # linked in the account itself, or at an application in the organization
     connections: ConnectionFacts
     email_sign_in: bool | None  # whether the application offers sign-in by email; None: as the platform does
     session: PolicySession | None
@@ -130,7 +130,7 @@ class StepUpNeeded(AuthenticationInsufficient):
     def __init__(
         self, decision: Decision, place: PolicyPlace, authorization_url: str | None = None, age: SignInAge = SignInAge.ANY
     ) -> None:
-        """`authorization_url`: where a browser begins the sign-in through the required connection, if only this one helps.
+        """`authorization_url`: where a browser begins the sign-in through the required connection, if only that sign-in helps.
 
         `age` is that of the sign-in which the request needs.
         """

@@ -40,12 +40,12 @@ def name_factors(methods: Collection[Method]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenRecovery:
-    """A recovery in the browser that gave both of its parts."""
+    """A recovery in the browser that gave the link and the code."""
 
     recovery: AccountRecovery
     email: Email  # of the account
     setup: MfaSetup  # for an authenticator app
-    methods: frozenset[Method]  # the factors that the policies of the account accept: an app, a passkey or both
+    methods: frozenset[Method]  # factors that the account's policies accept: an app, a passkey or both
 
     @property
     def allows_app(self) -> bool:
@@ -62,13 +62,13 @@ class OpenRecovery:
 class CountedAttempt:
     """An attempt at the code of a recovery, which is counted."""
 
-    number: int  # the first one is 1
+    number: int  # starts at 1
     code_hash: bytes = field(repr=False)  # of the right code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryChoices:
-    """What an admin can do about the recovery of a user, and why they cannot start one."""
+    """What an admin can do to recover a user, and why they cannot start a recovery."""
 
     can_start: bool
     can_cancel: bool
@@ -90,7 +90,7 @@ def format_code(letters: str) -> str:
 
 
 def normalize_code(typed: str) -> str | None:
-    """Return the letters of a typed code, or None if it cannot be one."""
+    """Return the letters in a typed code, or None if the text cannot be a code."""
     letters = _SEPARATORS.sub("", typed).upper()
     return letters if len(letters) == CODE_LETTERS and set(letters) <= set(CODE_ALPHABET) else None
 

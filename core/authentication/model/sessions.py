@@ -80,19 +80,19 @@ class SessionStart:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One sign-in on one device. It lives until it ends or expires. Times are UTC."""
+    """A sign-in on a device. It lives until it ends or expires. Times are UTC."""
 
     id: UUID
     user_id: UUID
     created_at: datetime
-    expires_at: datetime  # moves forward with each refresh
+    expires_at: datetime  # moves forward when the session is refreshed
     ends_at: datetime  # never moves (security S-3)
     address: str | None
     agent: str | None
     impersonator_id: UUID | None = None
     service: ServiceContext | None = None  # set if an application holds the tokens
     device_id: UUID | None = None
-    impersonator_session_id: UUID | None = None  # the session in which the impersonator started this one
+    impersonator_session_id: UUID | None = None  # the session in which the impersonator started this session
     impersonated_in: UUID | None = None  # the only organization that an impersonation may act in; None: all organizations of the user
     org_id: UUID | None = None  # its first context; for a session of a service, the service's organization
     proofs: SessionProofs = ()
@@ -106,7 +106,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedSession:
-    """The live browser session that a new one of the same user has replaced. Times are UTC."""
+    """The live browser session that the same user's new session has replaced. Times are UTC."""
 
     proofs: SessionProofs
     expires_at: datetime
@@ -200,9 +200,8 @@ class RotatedSession:
 class LiveSession:
     """A live session, as its user sees it. Times are UTC.
 
-    `organization` and `service` are the names of its context, or None. `by_support`: an
-    impersonator holds it. `in_browser`: it is a browser session on our own pages. `connection` is the name of the connection
-    of an organization through which the user signed in, or None.
+    `organization` and `service` are the names of its context, or None. `by_support`: an impersonator holds it. `in_browser`: it is a
+    browser session on our own pages. `connection` names the organization's connection through which the user signed in, or None.
     """
 
     id: UUID
@@ -214,7 +213,7 @@ class LiveSession:
     service: str | None
     by_support: bool
     in_browser: bool
-    is_external: bool = False  # of an external client, which uses an API of the organization
+    is_external: bool = False  # held by an external client, which uses an organization's API
     connection: str | None = None
 
 
@@ -243,7 +242,7 @@ class RefreshTokenState:
     session_id: UUID
     user_id: UUID
     rotated_at: datetime | None
-    is_previous: bool  # only one newer token exists
+    is_previous: bool  # only one token is newer
     session_is_live: bool
     org_id: UUID | None
     organization_status: OrganizationStatus | None
@@ -252,7 +251,7 @@ class RefreshTokenState:
     may_use_service: bool  # the service exists, the user uses it and is not blocked, and the session has a required second factor
     fits: bool  # the presenter may use the token
     policy_is_met: bool  # the session has a pass of the sign-in policy, or there is none
-    has_key: bool = True  # the presenter has the key that the token is bound to, and any key if its service demands one
+    has_key: bool = True  # the presenter has the key that the token is bound to, and any key if its service demands a key
 
 
 CODE_TTL: Final = timedelta(minutes=15)
@@ -291,12 +290,12 @@ class OtherIdentity(Unauthenticated):
 class ReauthenticationOptions:
     """The ways in which the user of a session can prove that they are here."""
 
-    needs_first_factor: bool  # the last one in this session is too old
+    needs_first_factor: bool  # the last first factor in this session is too old
     password: bool
     email_code: bool
-    passkey: bool  # instead of all other factors
-    security_key: bool  # the account has one: it is a second factor, if `second_methods` has passkeys
-    providers: tuple[LinkedPlace, ...]  # one place for each provider
+    passkey: bool  # it stands for all factors
+    security_key: bool  # the account has a security key: it is a second factor, if `second_methods` has passkeys
+    providers: tuple[LinkedPlace, ...]  # one place per provider
     needs_second_factor: bool
     second_methods: tuple[Method, ...]  # for the second factor
     connection: bool = True  # another sign-in at the connection of the session
@@ -305,7 +304,7 @@ class ReauthenticationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReauthenticationProof:
-    """The factors that a user presents. `code` is one of the second factor. `passkey` stands for both, or for the second one."""
+    """The factors that a user presents. `code` is a second-factor code. `passkey` stands for both factors, or for the second factor."""
 
     password: str | None = field(default=None, repr=False)
     email_code: str | None = field(default=None, repr=False)
@@ -315,7 +314,7 @@ class ReauthenticationProof:
 
 @dataclass(frozen=True, slots=True)
 class EmailedCode:
-    """The code of an email, as a slow salted hash, and the SHA-256 of the address that it was sent to. `expires_at` is UTC."""
+    """An emailed code, as a slow salted hash, and the SHA-256 of the address that it was sent to. `expires_at` is UTC."""
 
     address_hash: bytes
     salt: bytes = field(repr=False)
@@ -332,7 +331,7 @@ class PendingReauthentication:
 
 
 KEPT_FOR: Final = timedelta(minutes=15)
-MAX_KEPT: Final = 5  # in one session
+MAX_KEPT: Final = 5  # per session
 
 
 class KeptFormEnded(Invalid):

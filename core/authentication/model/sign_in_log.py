@@ -1,4 +1,4 @@
-"""The sign-in log: records of sign-ins and failed attempts, and the filters of the log."""
+"""The sign-in log: records about sign-ins and failed attempts, and the log filters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from core.authentication.model.login import LoginFailure
 from core.kernel.proofs import Method
 from core.kernel.values import is_printable
 
-# The number of attempts that have pages. Older ones are found with a filter or an export.
+# The number of attempts that have pages. Older attempts are found with a filter or an export.
 MAX_LISTED: Final = 1000
 OWN_PERIOD: Final = timedelta(days=90)  # of the attempts that users see at their own account
 EXPORT_BATCH: Final = 500  # attempts of an export that are read at once
-# How many failures have rows. 1 million attempts at one application in a day, at any accounts and from any
-# addresses, add less than 100,000 rows (`counted_rows_a_minute`).
-MAX_FAILURES: Final = 20  # of one account in an hour; the newest row counts the others
+# How many failures have rows. 1 million attempts at an application in a day, at any accounts and from any addresses,
+# add less than 100,000 rows (`counted_rows_a_minute`).
+MAX_FAILURES: Final = 20  # per account and hour; the newest row counts the rest
 MAX_LOCKED: Final = 5  # of these, while the account was blocked, so that they leave rows for the attempts that count as a risk
-# Of these, at applications of organizations that do not know the account, so that they leave rows for the other attempts.
+# Among MAX_FAILURES, at applications in organizations that do not know the account, so that rows are left for attempts elsewhere.
 MAX_ELSEWHERE: Final = 10
-MAX_NAMED_FAILURES: Final = 2400  # at accounts that the log names, of one organization in an hour
-MAX_COUNTED_NETWORKS: Final = 10  # with a row for their attempts at unknown accounts, of one organization in a minute
-# The reason of attempts at accounts that a log must not name, with or without an account. It replaces
-# every other reason that depends on the account.
+MAX_NAMED_FAILURES: Final = 2400  # at accounts that the log names, per organization and hour
+MAX_COUNTED_NETWORKS: Final = 10  # with a row for their attempts at unknown accounts, per organization and minute
+# The reason of attempts at accounts that a log must not name, with or without an account. It replaces every reason that
+# depends on the account.
 UNKNOWN_ACCOUNT: Final = "unknown_account"
-MANY_ATTEMPTS: Final = "many"  # the reason of the row that counts the rest of a minute
+MANY_ATTEMPTS: Final = "many"  # the reason in the row that counts the rest of a minute
 # Failures before the application or the provider named a user.
 _BEFORE_USER: Final = frozenset(
     {LoginFailure.PROVIDER, LoginFailure.STATE, LoginFailure.ADDRESS, LoginFailure.AUTHORIZATION_CODE, LoginFailure.DEVICE_CODE}
@@ -37,16 +37,16 @@ _BEFORE_USER: Final = frozenset(
 
 
 def counted_rows_a_minute() -> int:
-    """Return the largest number of rows without a user that the failures of a minute at one application add.
+    """Return how many rows without a user the failures in a minute at one application can add, at most.
 
-    The organization and the platform have rows of their own for unknown accounts, and each kind of row has one
-    for the rest of the minute.
+    The organization and the platform have separate rows for unknown accounts, and every kind has one row for the rest
+    of the minute.
     """
     return 2 * MAX_COUNTED_NETWORKS + 3
 
 
 def to_network(address: str | None) -> str | None:
-    """Return the network that counts as one client: the IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the network that counts as one client: the IPv4 address, or an IPv6 address's /64 network."""
     try:
         parsed = None if address is None else ip_address(address)
     except ValueError:
@@ -56,7 +56,7 @@ def to_network(address: str | None) -> str | None:
 
 # Claims and attributes that stand in for the groups of a user who has too many (OpenID Connect Core section 5.6.2; Entra ID).
 GROUPS_LEFT_OUT: Final = frozenset({"_claim_names", "hasgroups", "http://schemas.microsoft.com/claims/groups.link"})
-MAX_NAMES: Final = 50  # of the claims of one sign-in
+MAX_NAMES: Final = 50  # claims per sign-in
 MAX_NAME_LENGTH: Final = 100
 
 
@@ -109,8 +109,8 @@ class FailedLogin:
 class SignIn:
     """A sign-in or a failed attempt, as the reader of the log sees it. The time is UTC.
 
-    A record without a user counts the attempts of one network in one minute. Its `address` is an IPv4 address, an
-    IPv6 network, or None for the rest of a minute with many networks.
+    A record without a user counts the attempts from a network in a minute. Its `address` is an IPv4 address, an IPv6
+    network, or None for the rest of a minute with many networks.
     """
 
     id: UUID
@@ -130,7 +130,7 @@ class SignIn:
     agent: str | None
     city: str | None
     country: str | None
-    connection: str | None = None  # the slug; None for connections of others, and removed ones
+    connection: str | None = None  # the slug; None for connections outside the organization, and removed connections
     connection_name: str | None = None
     fault: str | None = None  # why the answer of the identity provider was refused
     received: tuple[str, ...] = ()  # the names of the claims or attributes that came

@@ -16,7 +16,7 @@ from core.kernel.values import Email
 
 DEFAULT_DAYS: Final = 30
 MAX_DAYS: Final = 366
-MAX_LIVE_TOKENS: Final = 50  # of one user
+MAX_LIVE_TOKENS: Final = 50  # per user
 
 START: Final = "gatehouse_pat_"
 # Published for scanners (docs/guides/personal-access-tokens.md), so it never changes.
@@ -128,7 +128,7 @@ class UnknownKey(TokenInvalid):
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """An RSA key pair. All keys verify until they retire, and `choose_signing_key` says which one signs. Times are UTC."""
+    """An RSA key pair. All keys verify until they retire, and `choose_signing_key` chooses the key that signs. Times are UTC."""
 
     kid: str
     private_key: bytes = field(repr=False)  # PKCS #8 in PEM
@@ -154,8 +154,8 @@ class Rotation:
 def choose_signing_key(keys: Sequence[SigningKey], now: datetime) -> SigningKey | None:
     """Return the key that signs at this time, or None if no key is without a retirement time.
 
-    Every process applies this rule to its own clock. Before the newest key starts, the one before
-    it signs. If the clock is behind the start of all keys, the first of them signs.
+    Every process applies this rule to its own clock. Before the newest key starts, the previous key signs. If the clock
+    is behind every key's start, the first key signs.
     """
     newest = newest_key(keys)
     if newest is None or newest.starts_at <= now:
