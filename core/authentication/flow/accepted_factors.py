@@ -19,7 +19,7 @@ from ports import Ports
 async def find_accepted(
     ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, seconds: Sequence[Proof], needs: ApplicationNeeds
 ) -> tuple[Sequence[Proof], Decision | None]:
-    """Return those proofs of a second factor that let the user of the flow in, and the decision that leaves others out, if one does.
+    """Return the second-factor proofs that let the user in, and the decision that leaves some proofs out, if any.
 
     If none is enough, return all: the user then sets up another factor.
     """

@@ -22,7 +22,7 @@ from ports.storage import Transaction
 
 @dataclass(frozen=True, slots=True)
 class ApplicationNeeds:
-    """The requirements of an application for a sign-in, with the parts of its request that the flow itself does not have."""
+    """What an application requires from a sign-in, with the parts of its request that the flow itself does not have."""
 
     name: str | None = None  # of the application; None: the platform
     required: Strength = Strength.ONE  # by the application or its request
@@ -41,7 +41,7 @@ def opened_by(flow: Flow, external_for: UUID | None = None) -> Opened:
 
 @dataclass(slots=True)
 class SignInQuery:
-    """The facts about a sign-in in progress, which one round trip reads, with the lock on the account if possible.
+    """The facts about a sign-in in progress, read in one round trip, with the account locked if possible.
 
     `connection_id`: the organization's connection at which the sign-in began, if any. Sign-ins there have a risk history of their own.
     """
@@ -54,7 +54,7 @@ class SignInQuery:
     connection_id: UUID | None
     external_for: UUID | None = None  # as in `Opened`
     cookie: str | None = field(default=None, repr=False)  # of the session in this browser, if any
-    subject: PolicySubject | None = None  # the user of the policy of the application, if there is one
+    subject: PolicySubject | None = None  # the user in the application's policy, if there is a policy
     _known: Awaitable[KnownDevice | None] | None = None
     _policy: Awaitable[PolicySubject | None] | None = None
 
@@ -68,7 +68,7 @@ class SignInQuery:
         self._known = self.tx.devices.find_match(user_id, self.fingerprint, trusting_id, self.now, self.connection_id)
 
     async def load(self, user_id: UUID) -> DeviceMatch:
-        """Return the device of the sign-in, and keep the user of the policy."""
+        """Return the device used to sign in, and keep the user for the policy."""
         if self._known is None:
             self.send_behind(user_id)
         assert self._known is not None, "it was sent"
@@ -112,7 +112,7 @@ class SignInQuery:
         return verdict
 
     async def with_access(self, facts: SignInFacts, user_id: UUID) -> SignInFacts:
-        """Return the facts with the access of the user to the application, and the reason of a refusal to tell."""
+        """Return the facts with the user's access to the application, and the refusal reason to show."""
         may_use = await opened_by(self.flow, self.external_for).admits(self.tx, user_id, self.now)
         service = self.flow.service
         barred_by = None if may_use or service is None else await find_refusal(self.tx, service.org_id, user_id)

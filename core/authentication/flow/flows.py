@@ -58,7 +58,7 @@ async def ask_for_fresh(ports: Ports, flow: Flow, wants_fresh: bool | None) -> F
 
 
 async def find_reachable(ports: Ports, visitor: Visitor | None, service: ServiceContext | None, needs: Needs) -> Strength:
-    """Return the strength that the present factors of the account reach, where the session lacks the one that is required."""
+    """Return the strength that the account's present factors reach, if the session lacks the required strength."""
     if visitor is None or session_strength(proofs_at(service, visitor.browser.proofs, ports.clock.now())) >= needs.required:
         return Strength.ONE
     return reachable_strength(await load_factors(ports, visitor))

@@ -1,4 +1,4 @@
-"""The protocol of sign-in methods, and the record of failures. The methods: `core.authentication.methods`, `core.federation`."""
+"""The protocol for sign-in methods, and how failures are recorded. The methods: `core.authentication.methods`, `core.federation`."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Proved:
 
 
 class SignInMethod(Protocol):
-    """The answer of a user that proves who they are, with one factor. Each method is a class of answers."""
+    """A user's answer that proves who they are, with one factor. Every method is a class for its answers."""
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Check the answer outside any transaction. Its attempt is counted first, and nothing else changes."""
@@ -64,7 +64,9 @@ async def record_failure(
     blocked_until: datetime | None = None,
     connection: ConnectionAttempt | None = None,
 ) -> None:
-    """Count a failed sign-in, and record it in the sign-in log. A failure at a connection is one of its organization.
+    """Count a failed sign-in, and record it in the sign-in log.
+
+    A failure at a connection belongs to its organization.
 
     An attempt without an account takes the same work, so that the response takes equally long (security B-2).
     """

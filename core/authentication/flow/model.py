@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 FLOW_TTL: Final = timedelta(hours=24)  # of a browser, after the last step that was stored
 CLOSED_TTL: Final = timedelta(hours=1)  # in which a closed flow still knows where its browser can go on
-MAX_OPEN: Final = 20  # flows of one browser; the oldest goes
+MAX_OPEN: Final = 20  # flows per browser; the oldest is removed
 
 
 class FlowEnded(Invalid):
@@ -53,7 +53,9 @@ class FlowTarget(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """A sign-in in progress of one browser or API client. Times are UTC.
+    """A sign-in in progress, in a browser or by an API client.
+
+    Times are UTC.
 
     The id is no secret: every statement about a browser's flow also names the browser.
     """
@@ -62,7 +64,7 @@ class Flow:
     browser_hash: bytes | None  # SHA-256 of the device cookie; None: an API client
     target: FlowTarget
     request: str = field(repr=False)
-    secret_hash: bytes | None = field(default=None, repr=False)  # SHA-256 of the secret by which others name it
+    secret_hash: bytes | None = field(default=None, repr=False)  # SHA-256 of the secret with which clients name it
     org_id: UUID | None = None
     service_id: UUID | None = None  # the application that waits, or None for the platform itself
     external_client: str | None = None  # that waits, as `WaitingApplication` has it
@@ -105,7 +107,7 @@ class Flow:
         return self.closed_at is None and self.expires_at > now
 
     def waits_for_code(self, now: datetime) -> bool:
-        """Return whether a first factor was proved, the second one is still missing, and the tries are not used up."""
+        """Return whether a first factor was proved, the second factor is still missing, and tries are left."""
         return self.proofs_expire_at is not None and self.proofs_expire_at > now and self.failures < MAX_CODE_ATTEMPTS
 
 
@@ -116,7 +118,10 @@ def new_flow(now: datetime, target: FlowTarget, request: str, browser_hash: byte
 
 
 def read_stored(kind: type[T], stored: object, **convert: Callable[[Any], object]) -> T:
-    """Return the dataclass from its stored JSON. Raises: FlowEnded if another release stored other fields or values."""
+    """Return the dataclass from its stored JSON.
+
+    Raises: FlowEnded if the fields or values differ, because a different release stored them.
+    """
     names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(stored, dict) or stored.keys() != names:
         raise FlowEnded
@@ -137,7 +142,7 @@ class CodeAttempt:
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 
-# Challenges: of a flow, only the newest one counts
+# Challenges: only a flow's newest challenge counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ class EmailAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTrip:
-    """The trip of a browser to an identity provider, or the ticket for one. Times are UTC."""
+    """A browser's trip to an identity provider, or the ticket for a trip. Times are UTC."""
 
     flow: Flow
     provider: ConnectionSlug
@@ -209,7 +214,9 @@ class ProviderHints(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTrip:
-    """The trip of a browser to the identity provider of an organization. Times are UTC.
+    """A browser's trip to an organization's identity provider.
+
+    Times are UTC.
 
     With the target TEST, the answer is only shown, to the user who began the test. With SETUP_TEST, it is shown to the reader of the link.
     """

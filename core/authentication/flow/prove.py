@@ -1,4 +1,4 @@
-"""One step of every sign-in: a method verifies an answer, and then a session starts, or the second factor remains.
+"""A step in every sign-in: a method verifies an answer, and then a session starts, or the second factor remains.
 
 All methods are treated alike: the second factor is required (security A-10), the device is recognized, and the
 same records are written.
@@ -58,7 +58,7 @@ class VerifiedAnswer:
 
     @property
     def proofs(self) -> Proofs:
-        """The proofs of the flow and the proof of this answer, all at the time of the answer.
+        """The proofs from the flow and from this answer, all with the answer's time.
 
         A passkey sign-in stands alone, also in a flow with the proof of another user.
         """
@@ -97,13 +97,12 @@ async def prove(
 ) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
-    `external_for`: as in `Opened`.
-    `cookie` is that of the session in this browser, if any: if it is of the same user, a second factor of its last minutes counts.
-    `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity provider never replaces them with
-    another user: any page can send a browser there, and the provider may not ask its user.
+    `external_for`: as in `Opened`. `cookie` is the cookie for the session in this browser, if any. If the session has the same user, a
+    second factor from its last minutes counts. `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity
+    provider never replaces them with another user: any page can send a browser there, and the provider may not ask its user.
 
-    Raises: AccountClosed, OtherUserPresent; FlowEnded if the flow ended during the request; the errors of the method, of
-    `start_session` and of `_complete_link`.
+    Raises: AccountClosed, OtherUserPresent; FlowEnded if the flow ended during the request; the errors from the method, `start_session` and
+    `_complete_link`.
     """
     proved = await method.verify(ports, caller, flow, client)
     answer = VerifiedAnswer(
@@ -231,7 +230,7 @@ async def _save(ports: Ports, tx: Transaction, answer: VerifiedAnswer, account: 
 async def _complete_link(
     ports: Ports, tx: Transaction, account: Account, identity: PendingIdentity, proofs: Proofs, session_id: UUID, now: datetime
 ) -> None:
-    """Link the identity of a sign-in to its locked account, and report it to the user of an older account.
+    """Link the sign-in's identity to its locked account, and report the link to the user if the account is older.
 
     An identity that is already linked in this context gets its new tokens. If only an application knows the identity, and the sign-in is
     not enough for a link, the user is signed in without the link. If the account itself has the identity, an application's link needs
@@ -279,6 +278,6 @@ async def confirm_membership_if_admitted(ports: Ports, signed_in: SignedIn, org_
 
 
 async def confirm_membership(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
-    """Confirm the user's membership of this organization, if any. Signing in to one of its services confirms it."""
+    """Confirm the user's membership of this organization, if any. A sign-in to the organization's services confirms it."""
     async with ports.storage.autocommit() as statements:
         await statements.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)

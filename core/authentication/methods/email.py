@@ -1,4 +1,4 @@
-"""Sign-in by email: one email has a code and a link, and only one of them can be used, once.
+"""Sign-in by email: one email has a code and a link, and the user can use only the code or the link, once.
 
 The code works only for the client that asked: the browser of the flow, or the API client with its secret. So
 an attacker who gets a code, such as by phone, cannot use it elsewhere. The link works in every browser that
@@ -95,7 +95,7 @@ def describe_origin(ports: Ports, challenge: EmailChallenge) -> EmailSignInOrigi
 
 @dataclass(frozen=True, slots=True)
 class EmailCode:
-    """The code of the newest email of a flow. Of an API client, the flow has at least its secret."""
+    """The code in a flow's newest email. For an API client, the flow has at least its secret."""
 
     code: str = field(repr=False)
 
@@ -155,7 +155,7 @@ async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved
 
     async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
         account = await tx.accounts.lock(challenge.user_id or challenge.id) or refuse(EmailSignInEnded)
-        # After a change of address, the owner of the old mailbox must not get in (security A-5, A-9).
+        # After an address change, the old mailbox's owner must not get in (security A-5, A-9).
         if not account.is_usable or account.email != challenge.email or not await tx.flows.redeem_email(challenge.id, now):
             raise EmailSignInEnded
         if account.email_verified_at is None:

@@ -1,4 +1,4 @@
-"""The first sign-in of a new user, on the page of an invitation.
+"""A new user's first sign-in, on an invitation page.
 
 The email of an invitation proves the mailbox, so a new user chooses a password right on its page. If the organization accepts no
 passwords, the mailbox alone signs in, and the user then sets up a factor that the sign-in policy accepts.

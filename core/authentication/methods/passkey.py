@@ -1,4 +1,4 @@
-"""The answers of passkeys, and the sign-in with a discoverable one, which counts as both factors (security #passkeys)."""
+"""Passkey answers, and sign-in with a discoverable passkey, which counts as both factors (security #passkeys)."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ from core.kernel.proofs import Method, Proof
 from ports import Ports
 from ports.storage import Transaction
 
-EMAIL_PAUSE: Final = timedelta(days=1)  # between two emails about one passkey that was refused
+EMAIL_PAUSE: Final = timedelta(days=1)  # between two emails about the same refused passkey
 
 
 async def start(ports: Ports, client: PresentedDevice, stored: StoredId) -> Json:
@@ -56,7 +56,7 @@ class VerifiedPasskey:
 
     @property
     def proof(self) -> Proof:
-        """The proof. That of a passkey that verified its user counts as both factors."""
+        """The proof. A passkey that verified its user proves both factors."""
         return proof_of(self.known.passkey, user_verified=self.seen.user_verified, at=self.at)
 
     async def redeem(self, tx: Transaction, send_behind: SendBehind = lambda _: None) -> Account:

@@ -23,9 +23,9 @@ from ports.storage import Transaction
 class Password:
     """The email address and the password of an account.
 
-    An unknown address, an account that cannot sign in and a wrong password give the same response
-    after the same work (security B-1, B-2). Wrong passwords from other devices do not lock out a
-    device in which the account has signed in before (security A-3).
+    An unknown address, an account that cannot sign in and a wrong password give the same response after the same work
+    (security B-1, B-2). Wrong passwords from elsewhere do not lock out a device in which the account has signed in
+    before (security A-3).
     """
 
     email: Email

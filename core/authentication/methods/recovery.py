@@ -47,7 +47,7 @@ class RecoveryLink:
         return Proved(proof=Proof(Method.OWNER_RECOVERY, now), lock=lock)
 
     async def _lock(self, tx: Transaction) -> tuple[Account, TokenPurpose]:
-        """Lock the account of the link, and return it with the purpose of the link."""
+        """Lock the link's account, and return it with the link's purpose."""
         for purpose in PURPOSES:
             if (account := await tx.accounts.lock_by_token(digest(self.token), purpose)) is not None:
                 return account, purpose
@@ -58,6 +58,6 @@ async def _reset(tx: Transaction, caller: Caller, account: Account, now: datetim
     """Remove all factors of a locked account but the password, end its sign-ins, and return it. All platform owners get an email."""
     await mfa.reset_factors(tx, caller, account, now)
     await email_changes.end_all(tx, account, now)  # an undo link could restore an earlier factor
-    for address in await tx.accounts.platform_owner_addresses():  # the account is one of them
+    for address in await tx.accounts.platform_owner_addresses():  # the account's own address is among them
         await tx.email_queue.add(new_email(EmailKind.OWNER_RESET_USED, address, now, token=account.email))
     return replace(account, mfa_enabled_at=None, passkey_second_at=None, passkey_count=0, security_key_count=0)

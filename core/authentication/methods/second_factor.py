@@ -1,4 +1,4 @@
-"""The second factor of a sign-in: a code of any kind, or a passkey or security key (security J-8, M-1, M-2, M-3, PK-10)."""
+"""The second factor in a sign-in: any code, or a passkey or security key (security J-8, M-1, M-2, M-3, PK-10)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -102,7 +102,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class SecondPasskey:
-    """The answer of a passkey or security key, in a flow with the first factor of its account. `trusts_device` as in `Code`."""
+    """The answer from a passkey or security key, in a flow where the account has proved its first factor. `trusts_device` as in `Code`."""
 
     credential: Json = field(repr=False)
     trusts_device: bool = False

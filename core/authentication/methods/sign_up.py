@@ -1,9 +1,8 @@
-"""The verification link of a sign-up, opened in the browser of the sign-up.
+"""The verification link for a sign-up, opened in the browser where the user signed up.
 
-A registration proves nothing, and neither does a verification link alone: an attacker can register
-the address of a victim, who then gets the link. So a link signs in only the browser in which the
-user chose the password. In any other browser, it verifies the address, and the user signs in with
-the password (security A-7).
+A registration proves nothing, and neither does a verification link alone: an attacker can register the address of a
+victim, who then gets the link. So a link signs in only the browser in which the user chose the password. In any other
+browser, the link only verifies the address, and the user signs in with the password (security A-7).
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ def is_of_browser(continuation: LinkContinuation, device_cookie: str | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class SignUpLink:
-    """The token of a verification link, and the device cookie of the browser that opened it. The link works once."""
+    """The verification link's token, and the device cookie from the browser that opened it. The link works once."""
 
     token: str = field(repr=False)
     device_cookie: str = field(repr=False)

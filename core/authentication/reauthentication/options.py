@@ -1,4 +1,4 @@
-"""The ways in which the user of a session can confirm that they are here, without those that their sign-in policies refuse."""
+"""The ways to confirm that the session's user is here, without ways that their sign-in policies refuse."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -24,7 +24,7 @@ from ports.storage import Reading, Transaction
 
 
 async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
-    """Return the ways in which the caller can prove that they are here, without those that their sign-in policies refuse.
+    """Return the ways in which the caller can prove that they are here, without ways that their sign-in policies refuse.
 
     If they just did, these are the ways that a policy still asks for. If the organization of their token requires a connection, return
     the ways that count beside a sign-in there.
@@ -73,14 +73,14 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
 
 
 def has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> bool:
-    """Return whether the caller has just shown a first factor of the account's own, so that only the second one may be missing."""
+    """Return whether the caller has just shown the account's own first factor, so that only the second factor may be missing."""
     if caller.bounded_to is not None or caller.sign_in is None:
         return False
     return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
 
 
 def _is_recent(ports: Ports, decision: Decision, now: datetime) -> bool:
-    """Return whether no new first factor is needed: the last one, or the sign-in at the required connection, is new enough."""
+    """Return whether the last first factor, or the sign-in at the required connection, is new enough."""
     if decision.connection is not None and decision.max_age is None and not decision.breaks_glass:
         return decision.rule is not Rule.CONNECTION
     return decision.first_at is not None and now - decision.first_at <= ports.policy.fresh_sign_in_ttl
@@ -94,7 +94,7 @@ def _is_too_old(caller: Person, decision: Decision | None, now: datetime) -> boo
 
 
 def _is_accepted(second: Proof, decision: Decision | None) -> bool:
-    """Return whether a second factor of the session counts for the decision of a sign-in policy, if any."""
+    """Return whether a second factor in the session counts for a sign-in policy's decision, if any."""
     if decision is None or decision.required <= Strength.ONE or second.method is Method.BACKUP_CODE:
         return True
     return Rules(methods=decision.methods).may_use(second.method)
@@ -105,8 +105,8 @@ def _that_meet(
 ) -> ReauthenticationOptions:
     """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now.
 
-    `factors` are those of the account. After a sign-in at the `waiting` provider, only the second factor is missing, if the policy
-    accepts this provider.
+    `factors` are the account's factors. After a sign-in at the `waiting` provider, only the second factor is missing, if the policy accepts
+    this provider.
     """
     rules = Rules(methods=decision.methods)
     has_backup = stands_for_second(rules, factors)
@@ -142,10 +142,10 @@ def _that_meet(
 
 
 async def _find_places(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[LinkedPlace, ...]:
-    """Return for each linked identity provider where its sign-in can prove that the caller is here.
+    """Return where a sign-in can prove that the caller is here, with a place for every linked identity provider.
 
     The place is the account itself, or the application that lends its credentials, as at a sign-in to it. The user comes back in the
-    browser of the session. A session that is good in one organization only names no applications of others.
+    browser of the session. A session that is good in one organization only names no applications outside it.
     """
     if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
         return ()

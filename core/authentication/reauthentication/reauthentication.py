@@ -1,9 +1,9 @@
 """Reauthentication: the user of a session proves again that they are here (security A-12).
 
-An open session is no proof for what outlives it. The user proves it with a password, a code that was
-emailed to them, or a sign-in at a linked identity provider, and with the second factor if the account
-has one. The session stays the same, and its last sign-in becomes this one. Recent first factors by other
-methods stay beside it, because the sign-in policies of the user can ask for different ones.
+An open session is no proof for what outlives it. The user proves their presence with a password, an emailed code, or a sign-in at a
+linked identity provider. If the account has a second factor, the user shows it too. The session stays the same, and
+this proof becomes its last sign-in. Recent first factors by different methods stay beside it, because the user's
+sign-in policies can ask for them.
 """
 
 import hmac
@@ -55,7 +55,9 @@ from ports.storage import Transaction
 
 
 async def send_email_code(ports: Ports, caller: Person) -> None:
-    """Email a code to the caller's verified address. It works once, in this session only, and replaces an earlier one.
+    """Email a code to the caller's verified address.
+
+    The code works once, in this session only, and replaces any earlier code.
 
     Raises: NoVerifiedAddress; Limited if too many hashes are queued.
     """
@@ -100,7 +102,7 @@ async def complete_at_provider(
 async def start_passkey(
     ports: Ports, caller: Person, options: ReauthenticationOptions, only: PasskeyKind | None = None
 ) -> tuple[Json, str]:
-    """Return the options with which the caller's browser uses one of their passkeys, or a security key if the `options` accept it.
+    """Return the options with which the caller's browser uses a passkey, or a security key if the `options` accept it.
 
     With them comes the name of these keys for users, as `name_kinds` returns it. `only`: keys of another kind do not count.
     Without a first factor, only a passkey is enough.
@@ -123,13 +125,13 @@ def _binding(caller: Person) -> ChallengeBinding:
 
 
 async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> LastSignIn:
-    """Verify all factors of the caller's account, and return the new last sign-in of the session.
+    """Verify all factors in the caller's account, and return the session's new last sign-in.
 
-    A factor that was verified in this session a few minutes ago is not needed again, but at least one is.
-    A right factor changes nothing while another one is missing or wrong.
+    A factor that was verified in this session a few minutes ago is not needed again, but at least one factor is. A
+    right factor changes nothing while a further factor is missing or wrong.
 
-    A passkey that verified its user stands for all factors. Otherwise it is the second one. A first factor beside it
-    counts too, because a sign-in policy can ask for its method.
+    A passkey that verified its user stands for all factors. Otherwise the passkey is the second factor. A first factor
+    beside it counts too, because a sign-in policy can ask for its method.
 
     Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed
     attempts; PasskeyUnknown, PasskeyRefused, PasskeyChanged; SecondFactorMissing, CodeMalformed,
@@ -188,7 +190,7 @@ class _FirstFactor:
 
 
 async def _verify_key(ports: Ports, caller: Person, account: Account, credential: Json) -> VerifiedPasskey:
-    """Verify the answer of one of the caller's passkeys and security keys. If it can be a second factor, it can lack user verification."""
+    """Verify an answer from the caller's passkey or security key. If it can be a second factor, it can lack user verification."""
     verification = not account.second_factors and account.security_key_count == 0
     return await passkey.verify(ports, caller, credential, _binding(caller), user_id=account.id, verification=verification)
 
@@ -196,9 +198,9 @@ async def _verify_key(ports: Ports, caller: Person, account: Account, credential
 async def _verify_first_factor(
     ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime, *, is_needed: bool
 ) -> _FirstFactor:
-    """Return the first factor of the request, of a sign-in at a provider that waits for the second factor, or of the session.
+    """Return the first factor from the request, from a provider's sign-in that waits for the second factor, or from the session.
 
-    Raises: FirstFactorMissing if one is needed; the errors of the password and of the emailed code.
+    Raises: FirstFactorMissing if a factor is needed; the errors for the password and the emailed code.
     """
     if proof.password is not None:
         await _verify_password(ports, caller, account, proof.password)

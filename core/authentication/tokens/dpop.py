@@ -1,7 +1,6 @@
-"""Proofs of the possession of a key, and access tokens that are bound to one (RFC 9449).
+"""Proofs of possession, and access tokens that are bound to a key (RFC 9449).
 
-Each proof needs a nonce of ours, and works once. All processes issue and accept the same nonces
-(docs/adr/0033).
+A proof needs our nonce, and works once. All processes issue and accept the same nonces (docs/adr/0033).
 """
 
 import secrets
@@ -61,7 +60,7 @@ async def read_proof(ports: Ports, sent: SentProof, access_token: str | None = N
 
 
 async def use(ports: Ports, proof: ProofUse | None) -> None:
-    """Use up a proof, if there is one. Of several parallel uses, one succeeds."""
+    """Use up a proof, if there is a proof. If requests use a proof in parallel, only the first succeeds."""
     if proof is not None:
         try:
             async with ports.storage.reading(using=proof):
@@ -71,9 +70,9 @@ async def use(ports: Ports, proof: ProofUse | None) -> None:
 
 
 def bind(proof: ProofUse | None, *, is_required: bool, binds_refresh_token: bool = False) -> KeyBinding | None:
-    """Return the key of the proof, which the tokens of this request are bound to, or None without a proof.
+    """Return the proof's key, which this request's tokens are bound to, or None without a proof.
 
-    Raises: ProofMissing if one `is_required`.
+    Raises: ProofMissing if `is_required` and there is no proof.
     """
     if proof is not None:
         return KeyBinding(proof.thumbprint, binds_refresh_token)
@@ -81,7 +80,9 @@ def bind(proof: ProofUse | None, *, is_required: bool, binds_refresh_token: bool
 
 
 def reading(ports: Ports, proof: ProofUse | None) -> AbstractAsyncContextManager[Reading]:
-    """Open a connection for the queries about an access token. The first one uses up the token's proof, if it has one.
+    """Open a connection for the queries about an access token.
+
+    The first query uses up the token's proof, if it has a proof.
 
     The end of the block raises ProofRefused or NonceRequired, so what it has read must not be used before.
     """
@@ -106,7 +107,7 @@ async def _nonce_after_crash(ports: Ports) -> str:
 
 
 async def read_token(ports: Ports, presented: PresentedToken, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
-    """Return the claims of an access token, and check that it is presented as it was issued: bound to the key of its proof, or unbound.
+    """Return an access token's claims, and check that it is presented as it was issued: bound to its proof's key, or unbound.
 
     Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_token`.
     """
@@ -120,7 +121,7 @@ async def read_token(ports: Ports, presented: PresentedToken, *, accepts: Accept
 
 
 async def _key_of(ports: Ports, period: int) -> NonceKey:
-    """Return the key of the nonces of this period. The first process that needs it creates it."""
+    """Return the key for this period's nonces. The first process that needs it creates it."""
     key = ports.dpop_proofs.nonce_key(period)
     if key is None:
         async with ports.storage.autocommit() as statements:

@@ -1,4 +1,4 @@
-"""The issuer of all tokens: the base URL of the installation, which clients have stored."""
+"""The issuer in all tokens: the installation's base URL, which clients have stored."""
 
 from core.kernel import uris
 from core.kernel.causes import SYSTEM

@@ -21,9 +21,8 @@ def limited_lifetime(limit: timedelta, seconds: int | None) -> timedelta:
 def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
-    A token of a service contains the user's entitlement to it. This function reads
-    nothing from the database: the old refresh token is already used up, so after an error the
-    client would have no valid one.
+    A token of a service contains the user's entitlement to it. This function reads nothing from the database: the old
+    refresh token is already used up, so an error would leave the client without a valid token.
     """
     service, entitlement = subject.service, subject.entitlement
     openid, proofs = subject.openid and subject.openid.seen_by(boundary_of(subject.proofs)), proofs_at(subject.service, subject.proofs, now)
@@ -77,7 +76,7 @@ def _with_source_token(ports: Ports, id_token: IdToken, access: Claims) -> IdTok
 
     def sign() -> str:
         audience = ports.tokens.claims_audience
-        email = None if access.service else access.email  # tokens for the platform's frontend have one
+        email = None if access.service else access.email  # only tokens for the platform's frontend have the address
         source = replace(access, token_id=new_id(), expires_at=id_token.expires_at, audience=audience, email=email)
         return ports.tokens.sign(replace(source, features=None, further={}))
 
@@ -93,7 +92,7 @@ def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: Resourc
 
 
 def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, access_token: str | None, now: datetime) -> IdToken:
-    """Return the contents of the ID token of a new token pair. Without an access token, it is a preview."""
+    """Return the ID token's contents for a new token pair. Without an access token, it is a preview."""
     facts, grant, proofs = openid.facts, openid.grant, proofs_at(subject.service, subject.proofs, now)
     return IdToken(
         client_id=FRONTEND_CLIENT_ID if subject.service is None else subject.service.client_name,
@@ -111,7 +110,7 @@ def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, acc
 
 
 def _audience(ports: Ports, openid: OpenIdSubject | None, service: ServiceContext | None) -> str | None:
-    """Return the audience of a token of OpenID Connect, or None for the default. The platform's frontend gets tokens for our API."""
+    """Return an OpenID Connect token's audience, or None for the default. The platform's frontend gets tokens for our API."""
     if openid is None:
         return None
     return openid.grant.resource or (ports.tokens.userinfo_audience if service else ports.tokens.api_audience)

@@ -1,8 +1,8 @@
 """Personal access tokens: users create them for their programs, and programs call our API with them.
 
-A token is backed by a session, so everything that ends all sessions of its user ends it too: a
-password reset, for example, or a deactivation. Its rights are those that the user has at the moment
-of a request, narrowed by its scopes (security J-5, J-7).
+A token is backed by a session, so everything that ends all sessions of its user ends it too: a password reset, for
+example, or a deactivation. A token has the rights that the user has when a request arrives, narrowed by its scopes
+(security J-5, J-7).
 """
 
 import hmac
@@ -116,7 +116,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
 
 
 def available_scopes(rights: Rights | None) -> tuple[ApiScope, ...]:
-    """Return the scopes that a token can have: in an organization, those of these rights, or for the own account if `rights` is None."""
+    """Return the scopes that a token can have: in an organization, scopes for these rights; for the own account, if `rights` is None."""
     if rights is not None:
         return allowed_scopes(rights, None)
     return ApiScope.ACCOUNT_READ, ApiScope.ACCOUNT_WRITE
@@ -129,7 +129,7 @@ async def list_own(ports: Ports, caller: Person) -> list[PersonalToken]:
 
 
 async def revoke_own(ports: Ports, caller: Person, token_id: UUID) -> None:
-    """End one of the caller's tokens. Its next request is refused."""
+    """End the caller's token with this id. Its next request is refused."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -138,7 +138,7 @@ async def revoke_own(ports: Ports, caller: Person, token_id: UUID) -> None:
 
 
 async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[Organization, Rights]:
-    # One refusal for both: the body must not reveal which organizations exist (security B-5).
+    # Always the same refusal: the body must not reveal which organizations exist (security B-5).
     org_id = await tx.organizations.id_by_slug(slug) or refuse(NotOfThisOrganization)
     organization = await tx.organizations.lock(org_id) or refuse(NotOfThisOrganization)
     membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
@@ -201,7 +201,7 @@ async def authenticate_with_profile(ports: Ports, caller: Caller, token: str, re
 
 
 async def authenticate_member(ports: Ports, caller: Caller, token: str, slug: str, requirement: Requirement) -> Member:
-    """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement."""
+    """Return this token's user, acting in the organization `slug`, if the token may call a route with this requirement."""
     record = await _load(ports, token, slug)
     state = record.session.acts_in or refuse(OrganizationNotFound)
     if record.token.org_id != state.id:
@@ -227,7 +227,9 @@ async def refuse_on_platform(ports: Ports, token: str) -> NoReturn:
 
 
 async def _load(ports: Ports, token: str, slug: str | None) -> PersonalTokenRecord:
-    """Return the live token with this text, and record its use. One statement reads all facts for the authorization (security J-4, J-5).
+    """Return the live token with this text, and record its use.
+
+    A single statement reads all facts for the authorization (security J-4, J-5).
 
     The lookup uses the SHA-256 of the whole token. The result is compared again in constant time
     (security K-1).

@@ -12,7 +12,7 @@ from ports import Ports
 
 
 async def load(ports: Ports) -> SigningKey:
-    """Load the keys from the database into the token port, and return the newest one.
+    """Load the keys from the database into the token port, and return the newest key.
 
     Retired keys are loaded while a session from their time can last. They verify only the hints of
     applications. The first call on an empty database creates the first key.
@@ -30,7 +30,7 @@ async def load(ports: Ports) -> SigningKey:
 
 
 async def _create_first(ports: Ports) -> None:
-    """Create a key that signs at once, unless there is one."""
+    """Create a key that signs at once, unless a key exists."""
     key = await ports.tokens.new_key(ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.lock()
@@ -63,11 +63,10 @@ async def rotate(ports: Ports, operator: str | None = None, *, min_age: timedelt
 
 
 async def replace_compromised(ports: Ports, operator: str) -> Rotation:
-    """Remove all signing keys, also one that waits, and create a key that signs at once.
+    """Remove all signing keys, also a waiting key, and create a key that signs at once.
 
-    Every token that the removed keys signed becomes invalid in each process as soon as it is
-    notified: access tokens, ID tokens, and sign-ins that wait for a second factor. Sessions and
-    refresh tokens stay.
+    Every token that the removed keys signed becomes invalid in a process as soon as it is notified: access tokens, ID
+    tokens, and sign-ins that wait for a second factor. Sessions and refresh tokens stay.
     """
     key = await ports.tokens.new_key(ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -80,7 +79,7 @@ async def replace_compromised(ports: Ports, operator: str) -> Rotation:
 
 
 async def read_token(ports: Ports, token: str, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
-    """Return the claims of an access token of a user or a program.
+    """Return the claims in an access token for a user or a program.
 
     A token that the place does not accept is refused.
 
