@@ -1,7 +1,7 @@
 """The recovery of an account that lost its factors, in two parts: a link by email, and a code (security M-8).
 
-An admin or a platform owner issues it. The platform's server mails the link to the verified address, and the issuer sees the code
-once, and gives it after checking who asks. Each part alone opens nothing.
+An admin or a platform owner issues it. The platform's server mails the link to the verified address, and the issuer sees the code once, and
+gives it after checking who asks. Neither part alone opens anything.
 """
 
 import hmac
@@ -69,10 +69,12 @@ NO_RECOVERY: Final = UUID(int=0)
 
 
 async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, reason: str, capability: Capability) -> IssuedRecovery:
-    """Start the recovery of an account that only the caller's organization controls. It replaces an earlier one of the account.
+    """Start the recovery of an account that only the caller's organization controls.
 
-    `capability` is the right over members or over end users. All sessions of the user end. The user gets an email with the link,
-    and the other admins of the organization get a notice.
+    It replaces any earlier recovery for the account.
+
+    `capability` is the right over members or over end users. All sessions of the user end. The user gets an email with the link, and the
+    organization's admins, except the caller, get a notice.
     """
     code, salt, code_hash = await _new_code(ports)
     now = ports.clock.now()
@@ -95,7 +97,7 @@ async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, ca
 
 
 async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
-    """Start the recovery of an account, but never of a platform owner's account. The other platform owners get a notice."""
+    """Start the recovery of an account, unless it belongs to a platform owner. All platform owners except the caller get a notice."""
     if user_id == caller.user_id:
         raise PlatformOwnerNotRecovered
     code, salt, code_hash = await _new_code(ports)
@@ -114,7 +116,7 @@ async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason:
 
 
 async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
-    """End the open recovery of an account, of any issuer."""
+    """End an account's open recovery, no matter who issued it."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_account(tx, caller, user_id)
         tx.record(events.recovery_canceled(await _cancel(tx, account, None), by_platform=True))
@@ -153,7 +155,7 @@ async def is_open(ports: Ports, user_id: UUID) -> bool:
 
 
 async def load_choices(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> RecoveryChoices:
-    """Return what the caller can do about the recovery of another user of their organization."""
+    """Return what the caller can do to recover another user in their organization."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         control = await read.accounts.account_control(user_id, organization.id)
@@ -188,7 +190,7 @@ async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capab
     if user_id == caller.user_id:
         raise CannotRecoverSelf
     membership = await tx.members.lock(organization.id, user_id)
-    # Checked before the lock, so that callers cannot lock accounts of other organizations.
+    # Checked before the lock, so that callers cannot lock accounts outside their organization.
     is_own = await tx.end_users.by_id(organization.id, user_id) if capability is Capability.END_USERS_MANAGE else membership
     missing = EndUserNotFound if capability is Capability.END_USERS_MANAGE else MemberNotFound
     if is_own is None:
@@ -203,7 +205,7 @@ def _find_refusal(control: AccountControl, rights: Rights, capability: Capabilit
     """Return why an issuer with these rights in the organization cannot recover this account, or None."""
     if not control.controls_account or (control.is_of_admin and capability is not Capability.MEMBERS_MANAGE):
         return RecoveryNotAllowed()
-    needed = control.rights or rights_of(OWNER)  # those of an unknown role are unknown
+    needed = control.rights or rights_of(OWNER)  # an unknown role has unknown rights
     is_stronger = control.role is not None and not needed <= rights
     return RecoversMoreRights() if is_stronger else None
 
@@ -239,7 +241,7 @@ async def _cancel(tx: Transaction, account: Account, org_id: UUID | None) -> Acc
 
 
 async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, browser_id: str) -> UUID:
-    """Open a recovery with both parts, in this browser alone, and return its id.
+    """Open a recovery with the link and the code, in this browser alone, and return its id.
 
     A wrong link and a wrong code get the same answer, at the same cost. MAX_ATTEMPTS codes can be tried. Raises: RecoveryRefused;
     Limited if too many hashes are queued.
@@ -252,7 +254,7 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
     typed_hash = await ports.passwords.derive(letters or "", salt)
     async with ports.storage.autocommit() as statements:
         attempt = await statements.recoveries.count_attempt(NO_RECOVERY if recovery is None else recovery.id, MAX_ATTEMPTS, now)
-    if recovery is None or attempt is None:  # without an attempt, other ones have ended the recovery, or opened it
+    if recovery is None or attempt is None:  # without an attempt, another request has ended or opened the recovery
         raise RecoveryRefused
     if not hmac.compare_digest(attempt.code_hash, typed_hash):
         await _record_failure(ports, caller, recovery, now, is_last=attempt.number == MAX_ATTEMPTS)
@@ -275,7 +277,7 @@ async def find_resumable(ports: Ports, token: str, browser_id: str) -> UUID | No
 
 
 async def _record_failure(ports: Ports, caller: Caller, recovery: AccountRecovery, now: datetime, *, is_last: bool) -> None:
-    """Record a wrong code. The last one ends the recovery."""
+    """Record a wrong code. The last wrong code ends the recovery."""
     user_id = recovery.user_id
     async with ports.storage.transaction(by=caller) as tx:
         if is_last and await tx.accounts.lock(user_id) is not None and await tx.recoveries.end(recovery.id):
@@ -297,7 +299,7 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
 
 
 async def load_methods(read: Reading | Transaction, recovery: AccountRecovery, now: datetime) -> frozenset[Method]:
-    """Return the factors that the recovery can set up: those that the sign-in policies of the account accept."""
+    """Return the factors that the recovery can set up, because the account's sign-in policies accept them."""
     return recovery_methods(await read.sign_in_policies.anywhere(recovery.user_id, recovery.org_id), now)
 
 

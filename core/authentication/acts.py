@@ -1,4 +1,4 @@
-"""Requests of users with a session: the facts of the judgement about a request, and what follows from its verdict."""
+"""Requests from users with a session: the facts to judge a request, and the consequences of the verdict."""
 
 from dataclasses import replace
 

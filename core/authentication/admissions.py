@@ -42,7 +42,7 @@ KEYS: Final = (FactorKind.PASSKEY, FactorKind.SECURITY_KEY)
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The verdict about a session, or about a sign-in that can start one. Without a policy, `subject` is None."""
+    """The verdict about a session, or about a sign-in that can start a session. Without a policy, `subject` is None."""
 
     subject: PolicySubject | None = None
     verdict: Verdict = _START
@@ -126,7 +126,7 @@ class Admission:
         return None if self.subject is None else PolicyPass.of(self.subject, self.decision, session_id, now)
 
     async def save_pass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
-        """Store the pass of the session, and report the use of break glass."""
+        """Store the session's pass, and report if break glass was used."""
         if (new := self.new_pass(session_id, now)) is not None:
             await tx.policy_passes.save(new)
             await self.report_break_glass(tx, session_id, now)
@@ -174,7 +174,10 @@ def enrollment_path(place: PolicyPlace, **more: str) -> str:
 
 
 async def claim_reminder(ports: Ports, user: Person) -> bool:
-    """Return whether the user is reminded now of a rule that starts later. Of several requests of one day, one gets True."""
+    """Return whether the user is reminded now of a rule that starts later.
+
+    If a user sends several requests in a day, only one request gets True.
+    """
     now = ports.clock.now()
     async with ports.storage.autocommit() as statements:
         return await statements.policy_passes.claim_reminder(user.user_id, now, now - REMINDER_PAUSE)
@@ -184,7 +187,7 @@ async def claim_reminder(ports: Ports, user: Person) -> bool:
 
 
 class UserSession(NamedTuple):
-    """A user, one of their sessions, and their IP address."""
+    """A user with a session and an IP address."""
 
     user_id: UUID
     id: UUID
@@ -223,7 +226,7 @@ async def judge_in(
 async def judge_session(
     ports: Ports, path: PolicyPath, opened: Opened, user: Person, age: SignInAge = SignInAge.ANY, session_id: UUID | None = None
 ) -> Admission:
-    """Return the verdict about the user's present session, or the one with this id. If it is allowed, it gets a pass."""
+    """Return the verdict about the user's present session, or about the session with this id. If it is allowed, it gets a pass."""
     session_id = session_id or user.session_id
     async with ports.storage.reading() as read:
         admission = await judge_in(ports, read, path, opened, UserSession(user.user_id, session_id, user.address), age)
@@ -304,7 +307,9 @@ async def judge_visit(
     session_id: UUID | None = None,
     external_for: UUID | None = None,
 ) -> Admission:
-    """Return the verdict about the session of a user at an application, if there are both. `session_id` as in `judge_session`.
+    """Return the verdict about a user's session at an application, if both exist.
+
+    `session_id` as in `judge_session`.
 
     `external_for` is as in `Opened`: the client may not be stored yet.
     """
@@ -315,7 +320,7 @@ async def judge_visit(
 
 
 async def preview(ports: Ports, opened: Opened, session: UserSession) -> Admission:
-    """Return the verdict about a session, for a page before the one that asks."""
+    """Return the verdict about a session, for a page before the page that enforces the verdict."""
     if opened.org_id is None:
         return NO_ADMISSION
     async with ports.storage.reading() as read:
@@ -329,9 +334,9 @@ async def judge_grant(ports: Ports, tx: Transaction, path: PolicyPath, service: 
     return await judge_in(ports, tx, path, Opened(service.org_id, service.id), session)
 
 
-# The age of a sign-in through the connection that an organization requires of a user (security SP-9). An act in the organization that
-# asks for the age of a sign-in counts no session without this one: a user that the identity provider has removed could otherwise
-# confirm the act in another way.
+# Sign-in age through the connection that an organization requires from a user (security SP-9). If an act in the organization needs a recent
+# sign-in, a session must have a recent sign-in through that connection. Otherwise a user that the identity provider has removed could
+# confirm the act with a different method.
 
 
 async def find_connection_sign_in(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -> ConnectionSignIn:
@@ -351,7 +356,7 @@ async def find_connection_sign_in(ports: Ports, path: PolicyPath, member: Member
 
 
 async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | None:
-    """Return the fresh sign-in that the policy of an organization accepts from its member, or None if each one will do.
+    """Return the fresh sign-in that the organization's policy asks of its member, or None if it accepts any sign-in.
 
     None as well if the policy requires a connection, which has pages of its own.
     """
@@ -367,7 +372,7 @@ async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | 
 
 
 async def find_own_way(ports: Ports, user: Person) -> Decision | None:
-    """Return the decision for acts in the organization of the user's token, if it asks for a way of the account's own, or None.
+    """Return the decision for acts in the token's organization, if it asks for the account's own sign-in methods, or None.
 
     That is so after a sign-in through the required connection for which the identity provider may not have asked the user.
     """

@@ -54,13 +54,13 @@ async def authenticate_member(
     reminds: bool = False,
     asks_policy: bool = True,
 ) -> Member:
-    """Return the user of `authenticate_in_console`, acting in the organization of `slug` with this capability.
+    """Return the user from `authenticate_in_console`, acting in the organization `slug` with this capability.
 
-    The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
-    confirm the membership, because any site can link to a page. And the page of an organization
-    does not exist for users who are not members. `inactive` accepts an organization
-    that is not active. Otherwise, admins are told why it is not. `reminds` leads users to the page
-    about a rule that starts later, and is for requests that can be repeated. Without `asks_policy`, no policy counts.
+    The rules in `sessions.authenticate_member` apply, with two exceptions. A request does not confirm the membership,
+    because any site can link to a page. And the page of an organization does not exist for users who are not members.
+    `inactive` accepts an organization that is not active. Otherwise, admins are told why it is not. `reminds` leads
+    users to the page about a rule that starts later, and is for requests that can be repeated. Without `asks_policy`,
+    no policy counts.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
     OrganizationNotActive, ImpersonatedElsewhere, OwnProofNeeded; the errors of `admissions.require`.
@@ -70,7 +70,7 @@ async def authenticate_member(
         user = await _load_acting_user(read, caller, cookie, now)
         context = await read.session_contexts.load_in(slug, user.session_id, user.user_id, None, now) or refuse(SessionEnded)
     state = context.acts_in
-    # Before the membership: the provider that signed the user in must not learn in which other organizations they are.
+    # Before the membership: the provider that signed the user in must not learn about the user's further organizations.
     require_reach(user, None if state is None else state.id)
     if state is not None and state.role is not None and not state.confirmed:
         raise OwnMembershipNotConfirmed

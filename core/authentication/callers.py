@@ -1,7 +1,7 @@
 """The callers of our own API: users and service accounts, by their access tokens, and users by their personal access tokens.
 
-Each function reads the token, uses up its DPoP proof, loads the facts with one statement, and checks the requirement of the
-route. A token with scopes is refused if a scope is missing. A personal access token is never bound to a key.
+Every function reads the token, uses up its DPoP proof, loads the facts with one statement, and checks what the route requires. A token with
+scopes is refused if a scope is missing. A personal access token is never bound to a key.
 """
 
 from core.accounts.model.profiles import OwnProfile

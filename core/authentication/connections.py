@@ -13,7 +13,7 @@ from ports import Ports
 
 
 async def list_all(ports: Ports) -> Sequence[NamedConnection]:
-    """Return the connections of the platform, also those without credentials."""
+    """Return the platform's connections, also those without credentials."""
     keys = await images.find_keys(ports, [id_ for id_, _ in PLATFORM_CONNECTIONS.values()])
     return [
         NamedConnection(slug, ports.policy.provider_names[slug], ports.images.url(key) if (key := keys.get(id_)) else None)
@@ -39,7 +39,7 @@ async def set_logo(ports: Ports, caller: PlatformCaller, slug: str, content: byt
 
 
 async def remove_logo(ports: Ports, caller: PlatformCaller, slug: str) -> None:
-    """Remove the logo of a connection, if it has one."""
+    """Remove a connection's logo, if any."""
     owner, connection = _find(slug)
     async with ports.storage.transaction(by=caller) as tx:
         await platform.lock_rights(tx, caller)

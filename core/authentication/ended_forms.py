@@ -1,6 +1,6 @@
 """Forms that were sent when their session had ended. The page has them, sealed; nothing is stored (decision 441).
 
-Each form of the console names its owner, sealed: the user and the organization that its page was made for.
+Every console form has a sealed owner: the user and the organization that its page was made for.
 """
 
 import json
@@ -46,7 +46,7 @@ def seal_owner(ports: Ports, user: Person) -> str:
 
 
 def build(ports: Ports, owner: str, path: str, fields: Mapping[str, str]) -> EndedForm | None:
-    """Return the form of this owner, which was sent to this path, or None if the owner is not one that we sealed."""
+    """Return this owner's form, which was sent to this path, or None if we did not seal the owner."""
     opened = _open(ports, owner, _OWNER)
     if opened is None:
         return None

@@ -27,10 +27,9 @@ def signed_in(
 ) -> Event:
     """A user signed in with all required factors. The audit log has only the sign-ins of members to Gatehouse itself.
 
-    `methods` are those of `proofs.methods_of`: the first factor, and then perhaps the second one. The organization of the
-    service receives the event. Without a service, the organizations of the user's confirmed memberships receive it.
-    `is_member`: whether the user may have one. `bounded_to`: the only organization in which the session is good, which
-    receives the event then.
+    `methods`, from `proofs.methods_of`: the first factor, and then perhaps the second factor. The organization of the service receives the
+    event. Without a service, the organizations of the user's confirmed memberships receive it. `is_member`: whether the user may have a
+    membership. `bounded_to`: the only organization in which the session is good, which receives the event then.
     """
     second = {"second_method": methods[1]} if len(methods) > 1 else {}
     details = {"provider": methods[0], "service_id": str(service.id) if service else None} | second
@@ -96,12 +95,12 @@ def recovery_failed(recovery: AccountRecovery) -> Event:
 
 
 def recovery_used(recovery: AccountRecovery, factor: FactorKind) -> Event:
-    """A user finished a recovery with this new factor. All earlier ones are gone."""
+    """A user finished a recovery with this new factor. All earlier factors are gone."""
     return _about_recovery("security.recovery.used", recovery, {"factor": factor.value})
 
 
 def _about_recovery(name: str, recovery: AccountRecovery, details: Mapping[str, str]) -> Event:
-    """Return the event for the log of the issuer: of its organization, or of the platform and the organizations of the user."""
+    """Return the event for the issuer's log: in its organization, or in the platform and the user's organizations."""
     of_person = recovery.user_id if recovery.org_id is None else None
     return Event(
         EVENT_KINDS[name],
@@ -122,7 +121,7 @@ def impersonated(session: Session) -> Event:
 
 
 def impersonated_in(member: Member, expires_at: datetime) -> Event:
-    """An impersonation that began without an organization acts in this one for the first time."""
+    """An impersonation that began without an organization acts for the first time in the member's organization."""
     return _impersonated(member.user_id, member.acts_in.id, member.session_id, expires_at, None)
 
 
@@ -179,13 +178,13 @@ def owner_recovery_created(user_id: UUID, operator: str, *, resets_factors: bool
 
 
 def signing_key_rotated(key: SigningKey, operator: str | None) -> Event:
-    """A new signing key was published, which signs from `signs_at`. Without `operator`, the old one had reached its maximum age."""
+    """A new signing key was published, which signs from `signs_at`. Without `operator`, the old key had reached its maximum age."""
     details = {"signs_at": rfc3339(key.starts_at)} | ({} if operator is None else {"operator": operator})
     return Event(EVENT_KINDS["signing_key.rotated"], key.kid, details=details)
 
 
 def signing_key_compromised(key: SigningKey, operator: str) -> Event:
-    """The operator of the machine replaced all signing keys at once by this one. The tokens of the old ones became invalid."""
+    """The machine's operator replaced all signing keys at once by this key. Tokens that the old keys signed became invalid."""
     return Event(EVENT_KINDS["signing_key.compromised"], key.kid, details={"operator": operator})
 
 

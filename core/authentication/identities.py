@@ -1,9 +1,9 @@
 """Accounts at identity providers that users have linked, and the tokens of these providers.
 
-An identity is linked in one context: in the account itself, or in a service. With their own token,
-the user sees the identities of the account. An application's token sees and changes those of its
-service (security J-9). On our pages, an identity of any context signs the user in to the whole
-account. Therefore a user who unlinks a provider in the account also unlinks it in all services.
+An identity is linked in one context: the account itself, or a service. With their own token, the user sees the
+identities of the account. An application's token sees and changes only the identities in its service (security J-9). On
+our pages, an identity of any context signs the user in to the whole account. Therefore a user who unlinks a provider in
+the account also unlinks it in all services.
 """
 
 from dataclasses import replace
@@ -50,7 +50,9 @@ async def list_sign_in_providers(ports: Ports, caller: Person) -> list[Connectio
 
 
 async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
-    """Return a ticket that lets the caller's browser link an account at this provider. It works in no other browser (security O-6).
+    """Return a ticket that lets the caller's browser link an account at this provider.
+
+    The ticket works only in that browser (security O-6).
 
     The edge refuses applications.
 
@@ -69,7 +71,7 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
 
 
 async def add_ticket(ports: Ports, tx: Transaction, caller: Person, place: LinkedPlace, now: datetime, *, after: str | None = None) -> str:
-    """Store a ticket of the caller's session and browser for the identity provider of this place, and return its secret.
+    """Store a ticket for the caller's session and browser at this place's identity provider, and return its secret.
 
     Without `after`, it links the account there. With it, the user signs in again as at this place, and continues at this path.
     """
@@ -101,8 +103,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     """
     provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        # The lock on the account makes the second of two concurrent requests see the result of the
-        # first.
+        # With the account locked, the second concurrent request sees what the first request did.
         account = await factor_changes.lock_account(ports, tx, caller, now)
         linked = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context_of(caller))}
         known = linked if caller.service else await tx.identities.list_providers(account.id)
@@ -141,8 +142,8 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
         return token
     if not token.can_be_renewed:
         raise ProviderFailed(f"a token of {provider} has expired and cannot be renewed")
-    # Only one process may renew the token: many providers accept a refresh token once, and treat a
-    # second use as theft.
+    # Only one process may renew the token: many providers accept a refresh token only once, and
+    # treat a second use as theft.
     async with ports.storage.transaction(by=caller) as tx:
         renewal = await tx.identities.claim_renewal(caller.user_id, _context_of(caller), provider, now, now + RENEWAL_TTL)
     if renewal is None:

@@ -87,11 +87,10 @@ async def start(
 ) -> Impersonation:
     """Start a session in which the caller acts as this user, for an hour or until the caller's own session ends.
 
-    With `org_slug` alone, the context is an organization that the user is a member of. With
-    `service_slug` too, it is a service that the user uses. Then the impersonation
-    cannot act in other organizations. An impersonation is not a login: no login is recorded and no
-    email is sent. The platform's audit log stores the reason. The log of the organization stores
-    the impersonator, but not the reason.
+    With `org_slug` alone, the context is an organization that the user is a member of. With `service_slug` too, it is a
+    service that the user uses. Then the impersonation can act in that organization only. An impersonation is not a
+    login: no login is recorded and no email is sent. The platform's audit log stores the reason. The log of the
+    organization stores the impersonator, but not the reason.
 
     Raises: AccountNotFound, ServiceWithoutOrganization, OrganizationNotFound,
     OrganizationNotActive, ServiceNotFound, TargetNotAMember, CannotImpersonateSelf,
@@ -172,11 +171,11 @@ def _token_subject(session: Session, account: Account, context: _ImpersonationCo
 
 
 async def record_request(ports: Ports, caller: Person, method: str, route: str, arguments: Mapping[str, str]) -> UUID:
-    """Record a request of an impersonator of `caller` in the platform's audit log, before it is answered (security I-5).
+    """Record an impersonator's request, sent as `caller`, in the platform's audit log, before it is answered (security I-5).
 
-    `route` is the path template and `arguments` are its path parameters. If the impersonation began
-    without an organization, its first request in each organization is recorded in the
-    organization's log too. Return the id of the entry, for `record_failure`.
+    `route` is the path template and `arguments` are its path parameters. If the impersonation began without an
+    organization, its first request in an organization is recorded in that organization's log too. Return the id of the
+    entry, for `record_failure`.
 
     If the entry cannot be written, AuditFailed refuses the request.
     """
@@ -233,9 +232,11 @@ async def _lock_target(tx: Transaction, caller: Person, user_id: UUID) -> Accoun
 
 
 async def _save_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, now: datetime) -> UUID:
-    """Save the one device that stands for all impersonators of a user, and return its id. The account is locked.
+    """Save the device that stands for all impersonators who act as this user, and return its id.
 
-    If the user revokes the device, the running impersonation ends, as with any other device.
+    The account is locked.
+
+    If the user revokes the device, the running impersonation ends, as sessions on any device do.
     """
     fingerprint = replace(fingerprint, client_hash=DEVICE_HASH)
     known = await tx.devices.by_client(user_id, DEVICE_HASH)

@@ -22,7 +22,7 @@ from ports.storage import Reading, Transaction
 
 @dataclass(frozen=True, slots=True)
 class AcceptedInvitation:
-    """An invitation that was just accepted. `launch_url` is the URL of the organization's application, if one can be opened."""
+    """An invitation that was just accepted. `launch_url` opens the organization's application, if there is a single application to open."""
 
     opened: OpenInvitation  # as it was before
     organization: Organization
@@ -44,7 +44,7 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
         raise OrganizationNotActive
     if invitation.is_for(person):
         return OpenInvitation(received, InvitationAnswer.SIGNED_IN)
-    # The person who has the other token must not learn whether there is an account.
+    # A person without the emailed token must not learn whether there is an account.
     if not invitation.is_proved_by(digest(token)):
         return OpenInvitation(received, InvitationAnswer.UNPROVED)
     async with ports.storage.reading() as read:
@@ -79,7 +79,7 @@ async def accept_by_form(
 
 
 async def launch_url(ports: Ports, org_id: UUID) -> str | None:
-    """Return the launch URL of the organization's only application with one that admits all members, or None."""
+    """Return the launch URL if exactly one application that admits all members has a launch URL, or None."""
     async with ports.storage.reading() as read:
         services = [
             service for policy in (AccessPolicy.ANYONE, AccessPolicy.MEMBERS) for service in await read.services.with_policy(org_id, policy)

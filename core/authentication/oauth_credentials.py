@@ -1,4 +1,4 @@
-"""OAuth credentials of services at identity providers, used instead of the platform's own credentials."""
+"""OAuth credentials that services use at identity providers, instead of the platform's own credentials."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -51,7 +51,7 @@ async def put(
 ) -> ServiceOAuthCredentials:
     """Set the service's own credentials at this provider.
 
-    This records an event even if nothing changes, because the stored secret is not compared with the new one.
+    This records an event even if nothing changes, because the stored secret is not compared with the new secret.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)

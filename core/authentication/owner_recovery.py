@@ -1,4 +1,4 @@
-"""Recovery of a platform owner: a sign-in link that the operator of the machine creates (security I-7)."""
+"""A platform owner's recovery: a sign-in link that the machine's operator creates (security I-7)."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -27,10 +27,12 @@ class RecoveryLinkInvalid(Invalid):
 
 
 async def create_link(ports: Ports, email: Email, operator: str, *, resets_factors: bool = False) -> str:
-    """Return a token that signs this platform owner in once within LIFETIME. Earlier ones become invalid.
+    """Return a token that signs this platform owner in once within LIFETIME.
 
-    `operator` is the name of the operator in the operating system, for the platform's log. With `resets_factors`, the sign-in
-    removes all passkeys and second factors of the account. All other platform owners get an email.
+    Earlier links become invalid.
+
+    `operator` is the name of the operator in the operating system, for the platform's log. With `resets_factors`, the sign-in removes all
+    passkeys and second factors of the account. All platform owners except this owner get an email.
     """
     token, now = new_secret(), ports.clock.now()
     kind = EmailKind.OWNER_RESET if resets_factors else EmailKind.OWNER_RECOVERY
@@ -50,8 +52,8 @@ async def create_link(ports: Ports, email: Email, operator: str, *, resets_facto
 async def create_first_link(ports: Ports, email: Email) -> str | None:
     """Return a token that signs the first platform owner in once within FIRST_LIFETIME, or None after the first start.
 
-    That is the only platform owner, with this address, who has never signed in. Until then, each
-    start creates a new link, and the earlier one becomes invalid (security I-6).
+    That is the only platform owner, with this address, who has never signed in. Until then, every start creates a new
+    link, and the earlier link becomes invalid (security I-6).
     """
     token, now = new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -30,12 +30,12 @@ NO_ENROLLMENT: Final = Enrollment(NO_POLICY)
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: SignInAge = SignInAge.ANY) -> Enrollment:
-    """Return the answer of the policy of an organization, of its application, or of the platform to its owners.
+    """Return what a sign-in policy asks of the user, from the organization, its application, or the platform for its owners.
 
-    An organization that does not know the user, and one that does not exist, ask for nothing. So the answer does not tell which
-    organizations exist. With an application that the user may use, the user can be new. Other applications count as missing.
-    In a session that is good in one organization only, all others ask for nothing. `age` is that of the sign-in which a request in
-    the organization needs.
+    An organization that does not know the user, or does not exist, asks for nothing. So the answer does not tell which organizations exist.
+    With an application that the user may use, the user can be new. An application that the user may not use counts as missing. In a session
+    that is good in one organization only, no further organization asks for anything. `age` is that of the sign-in which a request in the
+    organization needs.
     """
     if place.org_slug is None and not user.is_platform_owner:
         return NO_ENROLLMENT
@@ -65,7 +65,7 @@ async def _to_enrollment(ports: Ports, admission: Admission, user: Person) -> En
 
 
 async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:
-    """Return whether the user has a membership of the organization, or uses one of its applications."""
+    """Return whether the user has a membership in the organization, or uses an application there."""
     if await read.members.exists(org_id, user_id):
         return True
     return await read.end_users.by_id(org_id, user_id) is not None

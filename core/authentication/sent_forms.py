@@ -1,4 +1,4 @@
-"""Forms of our pages that make something, or show a secret. Each copy of a form works once (security G-2)."""
+"""Forms of our pages that make something, or show a secret. Every copy of a form works once (security G-2)."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,7 +22,9 @@ class FormAlreadySent(Invalid):
 
 
 def once(ports: Ports, caller: Person, path: str, key: str) -> Ports:
-    """Return ports for one use case. Its transaction also uses up the key of a form that was sent to `path`.
+    """Return ports for a use case.
+
+    Its transaction also uses up the key of a form that was sent to `path`.
 
     The transaction raises FormAlreadySent if the key was used before. So does a refusal while the use case
     reads, because it may be about what the first copy of the form has made. A use case that is refused rolls
@@ -34,7 +36,7 @@ def once(ports: Ports, caller: Person, path: str, key: str) -> Ports:
 
 @dataclass(frozen=True, slots=True)
 class _StorageForOneForm:
-    """The storage, with the key of a form in each transaction. The use case has only one that commits. `expires_at` is UTC."""
+    """The storage, with a form's key in every transaction. The use case commits only one transaction. `expires_at` is UTC."""
 
     _storage: Storage
     _form_hash: bytes

@@ -1,4 +1,4 @@
-"""Access to the services of an organization: one rule for all protocols, and the enrollment of end users.
+"""Access to an organization's services: one rule for all protocols, and how end users enroll.
 
 A user that the organization's directory blocks may not use its services. Otherwise the policy of the
 service decides: it admits anyone, the members, or the assigned users. A user is assigned if an admin,
@@ -10,9 +10,9 @@ enrolled themselves if the service allows it.
 The policy `members` admits all members. SAML admits only confirmed members, because any page can start
 a SAML sign-in without a click.
 
-The SQL of the rule is in one module (`adapters/postgres/applications/service_access.py`). Enrollment
-and rotation of refresh tokens (`RefreshTokenRotation.rotate`) apply it inside their statements. OAuth
-and the device flow also check it before they ask the user.
+One module has the rule's SQL (`adapters/postgres/applications/service_access.py`). Enrollment and rotation of refresh
+tokens (`RefreshTokenRotation.rotate`) apply it inside their statements. OAuth and the device flow also check it before
+they ask the user.
 """
 
 from dataclasses import dataclass

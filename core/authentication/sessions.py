@@ -59,7 +59,9 @@ from ports.storage import Transaction
 
 
 async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, *, allow_former_users: bool = False) -> Person:
-    """Return the user of an access token with these claims. One statement reads all facts for the authorization (security J-4, J-5).
+    """Return the user of an access token with these claims.
+
+    A single statement reads all facts for the authorization (security J-4, J-5).
 
     The statement also uses up the DPoP proof of a bound token. `allow_former_users` accepts users who
     have left the organization or the service of the token.
@@ -74,7 +76,7 @@ async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: Proof
 
 
 async def load_person_with_profile(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None) -> tuple[Person, OwnProfile]:
-    """Return the user of an access token with these claims, and their profile, by one statement."""
+    """Return the user with these access token claims, and their profile, by a single statement."""
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         context, profile = await read.session_contexts.load_with_profile(
@@ -85,11 +87,10 @@ async def load_person_with_profile(ports: Ports, caller: Caller, claims: Claims,
 
 
 async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, slug: str, requirement: Requirement) -> Member:
-    """Return the user of an access token with these claims, acting in the organization of `slug` with the required capability.
+    """Return the user with these access token claims, acting in the organization `slug` with the required capability.
 
-    One statement reads all facts here too. The organization of the token is only context. The
-    member's first request in an organization confirms the membership. Until then the
-    organization has no control over the account.
+    A single statement reads all facts here too. The organization of the token is only context. The member's first
+    request in an organization confirms the membership. Until then the organization has no control over the account.
     """
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
@@ -100,7 +101,7 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
         context = await read.session_contexts.load_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
     user = to_person(caller, claims, context, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
-    # Before the membership: the provider that signed the user in must not learn in which other organizations they are.
+    # Before the membership: the provider that signed the user in must not learn about the user's further organizations.
     require_reach(user, None if acts_in is None else acts_in.id)
     try:
         organization = require_capability(acts_in, requirement.capability, inactive=requirement.inactive)
@@ -162,16 +163,15 @@ async def refresh(
 ) -> TokenPair:
     """Exchange a refresh token for a new pair. The token can be used once (security S-1, S-2, S-3).
 
-    A second use of a token ends the session, because one of the two users of the token is a thief.
-    There is one exception: during a short grace period, the predecessor of the current token is
-    refused without ending the session, because two tabs may refresh at once. If an application has bound
-    tokens only, its tokens are not rotated, because they are useless without its key or its credentials
-    (FAPI 2.0 section 5.3.2.1).
+    A second use of a token ends the session, because the token may be stolen. There is an exception: during a short
+    grace period, the current token's predecessor is refused without ending the session, because two tabs may refresh at
+    once. If an application has bound tokens only, its tokens are not rotated, because they are useless without its key
+    or its credentials (FAPI 2.0 section 5.3.2.1).
 
-    A confidential application that got its first token for an authorization code must send its client
-    secret. A token that is bound to a key needs a proof of it, and the new access token is
-    bound to the key of the proof. A presenter that may not use the token does not use it up. `scope`
-    narrows the scopes of these tokens: those that were not granted are left out.
+    A confidential application that got its first token for an authorization code must send its client secret. A token
+    that is bound to a key needs a proof with that key, and the new access token is bound to the proof's key. A
+    presenter that may not use the token does not use it up. `scope` narrows the scopes in these tokens: scopes that
+    were not granted are left out.
 
     Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenBound, RefreshTokenReused,
     OrganizationNotActive, MembershipEnded, RefreshNeedsEnrolment, RefreshNeedsSignIn.
@@ -196,7 +196,9 @@ async def refresh(
 
 
 async def _raise_unless_policy_is_met(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> None:
-    """Raise why the token was not rotated. Return if its session only lacked a pass of the sign-in policy, and has one now.
+    """Raise why the token was not rotated.
+
+    Return if its session only lacked a pass for the sign-in policy, and has a pass now.
 
     If the token was used before, its session ends. So does a session of an application that is too old for the policy.
     """
@@ -266,11 +268,10 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
 async def select_organization(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
     """Make the organization that the caller acts in the context of their session, and return tokens that say so.
 
-    The current refresh token is used up. The session keeps its absolute end and its impersonator,
-    and no login is recorded (security S-3, I-3). The organization's row is not locked, because its
-    members would wait for each other. The lock on the membership is enough: a transaction that
-    removes the membership takes the same lock before it ends the sessions in this organization.
-    Every request checks whether the organization is suspended.
+    The current refresh token is used up. The session keeps its absolute end and its impersonator, and no login is
+    recorded (security S-3, I-3). The organization's row is not locked, because its members would have to wait. The lock
+    on the membership is enough: a transaction that removes the membership takes the same lock before it ends the
+    sessions in this organization. Every request checks whether the organization is suspended.
 
     Raises: SessionEnded; Limited after too many lost races.
     """
@@ -287,8 +288,8 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
             )
             if ends_at is not None:
                 break
-            # A concurrent refresh replaced the token first, so try again with the newer one; or the
-            # session has ended.
+            # A concurrent refresh replaced the token first, so try again with the newer token; or
+            # the session has ended.
             if await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) is None:
                 raise SessionEnded
         else:
@@ -308,20 +309,20 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
 
 
 async def list_own(ports: Ports, caller: Person) -> PageResult[LiveSession]:
-    """Return the caller's newest live sessions, at most MAX_LISTED_SESSIONS, and the number of all of them."""
+    """Return the caller's newest live sessions, at most MAX_LISTED_SESSIONS, and their total number."""
     async with ports.storage.reading() as read:
         return await read.sessions.list_live(caller.user_id, MAX_LISTED_SESSIONS, ports.clock.now())
 
 
 async def end_own(ports: Ports, caller: Person, session_id: UUID) -> bool:
-    """End one of the caller's sessions, including impersonations. Return False if the caller has no such session, or it has ended."""
+    """End the caller's session with this id, also an impersonation. Return False if the caller has no such session, or it has ended."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock(caller.user_id)
         return await tx.sessions.end_one(caller.user_id, session_id, ports.clock.now())
 
 
 async def end_others(ports: Ports, caller: Person) -> None:
-    """End all sessions of the caller except this one."""
+    """End all the caller's sessions except the present session."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock(caller.user_id)
         await tx.sessions.end_others(caller.user_id, caller.session_id, ports.clock.now())
@@ -334,16 +335,18 @@ async def logout(ports: Ports, caller: Person) -> None:
 
 
 async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Session) -> datetime:
-    """End the browser session of this cookie, because a new sign-in in this browser replaces it. Return the end (UTC) of the new one.
+    """End the browser session of this cookie, because a new sign-in in this browser replaces it.
 
-    Its SAML sessions end with it: later logouts do not notify their services. If the
-    new session is of the same user, the applications' sessions of OpenID Connect move to it. If it
-    is of another user, they end, except those with offline access.
+    Return when the new session ends (UTC).
 
-    A sign-in at an organization's connection does not replace the account's own proofs of the same user,
-    and these do not replace the proof of the connection: the new session keeps them. With own first factors of the
-    old session, such a sign-in also keeps the times of the old one, which never move (security S-3). Other sign-ins keep the own proofs
-    of the last few minutes by other methods (security A-12).
+    Its SAML sessions end with it: later logouts do not notify their services. If the new session has the same user, the
+    applications' OpenID Connect sessions move to it. If it has a different user, they end, except sessions with offline
+    access.
+
+    If the same user signs in at an organization's connection, the new session keeps the account's own proofs. If the
+    user signs in with their own proofs, it keeps the connection's proof. If the old session has own first factors, a
+    sign-in at a connection also keeps the old session's times, which never move (security S-3). Any other sign-in keeps
+    the own proofs that were made by different methods in the last few minutes (security A-12).
 
     If the account has a password, a provider that may not have asked the user makes no session newer (security A-12).
     """

@@ -1,4 +1,4 @@
-"""Reading the sign-in logs of organizations and of the platform (decision 220)."""
+"""Reading the sign-in logs for organizations and the platform (decision 220)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ports.storage import Reading
 async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
     """Return a page of the newest MAX_LISTED matching attempts that the caller's organization may see, newest first.
 
-    Without a caller, return those of the platform.
+    Without a caller, return the platform's attempts.
     """
     async with ports.storage.reading() as read:
         resolved = await _resolve(read, caller, filter_)
@@ -25,7 +25,7 @@ async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_
 async def list_own(ports: Ports, caller: Person, page: Page) -> PageResult[SignIn]:
     """Return a page of the newest MAX_LISTED attempts at the caller's own account within OWN_PERIOD, newest first.
 
-    These are all attempts, also those that no organization sees.
+    These are all attempts, also attempts that no organization sees.
     """
     own = SignInFilter(user_id=caller.user_id, since=ports.clock.now() - OWN_PERIOD)
     async with ports.storage.reading() as read:
@@ -47,13 +47,13 @@ async def load_activity(ports: Ports, caller: OrganizationCaller, service_id: UU
 
 
 async def load_last_sign_ins(ports: Ports, caller: OrganizationCaller, service_ids: Collection[UUID]) -> Mapping[UUID, datetime]:
-    """Return the time of the last sign-in to each of these applications of the caller's organization that had one."""
+    """Return when users last signed in, for the given applications in the caller's organization that had a sign-in."""
     async with ports.storage.reading() as read:
         return await read.sign_in_log.last_successes(caller.acts_in.id, service_ids)
 
 
 async def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:
-    """Return all matching attempts, newest first, without those that are recorded after the first batch was read."""
+    """Return all matching attempts, newest first, without attempts that are recorded after the first batch was read."""
     async with ports.storage.reading() as read:
         resolved = await _resolve(read, caller, filter_)
 
@@ -67,7 +67,7 @@ async def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignI
 
 
 async def _resolve(read: Reading, caller: OrganizationCaller | None, filter_: SignInFilter) -> SignInFilter | None:
-    """Return the filter with the ids of its connection, and of the user who has its address. None if no attempt can match."""
+    """Return the filter with the ids for its connection, and for the user who has its address. None if no attempt can match."""
     if filter_.connection is not None:
         connection_id = await _find_connection(read, caller, filter_.connection)
         if connection_id is None:

@@ -1,4 +1,4 @@
-"""Use cases of platform owners for the access of other users: its details, its end, and password resets."""
+"""Use cases in which platform owners manage a user's access: its details, its end, and password resets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class AccountGetsNoReset(Invalid):
 class UserDetails:
     """A user with everything that gives them access.
 
-    `sessions` are the newest live ones, with the number of all. `devices` are the most recently used
-    ones. `identities` are the accounts at identity providers that sign in to the platform itself.
+    `sessions` are the newest live sessions, with the total number. `devices` are the most recently used devices.
+    `identities` are the accounts at identity providers that sign in to the platform itself.
     """
 
     user: FoundUser
@@ -47,7 +47,7 @@ class UserDetails:
     sessions: PageResult[LiveSession]
     devices: Sequence[ListedDevice]
     identities: Sequence[LinkedIdentity]
-    may_remove_second_factor: bool  # only a recovery removes a protected one
+    may_remove_second_factor: bool  # only a recovery removes a protected second factor
 
 
 async def find(ports: Ports, caller: PlatformCaller, user_id: UUID) -> UserDetails:
@@ -132,8 +132,8 @@ async def _list_organizations_of_giver(tx: Transaction, user_id: UUID) -> list[U
 async def send_password_reset(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> None:
     """Email a user a link to set a new password.
 
-    Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
-    log entries are those of `end_sessions`.
+    Only the owner of the mailbox can use the link, so the caller gets no power over the account. The log gets the same
+    entries as from `end_sessions`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
