@@ -1,4 +1,4 @@
-"""Backup codes, for users without their authenticator app. Each code works once."""
+"""Backup codes, for users without their authenticator app. A code works once."""
 
 import re
 import secrets
@@ -36,12 +36,12 @@ class VerifiedBackupCode:
 
 
 def accepts(code: str) -> bool:
-    """Return whether the text has the format of a code."""
+    """Return whether the text has the code format."""
     return _FORMAT.fullmatch(code) is not None
 
 
 async def verify(ports: Ports, user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedBackupCode | None:
-    """Return the code if it is one of the user's and unused. It is not used up yet. Raises: Limited if too many hashes are queued."""
+    """Return the code if it belongs to the user and is unused. It is not used up yet. Raises: Limited if too many hashes are queued."""
     if enrollment.codes_salt is None:
         return None
     code_hash = await ports.passwords.derive(code, enrollment.codes_salt)

@@ -1,4 +1,4 @@
-"""The codes of the second factor, of any kind.
+"""Second-factor codes of any kind.
 
 A sign-in verifies a code in two steps, so that no code works twice. `verify` runs outside any
 transaction and changes nothing. `redeem` and `accept` use the code up in the transaction that starts
@@ -25,14 +25,14 @@ from ports.storage import Transaction
 
 
 class VerifiedCode(Protocol):
-    """A right code of one kind."""
+    """A right code, with its kind."""
 
     @property
     def method(self) -> Method: ...
 
     @property
     def events(self) -> Sequence[MfaEvent]:
-        """The entries in the log of second factors when the code is used."""
+        """The second-factor log entries when the code is used."""
 
     @property
     def notice(self) -> EmailKind | None:
@@ -45,11 +45,11 @@ class VerifiedCode(Protocol):
         """
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
-        """Use up the code of a locked account. Return False if it was used before, or its factor was replaced."""
+        """Use up a locked account's code. Return False if it was used before, or its factor was replaced."""
 
 
 class CodeKind(Protocol):
-    """A kind of codes. Each is a module."""
+    """A kind of codes. Every kind is a module."""
 
     def accepts(self, code: str) -> bool: ...
 

@@ -14,19 +14,19 @@ from core.kernel.proofs import FactorKind
 from ports import Ports
 from ports.storage import Reading, Transaction
 
-# The log writes the entries of one action some microseconds apart.
+# The log writes the entries about a single action some microseconds apart.
 MARGIN: Final = timedelta(milliseconds=1)
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class FactorHistory:
-    """The second factors of an account, and how they changed in the last FACTORS_KEPT."""
+    """An account's second factors, and how they changed in the last FACTORS_KEPT."""
 
     since: datetime  # UTC
     present: Mapping[FactorKind, datetime]  # the present second factors, with the times when they were turned on
     switches: Sequence[FactorSwitch]  # newest first
-    lifetimes: Sequence[FactorLifetime]  # without keys of an earlier RP ID, which no longer prove anything
+    lifetimes: Sequence[FactorLifetime]  # without keys for an earlier RP ID, which no longer prove anything
 
     @property
     def first_key_at(self) -> datetime:

@@ -1,4 +1,4 @@
-"""The proofs of an account's own factors: its passkey, or otherwise its strongest factor (security PK-12, security Y-4)."""
+"""Proofs by an account's own factors: its passkey, or otherwise its strongest factor (security PK-12, security Y-4)."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -20,8 +20,8 @@ from ports.storage import Reading, Transaction
 async def require_strongest_proof(ports: Ports, read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check that the caller has just shown the strongest factor that their account itself has. No sign-in policy counts (security Y-4).
 
-    Without a passkey, this is the second factor, or else the first factor, with the age of the sign-in that the route asks for. A sign-in
-    at an organization's connection shows no factor of the account.
+    Without a passkey, this is the second factor, or else the first factor, with the sign-in age that the route asks for. A sign-in at an
+    organization's connection shows no factor of the account.
     """
     proofs = await load_proofs(read, caller.session_id, account.id, now)
     if (missing := await find_passkey_step(ports, read, account, proofs, now)) is not None:
@@ -51,6 +51,6 @@ async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: 
 
 
 async def load_proofs(read: Reading | Transaction, session_id: UUID, user_id: UUID, now: datetime) -> Proofs:
-    """Return the proofs of the account's own factors in the session."""
+    """Return the session's proofs by the account's own factors."""
     session = await read.session_sign_ins.load_factors(session_id, user_id)
     return () if session is None else seen_in(session.proofs, None, now)

@@ -1,4 +1,4 @@
-"""TOTP: the codes of an authenticator app (RFC 6238)."""
+"""TOTP: codes from an authenticator app (RFC 6238)."""
 
 import re
 from collections.abc import Awaitable
@@ -35,12 +35,12 @@ class VerifiedTotpCode:
 
 
 def accepts(code: str) -> bool:
-    """Return whether the text has the format of a code."""
+    """Return whether the text has the code format."""
     return _FORMAT.fullmatch(code) is not None
 
 
 async def verify(ports: Ports, _user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedTotpCode | None:
-    """Return the code if it is right and no code of its time step, or of a later one, was used. It is not used up yet."""
+    """Return the code if it is right, and no code from its time step or a later step was used. It is not used up yet."""
     if enrollment.secret is None or enrollment.setup_at is None or enrollment.enabled_at is None:
         return None
     step = ports.codes.matching_step(enrollment.secret, code, ports.clock.now())

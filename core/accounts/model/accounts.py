@@ -1,4 +1,4 @@
-"""Accounts, and changes of their email address."""
+"""Accounts, and changes to their email address."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from core.kernel.values import Email, new_id
 
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 128
-MIN_LOCAL_PART: Final = 4  # shorter ones are in too many words
+MIN_LOCAL_PART: Final = 4  # shorter local parts are in too many words
 
 
 class AccountOrigin(StrEnum):
@@ -28,7 +28,7 @@ class AccountOrigin(StrEnum):
     API_KEY = "api_key"
     SCIM = "scim"
     SIGN_UP = "sign_up"
-    CONNECTION = "connection"  # a first sign-in through a connection of the organization
+    CONNECTION = "connection"  # a first sign-in through the organization's connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Account:
     deactivated_at: datetime | None  # by a directory, a platform owner, or both
     anonymized_at: datetime | None
     created_at: datetime
-    first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
+    first_verified_at: datetime | None  # kept when an address change makes the account unverified again
     mfa_enabled_at: datetime | None = None  # when an authenticator app became the second factor, or None
     platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
     passkey_count: int = 0
@@ -57,12 +57,12 @@ class Account:
 
     @property
     def key_count(self) -> int:
-        """The number of passkeys and security keys."""
+        """How many passkeys and security keys the account has."""
         return self.passkey_count + self.security_key_count
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """The factors of the account, without linked accounts and backup codes."""
+        """The account's factors, without linked accounts and backup codes."""
         mailbox = [] if self.email_verified_at is None else [Factor(FactorKind.MAILBOX, self.email_verified_at)]
         password = [] if self.password_hash is None else [Factor(FactorKind.PASSWORD)]
         since, is_required = self.passkey_second_at, self.passkey_second_at is not None
@@ -72,7 +72,9 @@ class Account:
         return (*password, *mailbox, *keys, *app)
 
     def first_ways(self, providers: Iterable[str], *, email_is_on: bool) -> frozenset[str]:
-        """Return the first factors of the account as sign-in policies name them. `providers` are the linked identity providers.
+        """Return the account's first factors, as sign-in policies name them.
+
+        `providers` are the linked identity providers.
 
         A password and the mailbox sign in only at a verified address (security A-4).
         """
@@ -89,7 +91,7 @@ class Account:
 
     @property
     def second_factors(self) -> tuple[Factor, ...]:
-        """The factors of which sign-ins need one after a first factor, or none if a first factor is enough."""
+        """The second factors, any of which a sign-in needs after a first factor. Without any, a first factor is enough."""
         return tuple(factor for factor in self.factors if factor.is_second)
 
     @property
@@ -99,7 +101,7 @@ class Account:
 
     @property
     def is_unproven(self) -> bool:
-        """Return whether the user verified another address, and then changed to this one without verifying it.
+        """Return whether the user verified another address, and then changed to this address without verifying it.
 
         The account is theirs, but the address may belong to another person (security A-9).
         """
@@ -108,7 +110,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AccountSummary:
-    """The fields of an account that other resources show, such as the owner of an organization."""
+    """The account fields that other resources show, such as an organization's owner."""
 
     id: str
     email: str
@@ -128,7 +130,7 @@ SERVICE_ACCOUNT_EMAIL: Final = "service-account@internal"
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEmail:
-    """The address that a link verified, and its account. `is_change` if it replaced another address of the account."""
+    """The address that a link verified, and its account. `is_change` if it replaced an earlier address."""
 
     user_id: UUID
     email: Email
@@ -145,7 +147,7 @@ class EmailNotFree(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class RequiredLength:
-    """The least length of passwords that an organization asks of the accounts that it controls."""
+    """The least password length that an organization requires in the accounts that it controls."""
 
     organization: str  # its name
     length: int
@@ -196,7 +198,7 @@ class PasskeysNotEnough(Invalid):
     """A sign-in policy does not accept your passkeys. Keep your password."""
 
     def __init__(self, source: str) -> None:
-        """`source` is the name of the organization or application that has the policy."""
+        """`source` names the organization or application that has the policy."""
         super().__init__(f"{source} does not accept passkeys. Keep your password.")
 
 
@@ -216,7 +218,10 @@ class LinkNeedsProof(Forbidden):
     """Your account or a sign-in policy asks for more than your email address. Sign in as before, and link the identity provider there."""
 
     def __init__(self, source: str | None) -> None:
-        """`source` is the name of the organization or application that has the policy, or None for a passkey of the account."""
+        """`source` names the organization or application that has the policy.
+
+        None: the account has a passkey, which the sign-in must use.
+        """
         super().__init__(
             f"An account with this email address already exists, and {source or 'it'} asks for more than the address. "
             "Sign in to the account as before, and link the identity provider there."
@@ -227,7 +232,7 @@ class FactorRequired(Invalid):
     """A sign-in policy requires this factor. Add another one first."""
 
     def __init__(self, source: str, needed: Strength, *, for_break_glass: bool = False) -> None:
-        """`source` is the name of the organization or application that has the policy. `needed`: the strength that it requires."""
+        """`source` names the organization or application that has the policy. `needed`: the strength that it requires."""
         factors = {Strength.PHISHING_RESISTANT: "a passkey", Strength.TWO: "a second factor"}
         factor = factors.get(needed, "a way to sign in that it accepts, and this is your last one")
         if for_break_glass:
@@ -270,7 +275,7 @@ def new_account(
 
 
 def check_new_password(password: str, email: Email, common: frozenset[str], required: RequiredLength | None = None) -> None:
-    """Check a new password of the account with this address (security A-1).
+    """Check a new password for an account with this address (security A-1).
 
     `common` has case-folded passwords. `required` is the length that an organization asks for. There are no
     composition rules, and the password is not trimmed.
@@ -303,10 +308,10 @@ class PasswordReset:
     is_first_password: bool
     ends_sessions: bool  # False if the user has never signed in
     added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
-    keeps_factors: bool = False  # the account has other factors, or linked accounts that a policy needs, which stay
-    is_enough: bool = True  # each policy in force accepts the new password alone, if the risk is not high
-    least_length: int = MIN_PASSWORD_LENGTH  # of the new password
-    restores_by_undo: bool = False  # a second factor of the last 72 hours stays, and an undo link restores an earlier factor
+    keeps_factors: bool = False  # the account keeps further factors, or linked accounts that a policy needs
+    is_enough: bool = True  # every policy in force accepts the new password alone, if the risk is not high
+    least_length: int = MIN_PASSWORD_LENGTH  # for the new password
+    restores_by_undo: bool = False  # a second factor from the last 72 hours stays, and an undo link restores an earlier factor
 
 
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
@@ -316,7 +321,9 @@ PROOF_TTL: Final = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class EmailChange:
-    """A requested change of an account's email address. Times are UTC.
+    """A requested change to an account's email address.
+
+    Times are UTC.
 
     It is pending until the user proves the new address, cancels or replaces it, or it expires. Until
     `undo_until`, the old address can undo it, pending or not.
@@ -335,7 +342,7 @@ class EmailChange:
     undone_at: datetime | None = None
 
     def is_pending(self, now: datetime) -> bool:
-        """Return whether a proof of the new address still completes the change."""
+        """Return whether proving the new address still completes the change."""
         return self.proved_at is None and self.cancelled_at is None and now < self.expires_at
 
 
@@ -350,7 +357,9 @@ class TooManyEmailChanges(Limited):
 def new_email_change(
     account: Account, undo_address: Email | None, session_id: UUID, email: Email, proof_ttl: timedelta, now: datetime
 ) -> EmailChange:
-    """Return a pending change of the account's address to `email`. An undo gives the account `undo_address`.
+    """Return a pending change from the account's address to `email`.
+
+    An undo gives the account `undo_address`.
 
     If this is None, the present address is not verified, and the change cannot be undone. Its owner could
     otherwise take over the account of a user who mistyped their address: undo the correction, and reset

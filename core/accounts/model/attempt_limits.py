@@ -14,14 +14,14 @@ class SecretKind(StrEnum):
     """The kind of secret that an attempt is counted for."""
 
     PASSWORD = "password"  # noqa: S105
-    MFA = "mfa"  # codes of an authenticator app and backup codes together
-    USER_CODE = "user_code"  # user codes of the device flow
-    EMAIL_CODE = "email_code"  # codes of sign-ins by email, per address
+    MFA = "mfa"  # authenticator app codes and backup codes together
+    USER_CODE = "user_code"  # user codes in the device flow
+    EMAIL_CODE = "email_code"  # codes for sign-ins by email, per address
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimit:
-    """A limit on failed attempts: `limit` attempts within `window`, then one attempt after each wait.
+    """A limit on failed attempts: `limit` attempts within `window`, then a single attempt after every wait.
 
     The waits begin at `first_wait` and double up to `longest_wait`. If no attempt follows for
     `quiet` after a wait, the count starts again.

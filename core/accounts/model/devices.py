@@ -1,6 +1,6 @@
 """The devices that users sign in from, the rules for trusting them, and the risk of a login (decision 83).
 
-The risk is the sum of the points of the unusual properties of the login, at most 100.
+The risk adds up the points for everything unusual about the login, at most 100.
 """
 
 import hmac
@@ -17,19 +17,20 @@ NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, VPN_OR_PROXY, FAILED_ATTEMPT = 30, 2
 HIGHEST = 100
 HIGH = 70  # above this, device trust is ignored, and the sign-in alone proves no habit
 
-# The periods of logins that count, and the number of logins before an hour can be unusual.
+# The periods in which logins count, and how many logins there must be before an hour can be
+# unusual.
 FAILURE_PERIOD: Final = timedelta(hours=24)
 HABIT_PERIOD: Final = timedelta(days=30)
 MIN_LOGINS_FOR_HABIT = 10
 # More failures do not raise the score, so the query stops counting here.
 MAX_COUNTED_FAILURES = HIGHEST // FAILED_ATTEMPT
-# The reasons of the failures that count: values of `LoginFailure`. Attempts while the account is locked prove nothing.
+# The reasons for failures that count: values of `LoginFailure`. Attempts while the account is locked prove nothing.
 WRONG_PROOFS: Final = ("credentials", "email_code", "mfa")
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRisk:
-    """The risk score of a login, and the unusual properties that added to it."""
+    """A login's risk score, and the unusual properties that added to it."""
 
     score: int  # 0 to 100
     factors: tuple[str, ...]
@@ -47,9 +48,9 @@ class LoginHistory:
     Successful logins count unless their risk was high: otherwise the same password, sent again, would be usual.
     """
 
-    failures: int  # of the last 24 hours, since the last success and the last second factor, at most MAX_COUNTED_FAILURES
-    logins: int  # successful logins of the last 30 days, at most MIN_LOGINS_FOR_HABIT
-    at_this_hour: bool  # a successful login of the last 30 days was in the same hour of the day, in UTC
+    failures: int  # in the last 24 hours, since the last success and the last second factor, at most MAX_COUNTED_FAILURES
+    logins: int  # successful logins in the last 30 days, at most MIN_LOGINS_FOR_HABIT
+    at_this_hour: bool  # a successful login in the last 30 days was in the same UTC hour
     known_location: bool  # a successful login at any time came from the same location
 
 
@@ -99,7 +100,7 @@ class DeviceType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParsedUserAgent:
-    """The browser and the operating system that a User-Agent header names, or placeholders for unknown ones."""
+    """The browser and the operating system from a User-Agent header, or placeholders for unknown names."""
 
     browser: str
     browser_version: str | None
@@ -120,7 +121,7 @@ class Location:
 class PresentedDevice:
     """The device data that a client sends with a sign-in."""
 
-    device_id: str | None = field(default=None, repr=False)  # stored by the client; from X-Device-Id or a cookie of our pages
+    device_id: str | None = field(default=None, repr=False)  # stored by the client; from X-Device-Id or a cookie from our pages
     token: str | None = field(default=None, repr=False)  # a trust token
     name: str | None = None  # chosen by the user
     device_type: DeviceType | None = None  # set if the sign-in method implies it
@@ -129,7 +130,7 @@ class PresentedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device that a user signs in from. Times are UTC. `last_ip`, `location` and `risk` are those of the last login."""
+    """A device that a user signs in from. Times are UTC. `last_ip`, `location` and `risk` are from the last login."""
 
     id: UUID
     user_id: UUID
@@ -202,7 +203,7 @@ class KnownDevice:
 
     device: Device | None  # None if the fingerprint matches no device of the user
     trust_days: int  # the shortest trust period of the user's organizations
-    trust_days_there: int  # the shortest one of the user's organizations and of the service's, if there is one
+    trust_days_there: int  # the same, but also counting the service's organization, if any
     has_recovery: bool  # whether the user's account has an open recovery
     is_member: bool  # whether the user has a confirmed membership
     history: LoginHistory
@@ -227,24 +228,24 @@ class KnownBy:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMatch:
-    """The device of a sign-in, new or known, with the values that it has after the sign-in."""
+    """The device behind a sign-in, new or known, with the values that it has after the sign-in."""
 
     device: Device
     is_trusted: bool  # the request has a valid trust token, and the risk is not high
-    is_trusted_there: bool  # the same with the period of the service's organization, which only users of the service may learn
+    is_trusted_there: bool  # the same by the trust period of the service's organization, which only the service's users may learn
     is_new: bool = False
     was_unproved: bool = False  # before this sign-in (`Device.is_unproved`)
-    has_recovery: bool = False  # whether the account has an open recovery, so that sign-ins need no other statement to know
+    has_recovery: bool = False  # whether the account has an open recovery, so that sign-ins need no second statement to know
     is_member: bool = True  # whether the user has a confirmed membership, for the same reason
 
 
 def trust_hash_of(client: PresentedDevice) -> bytes | None:
-    """Return the hash of the trust token, or None without a token of acceptable length."""
+    """Return the trust token's hash, or None if there is no token with an acceptable length."""
     return _hash_of(client.token, TRUST_TOKEN_LENGTH)
 
 
 def client_hash_of(client: PresentedDevice) -> bytes | None:
-    """Return the hash of the client's device id, or None without an id of acceptable length."""
+    """Return the hash of the client's device id, or None if there is no id with an acceptable length."""
     return _hash_of(client.device_id, CLIENT_ID_LENGTH)
 
 

@@ -1,4 +1,4 @@
-"""Emails in the queue, and the one-time tokens of their links."""
+"""Queued emails, and the one-time tokens in their links."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ class TokenPurpose(StrEnum):
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a purpose, not a secret)
     RECOVER_ACCOUNT = "recover_account"  # with a code (security M-8)
-    RECOVER_OWNER = "recover_owner"  # the command line shows this link, and no email contains it; so is the next one
+    RECOVER_OWNER = "recover_owner"  # only the command line shows the links of RECOVER_OWNER and RESET_OWNER
     RESET_OWNER = "reset_owner"  # it also removes the factors
 
 
@@ -24,9 +24,9 @@ class TokenPurpose(StrEnum):
 class LinkContinuation:
     """Where the browser continues after the link in an email."""
 
-    next_path: str | None = None  # a path of our pages; None for the account page
-    # SHA-256 of the device cookie of the browser in which the user signed up and chose the password.
-    # None for all other links.
+    next_path: str | None = None  # a path on our pages; None for the account page
+    # SHA-256 of the device cookie from the browser in which the user signed up and chose the password. None for all
+    # links that are not from a sign-up.
     browser_hash: bytes | None = field(default=None, repr=False)
     # The application that the user signed up for on that page, or that a welcome email named.
     service_id: UUID | None = None
@@ -37,7 +37,7 @@ TO_ACCOUNT_PAGE = LinkContinuation()
 
 @dataclass(frozen=True, slots=True)
 class OneTimeToken:
-    """A new token of a link. Times are UTC."""
+    """A new link token. Times are UTC."""
 
     hash: bytes = field(repr=False)  # SHA-256
     purpose: TokenPurpose
@@ -50,13 +50,13 @@ class OneTimeToken:
 
 
 class EmailKind(StrEnum):
-    """The kind of an email. Each kind has an HTML and a text template of the same name."""
+    """The kind of an email. Every kind has an HTML template and a text template with its name."""
 
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a kind, not a secret)
     EMAIL_SIGN_IN = "email_sign_in"
     REAUTHENTICATION = "reauthentication"
-    MEMBER_RESET = "member_reset"  # the same link, sent by an admin of an organization
+    MEMBER_RESET = "member_reset"  # the same link, sent by an organization's admin
     PASSWORD_CHANGED = "password_changed"  # noqa: S105
     CONFIRM_EMAIL_CHANGE = "confirm_email_change"  # to the new address
     EMAIL_CHANGE_REQUESTED = "email_change_requested"  # to the old address
@@ -85,13 +85,13 @@ class EmailKind(StrEnum):
     ORGANIZATION_REJECTED = "organization_rejected"
     ORGANIZATION_SUSPENDED = "organization_suspended"
     ORGANIZATION_ACTIVATED = "organization_activated"
-    ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
+    ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the owner gets the four kinds above
     ORGANIZATION_TRANSFERRED = "organization_transferred"  # to the former and the new owner
     ADMIN_NETWORKS_REMOVED = "admin_networks_removed"  # to the owner and the admins
     RULES_IMPOSED = "rules_imposed"  # to the owner and the admins
     IMPOSED_RULES_REMOVED = "imposed_rules_removed"  # to the owner and the admins
     BREAK_GLASS_USED = "break_glass_used"  # to the owner and the admins of an organization, and to platform owners
-    CONNECTION_CERTIFICATE_EXPIRES = "connection_certificate_expires"  # to members who manage integrations; so is the next one
+    CONNECTION_CERTIFICATE_EXPIRES = "connection_certificate_expires"  # to members who manage integrations, like CONNECTION_FAILING
     CONNECTION_FAILING = "connection_failing"
     CONNECTION_LINKED = "connection_linked"  # to the user of an account that was there before
     PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
@@ -99,26 +99,26 @@ class EmailKind(StrEnum):
     SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
     PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
     PROGRAMS_END = "programs_end"  # to the owner and the admins: service accounts end soon, because their owner has left
-    OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
-    OWNER_RESET = "owner_reset"  # the same, with a removal of the factors
+    OWNER_RECOVERY = "owner_recovery"  # to the platform owners who do not get the link
+    OWNER_RESET = "owner_reset"  # the same, and the link removes the factors
     OWNER_RESET_USED = "owner_reset_used"  # to all platform owners
     RECOVERY_LINK = "recovery_link"
-    RECOVERY_ISSUED = "recovery_issued"  # to the other admins, or platform owners
+    RECOVERY_ISSUED = "recovery_issued"  # to the admins or platform owners who did not issue it
     RECOVERED = "recovered"
     SETUP_LINK = "setup_link"
     SETUP_CODE = "setup_code"  # with which the recipient of such a link opens it
-    PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user; so is the next one
+    PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user, like PLATFORM_OWNER_REMOVED
     PLATFORM_OWNER_REMOVED = "platform_owner_removed"
     POLICY_DUE = "policy_due"  # to platform owners without a second factor
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
 
-LIMIT_WINDOW: Final = timedelta(hours=1)  # of the limits per recipient (security E-5)
+LIMIT_WINDOW: Final = timedelta(hours=1)  # for the limits per recipient (security E-5)
 
-# The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
-# admins, notices of a changed address and sign-in emails have limits apart from account emails:
-# organizations, directories and frequent sign-ins cause them, and must not use up the emails that a
-# user needs to get back into their account. The links of recoveries and of set-up links are limited at their start.
+# The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by admins, notices of a
+# changed address and sign-in emails have limits apart from account emails: organizations, directories and frequent
+# sign-ins cause them, and must not use up the emails that a user needs to get back into their account. The links for
+# recoveries and set-ups are limited when they start.
 ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
@@ -128,7 +128,7 @@ MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
 ADDRESS_PROOF_EMAILS = frozenset({EmailKind.CONFIRM_EMAIL_CHANGE})
 WAITING_ORGANIZATION_EMAILS = frozenset({EmailKind.ORGANIZATION_WAITING})
-# Notices of the platform about an organization. They have no branding of the organization.
+# The platform's notices about an organization. They do not have its branding.
 ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.ORGANIZATION_APPROVED,
     EmailKind.ORGANIZATION_REJECTED,
@@ -155,7 +155,7 @@ CAUSED_BY_ORGANIZATIONS = INVITATION_EMAILS | WELCOME_EMAILS | MEMBER_RESET_EMAI
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """What an email says about a change of the platform owners: the user, the platform owner who made it, and the reason.
+    """A change to the platform owners, as an email describes it: the user, the platform owner who made it, and the reason.
 
     In IMPOSED_RULE_EMAILS, `by` imposed or removed rules of a sign-in policy, and `reason` names these rules.
     """
@@ -185,19 +185,19 @@ class QueuedEmail:
     due_at: datetime
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
-    # A one-time token, or the code of REAUTHENTICATION or SETUP_CODE. For PAYMENT_ACTION the URL of an invoice, a secret as well. For
-    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED the reason, for
-    # OWNER_RECOVERY, OWNER_RESET and OWNER_RESET_USED the address of the platform owner who gets the link, for RECOVERY_ISSUED
-    # and BREAK_GLASS_USED the address of the account, for OWNER_CHANGE_EMAILS and IMPOSED_RULE_EMAILS an OwnerChange, for CONNECTION_EMAILS
-    # a ConnectionNotice, for POLICY_DUE the day on which the rule starts.
+    # A one-time token, or the code for REAUTHENTICATION or SETUP_CODE. PAYMENT_ACTION has an invoice URL, which is a secret as well.
+    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED have the reason. OWNER_RECOVERY,
+    # OWNER_RESET and OWNER_RESET_USED have the address of the platform owner who gets the link. RECOVERY_ISSUED and BREAK_GLASS_USED have
+    # the account's address. OWNER_CHANGE_EMAILS and IMPOSED_RULE_EMAILS have an OwnerChange, CONNECTION_EMAILS a ConnectionNotice.
+    # POLICY_DUE has the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
-    token_at: datetime | None = None  # when the email was counted against the limit of its recipient
-    # The organization that sends the email. An email about an account has the branding of this organization
-    # (security E-1). ORGANIZATION_EMAILS are about it.
+    token_at: datetime | None = None  # when the email was counted against its recipient's limit
+    # The organization that sends the email. An email about an account has this organization's branding (security E-1).
+    # ORGANIZATION_EMAILS are about it.
     org_id: UUID | None = None
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
-    email_change_id: UUID | None = None  # the change of address that the email is about
+    email_change_id: UUID | None = None  # the address change that the email is about
     secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED, SECRET_EXPIRES, SECRET_ENDED, PROGRAM_ENDED and PROGRAMS_END
     notice_id: UUID | None = None  # the security notice whose undo token the email has
 
@@ -231,14 +231,14 @@ class BusyServers:
     """The mail servers with enough emails in progress. Emails for these servers are not claimed."""
 
     organizations: frozenset[UUID] = frozenset()  # organizations whose own server is busy
-    every_own_server: bool = False  # the own servers of all organizations are busy
+    every_own_server: bool = False  # every organization's own server is busy
     platform: bool = False  # the platform's server is busy
     served: frozenset[UUID | None] = frozenset()  # organizations that had their turn at the platform's server; None for account emails
 
 
 NO_BUSY_SERVERS = BusyServers()
 
-# Longer than a whole session with a slow mail server, so that no other process claims the email
+# Longer than a whole session with a slow mail server, so that no second process claims the email
 # during the session.
 LEASE = timedelta(seconds=120)
 MAX_ATTEMPTS = 24
@@ -248,7 +248,7 @@ LINK_EXPIRED = "its link expired before it could be sent"
 
 
 class EmailDetails(TypedDict, total=False):
-    """The fields of `QueuedEmail` that only some kinds of emails have."""
+    """The fields of `QueuedEmail` that only some kinds have."""
 
     token: str | None
     org_id: UUID | None

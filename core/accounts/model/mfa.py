@@ -1,4 +1,4 @@
-"""The second factor of an account, and its errors."""
+"""An account's second factor, and its errors."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
 class MfaEvent(StrEnum):
-    """The kind of an entry in the log of second factors."""
+    """The kind of an entry in the second-factor log."""
 
     SETUP_INITIATED = "mfa_setup_initiated"
     SETUP_COMPLETED = "mfa_setup_completed"
@@ -50,7 +50,7 @@ class MfaEvent(StrEnum):
 FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED, MfaEvent.RECOVERY_FAILED})
 
 
-# The log entries of a second factor: it is turned on, its user turns it off, or another person does.
+# The log entries about a second factor: it is turned on, its user turns it off, or another person does.
 ENABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.ENABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
 DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
 FORCE_DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.FORCE_DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED})
@@ -61,7 +61,7 @@ class FactorSwitch:
     """An entry of the log: a second factor was turned on or off. `at` is UTC."""
 
     at: datetime
-    event: MfaEvent  # one of ENABLED, DISABLED or FORCE_DISABLED
+    event: MfaEvent  # ENABLED, DISABLED or FORCE_DISABLED
 
     @property
     def is_on(self) -> bool:
@@ -88,7 +88,7 @@ class FactorLifetime:
 
 @dataclass(frozen=True, slots=True)
 class MfaEnrollment:
-    """The secrets of an account's second factor: of the authenticator app, and the salt of the backup codes. Times are UTC."""
+    """The secrets of an account's second factor: the authenticator app's secret, and the salt for the backup codes. Times are UTC."""
 
     secret: str | None = field(repr=False)  # None without an app
     setup_at: datetime | None
@@ -103,12 +103,12 @@ class MfaEnrollment:
 
 @dataclass(frozen=True, slots=True)
 class MfaStatus:
-    """The status of an account's second factor. Times are UTC."""
+    """An account's second-factor status. Times are UTC."""
 
     totp_at: datetime | None  # None without an authenticator app
     passkey_at: datetime | None  # None while passkeys and security keys are no second factor
     has_keys: bool  # whether the account has passkeys or security keys
-    backup_codes: int  # the number of unused codes
+    backup_codes: int  # how many codes are unused
 
     @property
     def enabled_at(self) -> datetime | None:
@@ -132,7 +132,10 @@ class MfaSetup:
 
 @dataclass(frozen=True, slots=True)
 class FirstFactor:
-    """The proof of a first factor, in the sign-in in progress that a code continues. A later proof of the same user is another one."""
+    """The proof of a first factor, in the sign-in in progress that a code continues.
+
+    If the same user proves it again later, that is a new proof.
+    """
 
     flow_id: UUID
     browser_hash: bytes | None  # SHA-256; None: an API client

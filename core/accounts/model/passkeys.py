@@ -1,4 +1,4 @@
-"""The passkeys of an account, their ceremonies (WebAuthn Level 3), and the errors of both."""
+"""An account's passkeys, their ceremonies (WebAuthn Level 3), and the refusals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from core.accounts.model.security_notices import UNDO_TTL
 from core.kernel.errors import Invalid, Limited, NotFound, Unauthenticated, refuse
 from core.kernel.proofs import Method, Proof
 
-MAX_PASSKEYS: Final = 20  # of an account, with its security keys
+MAX_PASSKEYS: Final = 20  # per account, with its security keys
 CHALLENGE_TTL: Final = timedelta(minutes=10)
 OFFER_PAUSE: Final = timedelta(days=30)
 WAIT: Final = timedelta(hours=24)  # before a user can remove lost passkeys
@@ -23,7 +23,7 @@ HANDLE_BYTES: Final = 64  # of `user.id`
 MIN_CREDENTIAL_ID: Final = 16  # bytes (WebAuthn section 4, credential id)
 MAX_CREDENTIAL_ID: Final = 1023  # bytes (WebAuthn section 7.1, step 26)
 NO_AAGUID: Final = UUID(int=0)
-# WebAuthn section 5.8.4. Clients may report others, which are not stored.
+# WebAuthn section 5.8.4. Clients may report further transports, which are not stored.
 TRANSPORTS: Final = frozenset({"usb", "nfc", "ble", "smart-card", "hybrid", "internal"})
 
 # The parts of a ceremony, as the W3C's JSON has them (PublicKeyCredentialCreationOptionsJSON and the like).
@@ -38,14 +38,14 @@ class PasskeyKind(StrEnum):
 
 
 def name_kinds(kinds: Iterable[PasskeyKind]) -> str:
-    """Return the name of keys of these kinds for users, such as "passkey or security key"."""
+    """Return what users call keys of these kinds, such as "passkey or security key"."""
     names = {PasskeyKind.PASSKEY: "passkey", PasskeyKind.SECURITY_KEY: "security key"}
     present = frozenset(kinds)
     return " or ".join(name for kind, name in names.items() if kind in present)
 
 
 class Ceremony(StrEnum):
-    """The purpose of a ceremony. A challenge works for one purpose."""
+    """The purpose of a ceremony. A challenge works for a single purpose."""
 
     REGISTER = "register"
     SIGN_IN = "sign_in"
@@ -56,16 +56,16 @@ class Ceremony(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChallengeBinding:
-    """The ceremony and the client of a challenge, so that no other client can use it."""
+    """The ceremony and the client that a challenge is for, so that no other client can use it."""
 
     ceremony: Ceremony
-    # The id of the session, of the flow at a second factor, or of the recovery. At a sign-in the hash of the device id, if there is one.
+    # The id of the session or the recovery, or the flow's id for a second factor. In a sign-in, the hash of the device id, if there is any.
     holder: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RelyingParty:
-    """The side of Gatehouse in a ceremony. `id` is the RP ID, which is a host."""
+    """Gatehouse's side in a ceremony. `id` is the RP ID, which is a host."""
 
     id: str
     origins: frozenset[str]  # as browsers write them
@@ -90,7 +90,7 @@ class Passkey:
     rp_id: str  # the RP ID that it was made for
     sign_count: int
     aaguid: UUID
-    backup_eligible: bool  # it can sync to other devices; this never changes
+    backup_eligible: bool  # it can sync to further devices; this never changes
     backed_up: bool  # as of the last ceremony
     user_verified: bool  # whether the authenticator verified its user in any ceremony
     transports: tuple[str, ...]
@@ -105,13 +105,13 @@ class Passkey:
 
     @property
     def description(self) -> str | None:
-        """The kind, if it is a security key, and the product, for emails. No text of the user is in it."""
+        """The kind, if it is a security key, and the product, for emails. It contains no text from the user."""
         return f"{SECURITY_KEY_MARK}{self.product or ''}" if self.kind is PasskeyKind.SECURITY_KEY else self.product
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHosts:
-    """The RP IDs of the passkeys and of the security keys of an account, one for each key."""
+    """The RP IDs of an account's passkeys and security keys: an RP ID per key."""
 
     passkeys: Sequence[str] = ()
     security_keys: Sequence[str] = ()
@@ -144,7 +144,7 @@ class KnownPasskey:
 
 @dataclass(frozen=True, slots=True)
 class PresentedAssertion:
-    """The answer of an authenticator to a sign-in, which is not verified yet."""
+    """An authenticator's answer to a sign-in, which is not verified yet."""
 
     credential_id: bytes = field(repr=False)
     client_data: bytes = field(repr=False)
@@ -155,7 +155,7 @@ class PresentedAssertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedAssertion:
-    """The verified answer of an authenticator."""
+    """An authenticator's verified answer."""
 
     sign_count: int
     backup_eligible: bool
@@ -166,7 +166,10 @@ class VerifiedAssertion:
 
 @dataclass(frozen=True, slots=True)
 class RedeemedPasskey:
-    """The result of a sign-in with a passkey. The account is locked. Without both facts, the sign-in must be rolled back."""
+    """The result of a sign-in with a passkey.
+
+    The account is locked. Unless `is_used` and `is_first` are true, the sign-in must be rolled back.
+    """
 
     account: Account
     is_used: bool  # False if the passkey is gone, or another sign-in counted as far
@@ -206,12 +209,12 @@ class UsedChallenge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPasskeys:
-    """The passkeys and security keys of an account, oldest first."""
+    """An account's passkeys and security keys, oldest first."""
 
     account: Account
     passkeys: Sequence[Passkey]
-    rp_id: str | None  # of new ones; None at a host of numbers
-    handle: bytes | None = field(repr=False)  # what authenticators know of the user; None if the account has never had any
+    rp_id: str | None  # the RP ID of new passkeys; None if the host is an IP address
+    handle: bytes | None = field(repr=False)  # what authenticators know about the user; None if the account has never had any
     restorable: Sequence[bytes] = field(repr=False)  # credential ids that an undo can restore, last deleted first
 
     def find(self, passkey_id: UUID) -> Passkey:
@@ -220,7 +223,7 @@ class OwnPasskeys:
 
     @property
     def usable(self) -> list[Passkey]:
-        """Those that work at this host."""
+        """The passkeys that work at this host."""
         return [passkey for passkey in self.passkeys if passkey.rp_id == self.rp_id]
 
 
@@ -274,7 +277,7 @@ class PasskeyChanged(PasskeyRefused):
 
 
 def proof_of(passkey: Passkey, *, user_verified: bool, at: datetime) -> Proof:
-    """Return the proof of a ceremony. That of a security key counts only beside a first factor, also if it verified its user."""
+    """Return the proof of a ceremony. A security key's proof counts only beside a first factor, even if the key verified its user."""
     is_complete = user_verified and passkey.kind is PasskeyKind.PASSKEY
     is_hardware = not passkey.backup_eligible
     return Proof(Method.PASSKEY, at, user_verified=is_complete, phishing_resistant=True, hardware=is_hardware, passkey=passkey.id)

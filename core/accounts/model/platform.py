@@ -51,7 +51,7 @@ class LastPlatformOwner(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class PlatformFigures:
-    """The values of the platform's gauges (docs/reference/metrics.md)."""
+    """The platform's gauge values (docs/reference/metrics.md)."""
 
     active_users: int  # accounts that are neither deactivated nor anonymized
     organizations: int
@@ -65,11 +65,11 @@ METRICS_PERIOD: Final = timedelta(days=7)
 ALERT_PERIOD: Final = timedelta(hours=24)
 # With this many alerts, the cause is not a single account, and more lines do not help.
 MAX_ALERTS: Final = 100
-# Half of the attempts that one account has in 15 minutes (security M-2). Users give up sooner, and
-# an attacker who stays below the limit is still reported.
+# Half the attempts that a single account has in 15 minutes (security M-2). Users give up sooner,
+# and an attacker who stays below the limit is still reported.
 FAILURE_ALERT_THRESHOLD: Final = 5
-# Backup codes are for the day on which a user loses their phone. One or two are enough to set up
-# another app, so three of the ten on one day are suspicious.
+# Backup codes are for the day on which a user loses their phone. A code or two are enough to set up
+# a new app, so three of the ten codes on a single day are suspicious.
 BACKUP_CODE_ALERT_THRESHOLD: Final = 3
 # An attacker who got into an account turns the second factor off first.
 SHORTLY_AFTER_LOGIN: Final = timedelta(minutes=15)
@@ -118,7 +118,7 @@ class FoundUser:
 
 @dataclass(frozen=True, slots=True)
 class UserMfaStatus(MfaStatus):
-    """The status of a user's second factor, as platform owners see it. Times are UTC."""
+    """A user's second-factor status, as platform owners see it. Times are UTC."""
 
     user_id: UUID
     email: Email

@@ -1,4 +1,4 @@
-"""The profile of a person: the claims of OpenID Connect about them (Core, section 5.1), without email address and phone number."""
+"""A person's profile: their OpenID Connect claims (Core, section 5.1), without email address and phone number."""
 
 import re
 import zoneinfo
@@ -15,10 +15,10 @@ from core.kernel.errors import Invalid
 from core.kernel.values import Email, Keep, is_printable, is_visible, provided
 
 MAX_NAME_LENGTH: Final = 100
-MAX_PICTURE_LENGTH: Final = 1024  # the other URLs have this limit too
+MAX_PICTURE_LENGTH: Final = 1024  # every URL in a profile has this limit
 MAX_LOCALE_LENGTH: Final = 64
 
-# A well-formed language tag (RFC 5646 section 2.1), without the irregular ones that it keeps for old data.
+# A well-formed language tag (RFC 5646 section 2.1), without the irregular tags that the RFC keeps for old data.
 _LANGUAGE_TAG: Final = re.compile(
     r"(?:[a-z]{2,3}(?:-[a-z]{3}){0,3}|[a-z]{4,8})"  # language
     r"(?:-[a-z]{4})?"  # script
@@ -31,7 +31,7 @@ _LANGUAGE_TAG: Final = re.compile(
 # A date of ISO 8601, with 0000 for an unknown year, or the year alone (OpenID Connect Core section 5.1).
 _BIRTHDATE: Final = re.compile(r"([0-9]{4})(?:-([0-9]{2})-([0-9]{2}))?", re.ASCII)
 _LEAP_YEAR: Final = 2000
-# Files beside the time zones of a system, which name no place.
+# Files beside a system's time zones, which name no place.
 _NO_TIME_ZONES: Final = frozenset({"Factory", "localtime"})
 
 
@@ -94,12 +94,12 @@ class Profile:
         return type(self)(name=self.name, given_name=self.given_name, family_name=self.family_name)
 
     def names_over(self, other: Self) -> Self:
-        """Return the other profile with those names that this one has."""
+        """Return `other` with the names that this profile has."""
         names = {"name": self.name, "given_name": self.given_name, "family_name": self.family_name}
         return replace(other, **{field: value for field, value in names.items() if value is not None})
 
     def changed_fields(self, new: Self) -> list[str]:
-        """Return the names of the fields that differ."""
+        """Return which fields differ, by name."""
         return [name for name in self.__slots__ if getattr(self, name) != getattr(new, name)]
 
 
@@ -112,7 +112,7 @@ DETAILS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OwnProfile:
-    """The address and the profile of an account, as its user sees them."""
+    """An account's address and profile, as its user sees them."""
 
     email: Email | None  # None if the caller does not see it
     pending_email: Email | None  # a requested new address that is not proved yet
@@ -135,13 +135,15 @@ class OwnProfile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileChanges:
-    """The new values of a profile, by field. None removes a value, and other fields stay as they are."""
+    """The new values of a profile, by field. None removes a value. All other fields stay as they are."""
 
     values: Mapping[str, str | None]
 
     @classmethod
     def parse(cls, **texts: str | Keep | None) -> Self:
-        """Check the texts of a request, by field. Spaces at their ends are removed. Fields that are KEEP do not change.
+        """Check a request's texts, by field.
+
+        Spaces at their ends are removed. Fields that are KEEP do not change.
 
         Raises: NameInvalid, PictureInvalid, LocaleInvalid, TimeZoneInvalid, NamePartInvalid,
         ProfileUrlInvalid, BirthdateInvalid.
@@ -150,7 +152,7 @@ class ProfileChanges:
 
     @classmethod
     def valid_parts(cls, old: Profile, new: Profile) -> Self:
-        """Return the changes between two profiles of unchecked texts, without those to a text that is not valid."""
+        """Return the changes between two profiles with unchecked texts, and leave out invalid texts."""
         changes = dict[str, str | None]()
         for field in old.changed_fields(new):
             value = getattr(new, field)
@@ -227,7 +229,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
 
 
 def parse_fact(name: str, text: str) -> str:
-    """Return the valid form of a fact of a profile. Raises: the error of the fact, such as LocaleInvalid."""
+    """Return the valid form of a profile fact. Raises: the error of the fact, such as LocaleInvalid."""
     return _PARSERS[name](text)
 
 

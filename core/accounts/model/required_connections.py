@@ -17,10 +17,10 @@ class ConnectionStaysRequired(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRequirement:
-    """The rules of an organization that requires connections, and the facts about a user of it.
+    """The rules of an organization that requires connections, and the facts about its user.
 
-    The address of a user who is blocked there does not count: they can take another one. The link binds them, because it binds them
-    after the block.
+    A blocked user's address does not count, because they can take another address. The link binds them, because it binds them after the
+    block.
     """
 
     org_id: UUID

@@ -1,4 +1,4 @@
-"""The values of notices about secrets of programs, which expire soon or ended (security J-12)."""
+"""The values in notices about program secrets that expire soon or have ended (security J-12)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,7 +34,7 @@ class SecretNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCredential:
-    """A credential of a service account or an API resource that just ended."""
+    """A service account's or API resource's credential that just ended."""
 
     id: UUID
     client_id: UUID
@@ -57,4 +57,4 @@ class CreatedSecret:
     id: UUID
     name: str
     prefix: str
-    holder: str | None  # the name of the application of an API key
+    holder: str | None  # the name of the API key's application

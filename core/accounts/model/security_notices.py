@@ -15,12 +15,12 @@ from core.kernel.values import Email
 UNDO_TTL: Final = timedelta(hours=72)
 # If a factor was added within 72 hours after an earlier factor was removed, its link restores the earlier factor (security A-13).
 FACTORS_KEPT: Final = 2 * UNDO_TTL
-# Marks at the end of the detail of PASSWORD_CHANGED
+# Marks with which the detail of PASSWORD_CHANGED can end
 RESTORES_BY_UNDO: Final = "!"
 ASKS_FOR_FACTORS: Final = "+"
 NEEDS_RECOVERY: Final = "?"
-PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
-AFTER_WAIT: Final = ""  # the detail of PASSKEY_REMOVED after a wait
+PASSWORD_REMOVED: Final = "removed"  # the detail in a PASSWORD_CHANGED notice  # noqa: S105
+AFTER_WAIT: Final = ""  # the PASSKEY_REMOVED detail after a wait
 
 
 class UndoLinkInvalid(Invalid):
@@ -29,14 +29,14 @@ class UndoLinkInvalid(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class SecurityNotice:
-    """An email to the verified address of an account about a change to its security. Times are UTC."""
+    """An email to an account's verified address about a change to its security. Times are UTC."""
 
     id: UUID
     user_id: UUID
     session_id: UUID | None  # the session that made the change, or None
-    kind: str  # an `EmailKind`, or one of a newer release
+    kind: str  # an `EmailKind`, or a kind from a newer release
     address: Email
-    created_at: datetime  # the time of the change
+    created_at: datetime  # when the change was made
     undo_until: datetime
     # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
     # PASSKEY_ADDED and PASSKEY_REMOVED, or AFTER_WAIT. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with
@@ -61,7 +61,7 @@ class UndoableChanges:
     """The changes that an undo link can undo."""
 
     notice: SecurityNotice  # of the link
-    live: Sequence[SecurityNotice]  # all changes of the account that can be undone, the oldest first
+    live: Sequence[SecurityNotice]  # all changes to the account that can be undone, the oldest first
 
     @property
     def starts(self) -> tuple[SecurityNotice, ...]:
@@ -81,7 +81,7 @@ class UndoableChanges:
 
 @dataclass(frozen=True, slots=True)
 class UndoneChanges:
-    """The result of an undo: the address of the account, and the changes that were undone, oldest first."""
+    """The result of an undo: the account's address, and the undone changes, oldest first."""
 
     email: Email
     is_reopened: bool  # the account was to be deleted

@@ -1,4 +1,4 @@
-"""The end of secrets with the rights of the person who made them (security J-12).
+"""Ending secrets that have the rights of the person who made them (security J-12).
 
 That person knows the secrets of the programs that they managed. When they may no longer manage a
 program, its credentials that they made end, and who answers for the program gets an email.
@@ -17,9 +17,9 @@ from ports.storage import Transaction
 
 
 async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, of_roles: Collection[RoleName] | None) -> None:
-    """End the credentials that a user made, of an organization's service accounts with these roles, or of all its programs if None.
+    """End the credentials that a user made for an organization's service accounts with these roles.
 
-    The caller has changed the user's role.
+    If `of_roles` is None, end the credentials that they made for any of its programs. The caller has changed the user's role.
     """
     await _report(tx, await tx.credentials.end_created_by(user_id, org_id, now, everywhere=False, of_roles=of_roles), now)
 
@@ -38,7 +38,7 @@ async def end_credentials_of_platform(tx: Transaction, user_id: UUID, now: datet
 
 
 async def end_all_credentials(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """End all credentials of programs that the user of a closed account made. The caller has ended the user's sessions."""
+    """End all program credentials that the user of a closed account made. The caller has ended the user's sessions."""
     await _report(tx, await tx.credentials.end_created_by(user_id, None, now, everywhere=True), now)
 
 

@@ -1,8 +1,8 @@
 """Emails about a way into an account that was added, changed or removed (security A-13).
 
-They go at once to the verified address that the account has before the change. Their link undoes it
-(`undo`). The link goes only to an address that an undo cannot remove. For 72 hours after a change of
-the address, that is the old address. The new one gets an email without a link.
+They go at once to the verified address that the account has before the change. Their link undoes it (`undo`). The link
+goes only to an address that an undo cannot remove. For 72 hours after an address change, that is the old address. The
+new address gets an email without a link.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ async def notify(
 
 
 async def find_undo_address(tx: Transaction, account: Account, now: datetime) -> Email | None:
-    """Return the address of a locked account that gets undo links, or None if it is not verified.
+    """Return the locked account's address that gets undo links, or None if it is not verified.
 
     It is the address before all changes that can still be undone: a thief may have made them.
     """
@@ -56,11 +56,13 @@ async def find_undo_address(tx: Transaction, account: Account, now: datetime) ->
 async def notify_of_deletion(
     tx: Transaction, account: Account, live: Sequence[SecurityNotice], session_id: UUID | None, now: datetime
 ) -> datetime:
-    """Queue the emails about the deletion of a locked account to each address that can undo it, and return when the last link expires.
+    """Queue an email about a locked account's deletion to every address that can undo it.
 
-    These are the addresses of the `live` notices. Each link works as long as the last one that went to its
-    address before. If another person deletes the account, `session_id` is None, and the link to the address
-    of `find_undo_address` works for UNDO_TTL.
+    Return when the last link expires.
+
+    The `live` notices have these addresses. A link works as long as the last link that went to its address before. If
+    another person deletes the account, `session_id` is None, and the link to the address from `find_undo_address` works
+    for UNDO_TTL.
     """
     last = {notice.address: notice.undo_until for notice in sorted(live, key=lambda notice: notice.undo_until)}
     if session_id is None and (undo_address := await find_undo_address(tx, account, now)) is not None:
