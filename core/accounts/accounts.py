@@ -58,9 +58,9 @@ async def register(
 ) -> Account:
     """Create an unverified account and queue an email with a verification link.
 
-    The email has the branding of the organization `org_slug`, which also receives the event, if that
-    organization is active. It has no power over the account: a registration proves nothing
-    (security A-7). `sign_up` and `name` are those of our page; the API has none.
+    If the organization `org_slug` is active, the email has its branding, and it receives the event. It has no power
+    over the account: a registration proves nothing (security A-7). `sign_up` and `name` come from our page; the API has
+    neither.
 
     Raises: EmailTaken, NameInvalid.
     """
@@ -80,7 +80,7 @@ async def register(
 async def find_or_add(
     tx: Transaction, email: Email, now: datetime, *, origin: AccountOrigin = AccountOrigin.PLATFORM, org_id: UUID | None = None
 ) -> tuple[Account, bool]:
-    """Lock the account with this address, or create one that is unverified and has no password.
+    """Lock the account with this address, or create an unverified account without a password.
 
     Return the account, and whether it was created.
 
@@ -106,8 +106,8 @@ async def find_continuation(ports: Ports, purpose: TokenPurpose, token: str) -> 
 async def verify_email(ports: Ports, caller: Caller, token: str) -> VerifiedEmail:
     """Verify the address that a verification link was sent to. A link works once.
 
-    If the account has another address, this must be the new address of the pending change, which
-    then takes effect.
+    If the account has a different address, the link must be for the new address in the pending change, which then takes
+    effect.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -123,7 +123,7 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> VerifiedEmai
 
 
 async def find_verified_email(ports: Ports, token: str) -> Email | None:
-    """Return the address that this used verification link was sent to, if it is the verified address of its account now."""
+    """Return the address that this used verification link was sent to, if it is now its account's verified address."""
     async with ports.storage.reading() as read:
         return await read.one_time_tokens.verified_email(digest(token))
 
@@ -138,12 +138,12 @@ async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Acc
 
 
 async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None, next_path: str | None = None) -> None:
-    """Queue an email with a reset link, with the branding of the organization `org_slug`.
+    """Queue an email with a reset link and the branding for the organization `org_slug`.
 
     After the reset, the browser continues at `next_path`.
 
-    The mailer looks up the account later, so that the response time does not reveal whether one
-    exists (security B-2).
+    The mailer looks up the account later, so that the response time does not reveal whether the account exists
+    (security B-2).
     """
     await _queue(ports, caller, EmailKind.RESET_PASSWORD, email, org_slug, next_path)
 
@@ -184,7 +184,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         now = ports.clock.now()
         methods, _ = await added_methods.find(ports, read, account, now)
         added = tuple(method for method in methods if not method.is_kept_by_policy)
-        # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
+        # If the address was never proved, the reset deletes passkeys, and turns second-factor passkeys into security keys.
         key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
         keys_stay = key_count > sum(method.passkey is not None for method in added)
         ending = {method.second for method in added}
@@ -205,11 +205,10 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] | None = None) -> None:
     """Set a new password by a reset link, which also verifies the address (security A-6, A-7).
 
-    All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
-    end, and so does a pending change of the address. Passkeys stay, and the email says so.
-    `kept` are the ids in `PasswordReset.added` that the user recognized. All other methods end, even if only a recovery then meets a
-    policy. None: recently linked accounts and recent second factors end, unless a policy needs them. An account that had a second
-    factor 72 hours ago keeps a second factor.
+    The account's sessions, refresh tokens, pre-auth tokens, trusted devices and unused reset links end. A pending change of address ends,
+    too. Passkeys stay, and the email says so. `kept` are the ids in `PasswordReset.added` that the user recognized. Added methods that are
+    not kept end, even if only a recovery then meets a policy. None: recently linked accounts and recent second factors end, unless a policy
+    needs them. An account that had a second factor 72 hours ago keeps a second factor.
 
     Raises: LinkInvalid.
     """
@@ -220,12 +219,12 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, email = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
-        # A token is bound to the address it was sent to. After a change of address, the owner of the
-        # old mailbox must not get in (security A-5, A-9).
+        # A token is bound to the address it was sent to. After an address change, the owner of the old mailbox must not
+        # get in (security A-5, A-9).
         if email != account.email:
             raise LinkInvalid
-        # If another address of a usable account was verified before, the second factor stays: a thief
-        # of the account may have changed the address.
+        # If a usable account verified a different address before, the second factor stays: a thief may have changed the
+        # address.
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await mailbox.remove_unproven_ways(tx, account)
@@ -233,7 +232,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         needs_recovery = await added_methods.end_unrecognized(ports, tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
-        await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
+        await tx.email_changes.cancel_pending(account.id, now)  # a session thief may have requested it
         await tx.sessions.end_all(account.id, now)
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
@@ -259,14 +258,14 @@ async def get_own(ports: Ports, caller: Person) -> Account:
 
 
 async def find_own_password_rules(ports: Ports, caller: Person) -> tuple[Account, int]:
-    """Return the caller's account, and the least length of its new password."""
+    """Return the caller's account, and the least length for its new password."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         return account, await new_passwords.find_least_length(read, account)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """Set the first password of an account. No session ends."""
+    """Set an account's first password. No session ends."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     await new_passwords.check(ports, account, account.email, new_password)
@@ -276,16 +275,16 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
-        if account.password_hash is not None:  # checked again under the lock: another request may have set one
+        if account.password_hash is not None:  # checked again under the lock: another request may have set a password
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
-        await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)  # the link of a welcome email works for days
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)  # the link in a welcome email works for days
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id)
         tx.record(events.password_changed(account.id, "set"))
 
 
 async def choose_password(ports: Ports, caller: Person, current: str | None, new_password: str) -> None:
-    """Change the caller's password, or set the first one if `current` is None."""
+    """Change the caller's password, or set the first password if `current` is None."""
     if current is None:
         await set_password(ports, caller, new_password)
     else:
@@ -293,9 +292,11 @@ async def choose_password(ports: Ports, caller: Person, current: str | None, new
 
 
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
-    """Change the caller's password. All other sessions and the trust of all devices end (security A-8).
+    """Change the caller's password.
 
-    So does a pending change of the address that another session requested.
+    All sessions except the caller's end, and no device stays trusted (security A-8).
+
+    A pending address change that another session requested ends, too.
 
     Raises: CurrentPasswordWrong, which counts as a failed attempt in this session; TooManyAttempts;
     NoPasswordSet.
@@ -359,4 +360,4 @@ async def delete_account(tx: Transaction, user_id: UUID, now: datetime) -> None:
     await tx.service_users.remove_everywhere(user_id)
     await tx.logins.remove(user_id)
     await tx.accounts.remove(user_id)
-    await tx.audit.forget(user_id)  # last: it locks totals that other transactions wait for
+    await tx.audit.forget(user_id)  # at the end, because it locks totals that concurrent transactions wait for

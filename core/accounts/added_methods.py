@@ -58,9 +58,9 @@ async def find(
 ) -> tuple[Sequence[AddedSignInMethod], AccountFactors]:
     """Return the sign-in methods that a user added, and all factors of the account.
 
-    The methods are linked accounts, and factors of the last 72 hours. A reset must not end an older second factor: the mailbox alone
-    would be enough to sign in (security A-6). Factors of a recovery are missing, too. So is the only second factor, if it replaced
-    an earlier factor in the last 72 hours. `keys_stay`: the reset ends no keys.
+    The methods are linked accounts, and factors that were added in the last 72 hours. A reset must not end an older second factor: the
+    mailbox alone would be enough to sign in (security A-6). Factors from a recovery are missing, too. So is the only second factor, if it
+    replaced an earlier factor in the last 72 hours. `keys_stay`: the reset ends no keys.
     """
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
@@ -115,7 +115,7 @@ async def end_unrecognized(
     account = await tx.accounts.lock(account.id) or account
     await mfa.end_factors(tx, caller, account, seconds, now)  # together: the backup codes end with the last factor
     left = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or account)
-    demands = await factor_changes.load_demands(ports, tx, account.id, now)  # another account of a provider can be left
+    demands = await factor_changes.load_demands(ports, tx, account.id, now)  # a second account at the same provider can be left
     needs_recovery = not factors.demands.met_by(factors.account) <= demands.met_by(left)
     if needs_recovery:
         await tx.accounts.set_recovery_required(account.id, now)

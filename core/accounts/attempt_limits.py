@@ -1,9 +1,8 @@
 """Counters of failed attempts to guess a secret, per account and from all addresses together (security A-3, M-2, V-2).
 
-An attempt is counted in one atomic statement before the secret is checked, so that parallel
-attempts cannot get past the limit. The correct secret clears the count, even if the operation fails
-later. Counting happens outside the transactions of use cases, because it must survive the refusal
-that it causes.
+A single atomic statement counts an attempt before the secret is checked, so that parallel attempts cannot get past the
+limit. The correct secret clears the count, even if the operation fails later. Counting happens outside the transactions
+of use cases, because it must survive the refusal that it causes.
 """
 
 from core.accounts.model.attempt_limits import SecretKind, attempt_limit, raise_if_locked
@@ -11,7 +10,7 @@ from ports import Ports
 
 
 async def count_attempt(ports: Ports, secret: SecretKind, subject: bytes) -> None:
-    """Count one more attempt to guess the secret of `subject`. Raises: TooManyAttempts if the attempt must wait; it is then not counted."""
+    """Count an attempt to guess the secret of `subject`. Raises: TooManyAttempts if the attempt must wait; it is then not counted."""
     now = ports.clock.now()
     async with ports.storage.autocommit() as statements:
         blocked_until = await statements.attempt_limits.count_attempt(secret, subject, attempt_limit(ports.policy, secret), now)
@@ -25,6 +24,6 @@ async def clear(ports: Ports, secret: SecretKind, subject: bytes) -> None:
 
 
 async def uncount(ports: Ports, secret: SecretKind, subject: bytes) -> None:
-    """Take back one counted attempt that was correct. Earlier failed attempts stay counted."""
+    """Take back a counted attempt that was correct. Earlier failed attempts stay counted."""
     async with ports.storage.autocommit() as statements:
         await statements.attempt_limits.uncount(secret, subject, attempt_limit(ports.policy, secret))

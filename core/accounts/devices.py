@@ -54,12 +54,13 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
 
 
 def to_match(user_id: UUID, fingerprint: DeviceFingerprint, known: KnownDevice | None, now: datetime) -> DeviceMatch:
-    """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
+    """Match a sign-in to a known device of the user, or to a new device, and assess the risk.
 
-    A device is matched by its trust token, else by the client's device id, else, for clients
-    without an id, by browser, operating system and type. If the last sign-in of a device had a high risk and no
-    second factor, the device counts as new for the risk.
-    The trust periods of the user's organizations apply. That of the organization of the service, if any, applies at the service.
+    Nothing is stored.
+
+    A device is matched by its trust token, else by the client's device id, else, for clients without an id, by browser, operating system
+    and type. If the last sign-in from a device had a high risk and no second factor, the device counts as new for the risk. The trust
+    periods of the user's organizations apply. At a service, the trust period of its organization counts, too, if any.
 
     To store the match, lock the account before the device is found.
     """
@@ -113,7 +114,7 @@ def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, n
 
 
 def refresh_device(device: Device, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
-    """Return a known device with the values of a new sign-in."""
+    """Return a known device with the values from a new sign-in."""
     user_agent = fingerprint.user_agent
     return replace(
         device,
@@ -135,10 +136,12 @@ def refresh_device(device: Device, fingerprint: DeviceFingerprint, risk: LoginRi
 async def remember_device(
     tx: Transaction, match: DeviceMatch, methods: tuple[str, ...], now: datetime, *, second_factor: bool = False, trust: bool = False
 ) -> str | None:
-    """Store the device of a successful sign-in. The account has been locked since `match_device`.
+    """Store the device that a successful sign-in used.
 
-    `methods` are those of this sign-in. `second_factor` means that it was verified on this device. With `trust` as
-    well, create a new trust token, which replaces an earlier one, and return it.
+    The account has been locked since `match_device`.
+
+    `methods` are the methods used in this sign-in. `second_factor` means that it was verified on this device. If
+    `trust` is also set, return a new trust token, which replaces any earlier token.
     """
     device, token = match.device, None
     if second_factor and trust:
@@ -165,7 +168,7 @@ def list_own(ports: Ports, caller: Person) -> Batches[ListedDevice]:
 
 
 async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
-    """Return one of the caller's devices."""
+    """Return the caller's device."""
     async with ports.storage.reading() as read:
         listed = await _own_device(read, caller, device_id, ports.clock.now())
     if listed.device.revoked_at is not None:
@@ -174,7 +177,7 @@ async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
 
 
 async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> Device:
-    """Rename one of the caller's devices."""
+    """Rename the caller's device."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         device = (await _lock_own_device(tx, caller, device_id, now)).device
@@ -203,7 +206,7 @@ async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
 async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
     """Lock the caller's account and return the device.
 
-    Because of the lock, one of two devices that revoke each other waits, and then its session has ended.
+    If two devices revoke each other at once, the second waits for the lock. By then, its session has ended.
     """
     await lock_own_account(tx, caller, now)
     return await _own_device(tx, caller, device_id, now)

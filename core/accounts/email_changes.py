@@ -1,8 +1,8 @@
-"""Changes of an account's email address (security A-9).
+"""Changes to an account's email address (security A-9).
 
-A user's change is pending until the new address is proved. Until then the account keeps its address.
-The notice to the old address has a link that undoes the change, also after it took effect (`undo`).
-Organizations change the addresses of accounts that they control at once.
+A user's change is pending until the new address is proved. Until then the account keeps its address. The notice to the
+old address has a link that undoes the change, also after it took effect (`undo`). Organizations can change addresses at
+once in accounts that they control.
 """
 
 from datetime import datetime
@@ -30,18 +30,17 @@ from ports.storage import Transaction
 
 
 async def find_pending(ports: Ports, user_id: UUID) -> EmailChange | None:
-    """Return the user's pending change, if there is one."""
+    """Return the user's pending change, if any."""
     async with ports.storage.reading() as read:
         return await read.email_changes.pending(user_id, ports.clock.now())
 
 
 async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | None:
-    """Request a change of the caller's address, and return the pending change.
+    """Request to change the caller's address, and return the pending change.
 
-    The new address gets a link that proves it. If the present address is verified, the user gets a notice
-    with a link that undoes the change (`security_notices.find_undo_address`). A new request replaces the
-    pending one. For the same address again, only the proof is sent again. The present address cancels the
-    pending change, and returns None.
+    The new address gets a link that proves it. If the present address is verified, the user gets a notice with a link
+    that undoes the change (`security_notices.find_undo_address`). A new request replaces the pending change. For the
+    same address again, only the proof is sent again. The present address cancels the pending change, and returns None.
 
     Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree;
     TooManyEmailChanges; ConnectionStaysRequired.
@@ -62,8 +61,8 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
 
 
 async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID, email: Email, now: datetime) -> EmailChange:
-    # This limit replaces the limit per recipient for the notices: a thief of the session must not
-    # be able to use that one up and then change the address without a notice.
+    # This limit replaces the recipient limit for the notices: a session thief must not be able to
+    # use that limit up and then change the address without a notice.
     earlier = await tx.email_changes.nth_newest_at(account.id, ports.policy.mails_per_recipient)
     require_within_limit(earlier, now, TooManyEmailChanges)
     if await tx.email_changes.is_taken(email, account.id, now):
@@ -79,7 +78,7 @@ async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID
 
 
 async def cancel(ports: Ports, caller: Person) -> None:
-    """Cancel the caller's pending change. Without one, nothing happens."""
+    """Cancel the caller's pending change. If nothing is pending, nothing happens."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -87,7 +86,7 @@ async def cancel(ports: Ports, caller: Person) -> None:
 
 
 async def cancel_of_other_sessions(tx: Transaction, user_id: UUID, session_id: UUID, now: datetime) -> None:
-    """Cancel the pending change of a locked account, unless this session requested it."""
+    """Cancel a locked account's pending change, unless this session requested it."""
     pending = await tx.email_changes.pending(user_id, now)
     if pending is not None and pending.session_id != session_id:
         await tx.email_changes.cancel_pending(user_id, now)
@@ -140,13 +139,13 @@ async def change_at_once(tx: Transaction, account: Account, email: Email, now: d
 
 
 async def end_all(tx: Transaction, account: Account, now: datetime) -> None:
-    """Cancel the pending change of a locked account, and let no undo link work any longer."""
+    """Cancel a locked account's pending change, and let no undo link work any longer."""
     await tx.email_changes.end_all(account.id, now)
     await tx.security_notices.end_all(account.id, now)
 
 
 async def _set_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
-    """Set an unverified address, and end links that were sent to the old one, and pending sign-ins. Raises: EmailNotFree."""
+    """Set an unverified address. End pending sign-ins, and links that were sent to the old address. Raises: EmailNotFree."""
     try:
         await tx.accounts.change_email(account.id, email, now)
     except EmailTaken:
@@ -161,7 +160,7 @@ async def _end_links(tx: Transaction, account: Account) -> None:
 
 
 async def undo_since(tx: Transaction, account: Account, since: datetime, now: datetime) -> Email:
-    """Undo the changes of a locked account's address since then, and return its address. Links in emails end in any case."""
+    """Undo the changes to a locked account's address since then, and return its address. Links in emails end in any case."""
     change = await tx.email_changes.first_since(account.id, since)
     if change is None:
         await _end_links(tx, account)

@@ -1,4 +1,4 @@
-"""The queue of emails: claiming due emails, and recording the outcome of each attempt.
+"""The email queue: claiming due emails, and recording how every attempt ended.
 
 Use cases add an email in the transaction that causes it. The row has the kind, the address and ids,
 but no text. The mailer claims the email, prepares it (`core.mailing.preparation`), sends it and
@@ -26,12 +26,12 @@ from ports import Ports
 
 
 def require_within_limit(nth_newest_at: datetime | None, now: datetime, refusal: Callable[[float], Limited]) -> None:
-    """Check that another email, or another change that sends one, is within a limit of n per hour (security E-5).
+    """Check that a further email, or a change that sends an email, stays within n per hour (security E-5).
 
-    `nth_newest_at` is the time of the n-th newest one, or None if there are fewer. Of concurrent calls, at most n in an hour pass
-    if the caller keeps a lock of the recipient or the account from the reading of this time until the next one is stored.
+    `nth_newest_at` is when the n-th newest email or change was made, or None if there are fewer. To let at most n concurrent calls per hour
+    pass, the caller locks the recipient or the account before it reads this time, until the next email or change is stored.
 
-    Raises: `refusal`, with the seconds until the next one is within the limit.
+    Raises: `refusal`, with the seconds until the next email or change is within the limit.
     """
     if nth_newest_at is not None and now < nth_newest_at + LIMIT_WINDOW:
         raise refusal((nth_newest_at + LIMIT_WINDOW - now).total_seconds())

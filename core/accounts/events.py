@@ -52,12 +52,15 @@ def credential_ended(credential: EndedCredential) -> Event:
 
 
 def changes_undone(user_id: UUID, kinds: Sequence[str]) -> Event:
-    """The link in an email undid changes to the security of an account. `kinds` are those of the emails about them."""
+    """The link in an email undid changes to the security of an account. `kinds` are the kinds of emails that announced the changes."""
     return Event(EVENT_KINDS["security.changes.undone"], str(user_id), of_person=user_id, details={"kinds": list(kinds)})
 
 
 def email_changed(user_id: UUID) -> Event:
-    """The email address of a user changed: they proved a new one, or an undo restored the old one. Neither address is in the event."""
+    """The email address of a user changed: they proved a new address, or an undo restored the old address.
+
+    Neither address is in the event.
+    """
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), of_person=user_id)
 
 
@@ -90,7 +93,10 @@ def identity_linked(user_id: UUID, provider: ConnectionSlug) -> Event:
 
 
 def identity_unlinked(user_id: UUID, provider: ConnectionSlug, service: ServiceContext | None) -> Event:
-    """A user unlinked an identity provider from the account, or from one service. Then only that service's organization gets the event."""
+    """A user unlinked an identity provider from the account, or from a single service.
+
+    Then only that service's organization gets the event.
+    """
     details: dict[str, str] = {"provider": provider}
     if service is None:
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
@@ -138,7 +144,7 @@ def passkey_wait_ended(user_id: UUID, by: str) -> Event:
 def mfa_enabled(user_id: UUID, factor: FactorKind) -> tuple[Event, ...]:
     """A user turned on a second factor: `totp` is an authenticator app, `passkey` their passkeys and security keys.
 
-    One event is for webhooks, one for the audit logs.
+    The first event is for webhooks, the second for the audit logs.
     """
     names, details = ("user.mfa.enabled", "security.mfa.enabled"), {"factor": factor.value}
     return tuple(Event(EVENT_KINDS[name], str(user_id), of_person=user_id, details=details) for name in names)
@@ -153,7 +159,7 @@ def mfa_disabled(user_id: UUID, factor: FactorKind, *, forced: bool = False) -> 
 def mfa_failed(user_id: UUID, during: str) -> Event:
     """A wrong code or passkey was sent for the account. `during` is `sign_in`, after the first factor, or `setup`.
 
-    The limit of attempts bounds the number of events (security M-2).
+    The attempt limit also limits how many events there are (security M-2).
     """
     return Event(EVENT_KINDS["security.mfa.failed"], str(user_id), of_person=user_id, details={"during": during}, success=False)
 
@@ -184,7 +190,10 @@ def account_reactivated(user_id: UUID, *, whole_account: bool) -> Event:
 
 
 def anonymized(org_id: UUID | None, user_id: UUID) -> Event:
-    """A user was anonymized. Each organization that they belong to receives the event, without one the platform's log."""
+    """A user was anonymized.
+
+    Every organization that they belong to receives the event. Without an organization, the platform's log does.
+    """
     return Event(EVENT_KINDS["user.anonymized"], str(user_id), org_id=org_id)
 
 
@@ -194,7 +203,7 @@ def platform_owner_promoted(user_id: UUID, reason: str | None = None) -> Event:
 
 
 def platform_owner_demoted(user_id: UUID, reason: str | None = None) -> Event:
-    """A platform owner lost their rights as one."""
+    """A platform owner lost their platform rights."""
     return Event(EVENT_KINDS["platform.owner.demoted"], str(user_id), details=_with_reason(reason))
 
 

@@ -1,7 +1,7 @@
-"""The checks before a user changes the factors of their account.
+"""The checks before users change their account's factors.
 
-The user shows a passkey if the account has one (security PK-12), and no way in becomes weaker than the sign-in policies that they
-must meet (security PK-8).
+The user shows a passkey if the account has any (security PK-12). No way in becomes weaker than the sign-in policies that they must meet
+(security PK-8).
 """
 
 from collections.abc import Collection, Sequence
@@ -49,14 +49,14 @@ class Demands:
 
     @property
     def email_is_on(self) -> bool:
-        """Whether one of the places offers sign-in by email."""
+        """Whether any place offers sign-in by email."""
         return any(self.settings.offers_email(each.email_sign_in) for each in self.policies)
 
     def met_by(self, account: Account, without: Collection[str] = ()) -> frozenset[Demand]:
         """Return the demands that an account with these factors can meet. It is without lost keys.
 
-        `without` are identity providers with which the account is no longer linked. A password counts in any case, because the
-        mailbox alone sets one.
+        `without` are identity providers with which the account is no longer linked. A password always counts, because the mailbox alone can
+        set a password.
         """
         account = account if account.password_hash is not None else replace(account, password_hash="set by a reset")  # noqa: S106
         return frozenset(
@@ -76,7 +76,7 @@ class Demands:
         return any(map(self.are_met_by, (replace(bare, mfa_enabled_at=self.now), replace(bare, passkey_count=1))))
 
     def list_step_ups(self, account: Account, proofs: Proofs) -> list[Decision]:
-        """Return a further sign-in for each policy that the proofs do not meet: the strongest that the account can do."""
+        """Return a further sign-in for every policy that the proofs do not meet: the strongest that the account can do."""
         steps = (find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies)
         return [step for step in steps if step is not None]
 
@@ -85,14 +85,17 @@ class Demands:
         return max(self.list_step_ups(account, proofs), key=strictness, default=None)
 
     def for_break_glass(self, org_id: UUID | None = None) -> "Demands":
-        """Return the demands of this organization, or of all that list the user for break glass, where a connection is required."""
+        """Return the demands of organizations that require a connection and list the user for break glass.
+
+        `org_id`: only this organization.
+        """
         policies = [each for each in self.policies if each.is_for_break_glass and org_id in (None, each.policy.org_id)]
         return replace(self, policies=policies)
 
     def find_refused_loss(self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str]) -> Strength | None:
-        """Return the strength of one of the policies if its user may not do without it, and the account no longer reaches it.
+        """Return the strength that this policy asks for if its user may not do without it, and the account no longer reaches it.
 
-        That is the strength that an organization's policy in force asks of each sign-in. For break glass, policies of applications
+        For an organization, that is the strength that its policy in force asks of every sign-in. For break glass, application policies
         count, too, at any time and risk: otherwise a password alone could add a factor later, and open the organization.
         """
         if policy.is_for_break_glass:
@@ -106,7 +109,7 @@ class Demands:
     def find_loss(
         self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str], *, risk_is_high: bool
     ) -> Strength | None:
-        """Return the strength of one of the policies that the account no longer reaches, as `decision.find_loss` does."""
+        """Return the strength that this policy asks for and the account no longer reaches, as `decision.find_loss` does."""
         facts = self._facts(policy, before, ()), self._facts(policy, left, (), without)
         return find_loss(policy.policy, *(replace(each, risk_is_high=risk_is_high) for each in facts))
 
@@ -127,12 +130,12 @@ def _key_of(policy: PolicyOfUser) -> tuple[UUID | None, UUID | None, bool]:
 
 
 async def load_demands(ports: Ports, read: Reading | Transaction, user_id: UUID, now: datetime) -> Demands:
-    """Return the sign-in policies of the user."""
+    """Return the user's sign-in policies."""
     return Demands(await read.sign_in_policies.anywhere(user_id, None), ports.policy, now)
 
 
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
-    """Lock the caller's account before a change of its factors."""
+    """Lock the caller's account before its factors change."""
     account = await lock_own_account(tx, caller, now)
     await _require_accepted_sign_in(ports, tx, caller, account, now)
     return account
@@ -141,17 +144,19 @@ async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datet
 async def _require_accepted_sign_in(
     ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime, *, is_fresh: bool = True
 ) -> None:
-    """Check the caller's sign-in before a change of their factors. The account is locked, and the age of the sign-in is checked elsewhere.
+    """Check the caller's sign-in before their factors change.
 
-    If the account has a passkey, the sign-in used this passkey. The sign-in meets, now and later and at any risk, each of the user's
-    policies that the present factors can meet. An account that cannot meet a policy sets up the missing factor with its present factors.
+    The account is locked, and the age of the sign-in is checked elsewhere.
+
+    If the account has a passkey, the sign-in used this passkey. The sign-in meets every policy that the present factors can meet, now and
+    later and at any risk. An account that cannot meet a policy sets up the missing factor with its present factors.
     """
     if (missing := await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=is_fresh)) is not None:
         raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
 
 
 async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
-    """Check the sign-in of the caller, and its age, before a change of their locked account.
+    """Check the caller's sign-in, and its age, before their locked account changes.
 
     Raises: the errors of `require_sign_in`; SignInNotAccepted, also for a sign-in that is too old.
     """
@@ -164,7 +169,7 @@ async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, a
 
 
 async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = False) -> Decision | None:
-    """Return the further sign-in that the caller needs before a change of their factors, or None.
+    """Return the further sign-in that the caller needs before their factors change, or None.
 
     After a sign-in that is too old, return the new sign-in, or None if all sign-in methods of the account are accepted. `is_next`: the
     sign-in may be for another purpose, so a passkey of the account is asked for only after a fresh sign-in.
@@ -188,11 +193,11 @@ async def _find_missing_sign_in(
     is_fresh: bool = True,
     is_next: bool = False,
 ) -> Decision | None:
-    """Return the further sign-in that the account or the policies of its user ask for in this session, or None.
+    """Return the further sign-in that the account or its user's policies ask for in this session, or None.
 
-    All recent proofs of the session count, so that several methods together meet policies with different ones. Passkeys of
-    an earlier RP ID do not count, so that their user can add new ones. If the sign-in is not fresh, older proofs do not count.
-    `is_next`: as in `find_missing_sign_in`.
+    All recent proofs in the session count, so that several methods together meet policies that ask for different methods. Passkeys for an
+    earlier RP ID do not count, so that their user can add new passkeys. If the sign-in is not fresh, older proofs do not count. `is_next`:
+    as in `find_missing_sign_in`.
     """
     proofs = await own_proofs.load_proofs(read, session_id, account.id, now)
     own = None if is_next and not is_fresh else await own_proofs.find_passkey_step(ports, read, account, proofs, now)
@@ -203,7 +208,7 @@ async def _find_missing_sign_in(
     missing = demands.find_step_up(present, counted)
     if missing is None or (own is not None and strictness(own) > strictness(missing)):
         return own
-    if not is_fresh and not counted and missing.required <= Strength.ONE and missing.methods is None:  # each way of the account will do
+    if not is_fresh and not counted and missing.required <= Strength.ONE and missing.methods is None:  # every method will do
         return None
     return replace(name_methods(missing, ports.policy.provider_names), max_age=ports.policy.fresh_sign_in_ttl)
 
@@ -216,7 +221,7 @@ async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: da
 
 
 async def accept_password(read: Reading | Transaction, user_id: UUID, now: datetime) -> bool:
-    """Return whether each policy of the user in force accepts a password alone, if the risk is not high."""
+    """Return whether every policy in force for the user accepts a password alone, if the risk is not high."""
     for each in await read.sign_in_policies.anywhere(user_id, None):
         needed = strictest(each.policy, is_admin=each.is_admin, now=now)
         if needed >= Strength.TWO or not each.policy.in_force(now).may_use(Method.PASSWORD):
@@ -227,7 +232,7 @@ async def accept_password(read: Reading | Transaction, user_id: UUID, now: datet
 async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
     """Lock the caller's account before it gets another way to sign in.
 
-    A recovery is needed no longer once the account can meet all policies of its user.
+    Once the account can meet all its user's policies, a recovery is needed no longer.
     """
     account = await lock_account(ports, tx, caller, now)
     await require_no_recovery(ports, tx, account, now, caller.session_id)
@@ -237,9 +242,9 @@ async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now
 async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account, proofs: Proofs, now: datetime) -> None:
     """Check a sign-in before it links an account at an identity provider to a locked account that has the same verified address.
 
-    The address proves the mailbox, and so as much as a password, which the mailbox can reset. With the other proofs of the sign-in,
-    this must be enough for each sign-in policy of the user that the present factors can meet (security O-5, PK-8). If the account has a
-    passkey, the sign-in must have used it.
+    The address proves the mailbox, and so as much as a password, which the mailbox can reset. Together with the other proofs in this
+    sign-in, the address must be enough for every sign-in policy that the present factors can meet (security O-5, PK-8). If the account has
+    a passkey, the sign-in must have used it.
 
     Raises: LinkNeedsProof; RecoveryRequired.
     """
@@ -278,9 +283,10 @@ async def needs_recovery(
 ) -> bool:
     """Return whether only a recovery can give the account the factor that a policy asks for now or later (security A-13).
 
-    That is so after an undo that removed the factor. For a user listed for break glass, it is so after each loss, because the list was
-    saved with the factor. If these policies need two factors, and the account has one, a sign-in with it adds the other: a recovery
-    sets up only one. For a platform owner, the operator's command is the recovery. `session_id` is the session that adds the factor.
+    That is so after an undo that removed the factor. For a user listed for break glass, it is so after every loss, because the list was
+    saved with the factor. A recovery sets up a single factor: if these policies need two factors and the account has only one, the user
+    signs in with it to add the second. For a platform owner, the operator's command is the recovery. `session_id` is the session that adds
+    the factor.
     """
     demands = await load_demands(ports, read, account.id, now)
     is_required = await read.accounts.is_recovery_required(account.id)
@@ -302,7 +308,7 @@ async def lacks_for_break_glass(ports: Ports, read: Reading | Transaction, accou
 
 
 async def _is_recovered(read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> bool:
-    """Return whether the session of a platform owner began with a link of the operator."""
+    """Return whether a platform owner's session began with a link from the operator."""
     if not account.is_platform_owner:
         return False
     session = await read.session_sign_ins.load_factors(session_id, account.id)
@@ -319,7 +325,7 @@ class LostAccess:
     is_for_break_glass: bool = False  # because the user is listed for break glass
 
     def __or__(self, other: "LostAccess") -> "LostAccess":
-        """Return the loss by this policy and another one of the same name."""
+        """Combine two losses by policies with the same name."""
         return LostAccess(
             self.name,
             self.always or other.always,
@@ -329,7 +335,7 @@ class LostAccess:
 
 
 async def list_losses(ports: Ports, before: Account, left: Account, *, removed: UUID | None = None) -> Sequence[LostAccess]:
-    """Return the organizations and applications of the user that need more than the factors which are left, ordered by name.
+    """Return the user's organizations and applications that need more than the remaining factors, ordered by name.
 
     `removed` is the key that goes, if any.
     """
@@ -357,10 +363,10 @@ async def require_left(
     removed: UUID | None = None,
     without: Collection[str] = (),
 ) -> None:
-    """Refuse a change of a locked account after which it can no longer meet a sign-in policy, as `Demands.find_refused_loss` says.
+    """Refuse to change a locked account so that it can no longer meet a sign-in policy, as `Demands.find_refused_loss` says.
 
-    `removed` is the key that goes, if any, and `without` has the identity providers that are unlinked. Passkeys of an earlier RP ID do
-    not count.
+    `removed` is the key that goes, if any, and `without` has the identity providers that are unlinked. Passkeys for an earlier RP ID do not
+    count.
     """
     before = await relying_party.load_without_lost_keys(ports, tx, before)
     left = await relying_party.load_without_lost_keys(ports, tx, left, removed=removed)

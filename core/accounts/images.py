@@ -1,7 +1,7 @@
-"""Uploaded images: the rules for all owners, and the picture of a user.
+"""Uploaded images: the rules for all owners, and users' pictures.
 
-The picture of a user and the logo of an organization can also be images of other hosts. An upload
-fills the same field, with an address here, and another value of the field removes the image.
+A user's picture and an organization's logo can also be images on other hosts. An upload fills the same field, with an
+address here, and a new value in the field removes the image.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,12 +21,14 @@ class ImageNotFound(NotFound):
 
 
 async def reencode(ports: Ports, content: bytes, content_type: str | None = None, *, is_square: bool = False) -> NewImage:
-    """Return an uploaded image as it is kept. Call it outside of transactions, because it takes time."""
+    """Return an uploaded image as it is kept. Call it outside transactions, because it takes time."""
     return await ports.images.reencode(content, check_header(content, content_type), is_square=is_square)
 
 
 async def load(ports: Ports, address: ImageAddress | None) -> tuple[bytes, bool]:
-    """Return the image at this address, and whether it is the picture of a user. Raises: ImageNotFound.
+    """Return the image at this address, and whether it is a user's picture.
+
+    Raises: ImageNotFound.
 
     The address is the right to see the image: it cannot be guessed, and stands only where the owner is shown.
     """
@@ -37,7 +39,7 @@ async def load(ports: Ports, address: ImageAddress | None) -> tuple[bytes, bool]
 
 
 async def find_keys(ports: Ports, owner_ids: Collection[UUID]) -> Mapping[UUID, str]:
-    """Return the keys of the images of these owners, which the user sees."""
+    """Return the image keys of these owners, which the user sees."""
     async with ports.storage.reading() as read:
         return await read.images.keys(owner_ids)
 

@@ -1,7 +1,7 @@
-"""Proof that a user has the mailbox of an account's address (security A-7).
+"""Proof that a user has the mailbox for an account's address (security A-7).
 
-The proof is a reset link, the link or code of a sign-in by email, an address that an identity provider
-has verified, or the token in the email of an invitation.
+The proof is a reset link, the link or code from a sign-in by email, an address that an identity provider has verified,
+or the token in an invitation email.
 """
 
 from datetime import datetime
@@ -14,15 +14,15 @@ from ports.storage import Transaction
 
 
 async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Account | None:
-    """Mark the address of a locked account as verified, and return the account as it is now.
+    """Mark a locked account's address as verified, and return the account as it is now.
 
-    If no address of the account was verified before, another person may have registered it. Nothing
-    that they left behind survives.
+    If the account never had a verified address, another person may have registered it. Nothing that they left behind
+    survives.
 
-    An organization created a deactivated account, and its directory deactivated it. If the account has
-    no credentials, or its address is not verified, it becomes the user's own account. The
-    organization keeps its block. Return None for any other deactivated account, such as one that the
-    platform deactivated, and for an anonymized one. Then nothing changes.
+    An organization created a deactivated account, and its directory deactivated it. If the account has no credentials,
+    or its address is not verified, it becomes the user's own account. The organization keeps its block. Return None for
+    an anonymized account, and for any other deactivated account, such as an account that the platform deactivated. Then
+    nothing changes.
     """
     if not account.is_usable:
         if not await tx.accounts.can_be_freed(account.id):
@@ -37,11 +37,10 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
 
 
 async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datetime) -> Account | None:
-    """Mark the unverified address of a locked account as verified by a sign-in, and return the account as it is now.
+    """Mark a locked account's unverified address as verified by a sign-in, and return the account as it is now.
 
-    If the account had another verified address before, the second factor stays, as after a reset: a
-    thief of the account may have changed the address. Everything else ends, and the password is
-    removed. Return None if the account is closed.
+    If the account had another verified address before, the second factor stays, as after a reset: a thief may have
+    changed the address. Everything else ends, and the password is removed. Return None if the account is closed.
     """
     if account.is_unproven:
         await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
@@ -70,7 +69,7 @@ async def remove_unproven_ways(tx: Transaction, account: Account) -> None:
 
 
 async def record_release(tx: Transaction, account: Account) -> None:
-    """Record in the log of the organization that created the account, if it still exists, that the account is no longer its own."""
+    """If the organization that created the account still exists, record in its log that the account is no longer its own."""
     org_id = account.origin_org_id
     if org_id is not None and await tx.organizations.by_id(org_id) is not None:
         tx.record(events.released(org_id, account.id))
@@ -79,9 +78,9 @@ async def record_release(tx: Transaction, account: Account) -> None:
 async def revoke_all_access(tx: Transaction, account: Account, now: datetime, *, keeps_second: bool = False) -> None:
     """Remove every way into a locked account (security A-7). `keeps_second`: the second factor stays, because it does not sign in alone.
 
-    Ends email links and codes, changes of the address, sessions, pending sign-ins, linked identities,
-    the password, passkeys, the second factor and trusted devices. Links to connections of organizations end
-    with an address that is not verified. The profile is cleared, because another person may have written it.
+    Ends email links and codes, address changes, sessions, pending sign-ins, linked identities, the password, passkeys,
+    the second factor and trusted devices. Links to connections of organizations end with an address that is not
+    verified. The profile is cleared, because another person may have written it.
     """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)

@@ -1,4 +1,4 @@
-"""The second factor of an account: turn it on and off, and replace its backup codes. `passkeys` adds passkeys and security keys."""
+"""An account's second factor: turn it on and off, and replace its backup codes. `passkeys` adds passkeys and security keys."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ from ports.storage import Reading, Transaction
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
-    """Return the status of the caller's second factor."""
+    """Return the caller's second-factor status."""
     async with ports.storage.reading() as read:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
@@ -55,7 +55,9 @@ async def is_enabled(ports: Ports, user_id: UUID) -> bool:
 
 
 async def start_setup(ports: Ports, caller: Person) -> MfaSetup:
-    """Create a secret for the caller to confirm. It replaces an unconfirmed one.
+    """Create a secret for the caller to confirm.
+
+    It replaces an unconfirmed secret.
 
     A confirmed secret is neither replaced nor returned (security M-5).
     """
@@ -79,7 +81,7 @@ async def find_pending_setup(ports: Ports, caller: Person) -> MfaSetup | None:
 
 
 async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str]:
-    """Confirm the new secret with one of its codes, make the app a second factor, and return new backup codes.
+    """Confirm the new secret with a code, make the app a second factor, and return new backup codes.
 
     The code is used up (security M-1).
 
@@ -134,8 +136,8 @@ async def turn_on(
 ) -> None:
     """End what would go around a new second factor of a locked account, and record it with the entries `log`. The caller has stored it.
 
-    Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1). Sessions continue, but
-    only a session with a proof of it can sign in to applications (security X-8). `proof` is that of the caller's session.
+    Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1). Sessions continue, but only a session in which it was
+    proved can sign in to applications (security X-8). `proof` is from the caller's session.
     """
     await tx.session_sign_ins.require_mfa_again(account.id, caller.session_id, is_proved=proof is not None)
     await session_proofs.forget_seconds_where_missing(tx, account.id)
@@ -152,7 +154,7 @@ async def turn_on(
 async def disable(ports: Ports, caller: Person) -> bool:
     """Remove the caller's authenticator app, and return whether it was a second factor. A pending secret is deleted too.
 
-    Passkeys and security keys stay a second factor if they are one, with the backup codes.
+    Passkeys and security keys that are a second factor stay, with the backup codes.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -162,7 +164,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
 
 
 async def list_losses(ports: Ports, account: Account) -> Sequence[LostAccess]:
-    """Return the organizations and applications that would ask the user of this account for another factor without the app."""
+    """Return the organizations and applications that would ask this account's user for a new factor without the app."""
     return await factor_changes.list_losses(ports, account, replace(account, mfa_enabled_at=None))
 
 
@@ -198,7 +200,10 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
 
 
 async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
-    """Remove all passkeys and second factors of a locked account, and record it. All sign-ins end, because one could be the thief's."""
+    """Remove all passkeys and second factors from a locked account, and record it.
+
+    All sign-ins end, because a thief may have made any of them.
+    """
     await end_factors(tx, caller, account, tuple(ENABLED), now)
     await passkey_waits.end(tx, account, "recovery")
     await tx.passkeys.remove_all(account.id)
@@ -207,7 +212,7 @@ async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: 
 
 
 async def end_sign_ins(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """End the sessions, trusted devices and pending sign-ins of a locked account."""
+    """End a locked account's sessions, trusted devices and pending sign-ins."""
     await tx.sessions.end_all(user_id, now)
     await tx.devices.distrust(user_id, now)
     await tx.flows.forget_user(user_id)
@@ -225,10 +230,12 @@ async def end_factors(
 
 
 async def is_protected(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None = None) -> bool:
-    """Return whether only a recovery replaces the second factor of this user: a policy, also of an application, asks for one at some risk.
+    """Return whether only a recovery replaces this user's second factor.
 
-    A removal would go around the policy (security M-8). The platform's policy protects platform owners. `org_id` is the organization of
-    the caller, if any.
+    That is so if a policy, also of an application, asks for a second factor at some risk.
+
+    A removal would go around the policy (security M-8). The platform's policy protects platform owners. `org_id` is the caller's
+    organization, if any.
     """
     return await factor_changes.strictest_anywhere(read, user_id, now, org_id) >= Strength.TWO
 
@@ -236,9 +243,11 @@ async def is_protected(read: Reading | Transaction, user_id: UUID, now: datetime
 async def force_removal(
     tx: Transaction, caller: Caller, account: Account, now: datetime, *, org_id: UUID | None = None, reason: str | None = None
 ) -> tuple[FactorKind, ...]:
-    """Remove the second factors of a locked account without its user, and return those that were on. The caller records the events.
+    """Remove the second factors from a locked account without its user, and return the factors that were on.
 
-    All sessions of the user end, and the user gets an email. `org_id` is the organization of the caller, if any.
+    The caller records the events.
+
+    All the user's sessions end, and the user gets an email. `org_id` is the caller's organization, if any.
 
     Raises: RecoveryNeeded, or OwnerRecoveryNeeded for a platform owner, if the second factor is protected.
     """
@@ -255,10 +264,12 @@ async def force_removal(
 async def remove_factors(
     tx: Transaction, account: Account, now: datetime, factors: Collection[FactorKind] = tuple(ENABLED)
 ) -> tuple[FactorKind, ...]:
-    """End second factors of a locked account, and return those that were on. Passkeys and security keys stay, but are not asked for.
+    """End second factors of a locked account, and return the factors that were on.
 
-    Device trust, pre-auth tokens and personal access tokens end, and the backup codes with the last factor. In no session, a proof
-    by one of them counts as a second factor any longer. The caller records the events.
+    Passkeys and security keys stay, but are not asked for.
+
+    Device trust, pre-auth tokens and personal access tokens end, and the backup codes with the last factor. In no session do proofs by
+    these factors count as a second factor any longer. The caller records the events.
     """
     is_on = {FactorKind.TOTP: account.mfa_enabled_at is not None, FactorKind.PASSKEY: account.passkey_second_at is not None}
     keeps_codes = any(on and factor not in factors for factor, on in is_on.items())

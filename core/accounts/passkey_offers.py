@@ -13,8 +13,8 @@ from ports.storage import Reading
 async def is_due(ports: Ports, user_id: UUID, session_id: UUID, now: datetime) -> bool:
     """Return whether a passkey is to be offered in this session.
 
-    The address is verified, and the account has no passkey that works here and had no offer for a while. The sign-in policies of
-    the user accept this sign-in for a passkey: an offer is no reason to ask for another one.
+    The address is verified, and the account has no passkey that works here and had no offer for a while. The user's sign-in policies accept
+    this sign-in for a passkey: an offer is no reason to ask for another sign-in.
     """
     if not relying_party.has_host(ports):
         return False
@@ -33,7 +33,9 @@ async def _may_create(ports: Ports, read: Reading, user_id: UUID, session_id: UU
 
 
 async def show(ports: Ports, caller: Person) -> tuple[Json, Json] | None:
-    """Return the options of a conditional and of a usual registration for the page of the offer. None: there is no offer now.
+    """Return the options for a conditional and a usual registration on the offer page.
+
+    None: there is no offer now.
 
     The time of the offer is stored, so "Not now" needs no request.
     """

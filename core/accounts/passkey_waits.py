@@ -1,7 +1,7 @@
 """The wait of 24 hours after which a user can remove passkeys that they lost (security PK-13).
 
-The wait is for accounts that have and had no second factor, and no sign-in policy that asks for a passkey. All other accounts need a
-recovery (security M-8).
+The wait is for accounts that have and had no second factor, and no sign-in policy that asks for a passkey. All accounts with such a factor
+or policy need a recovery (security M-8).
 """
 
 from collections.abc import Sequence
@@ -46,15 +46,15 @@ async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
 
 
 async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
-    """Return whether only a recovery replaces a lost passkey of the caller, and no wait does.
+    """Return whether only a recovery replaces the caller's lost passkey, and no wait does.
 
-    None in a session for one organization only, which must not learn the policies of other organizations.
+    None in a session for a single organization, which must not learn the policies of other organizations.
     """
     return None if caller.bounded_to is not None else await find_refusal(ports, caller) is not None
 
 
 async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey | None:
-    """Return why only a recovery replaces a lost passkey of the caller, or None. None also if the caller has no passkey for this RP ID."""
+    """Return why only a recovery replaces the caller's lost passkey, or None. None also if the caller has no passkey for this RP ID."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         if not await relying_party.load_passkeys(ports, read, account):
@@ -63,10 +63,10 @@ async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey 
 
 
 async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> RecoveryReplacesPasskey | None:
-    """Return why only a recovery replaces a lost passkey of this account, or None.
+    """Return why only a recovery replaces this account's lost passkey, or None.
 
     A recovery is needed if the account has a second factor, or had a second factor 72 hours ago. A recovery is also needed if a sign-in
-    policy asks for more, now or later, than all other factors give together.
+    policy asks for more, now or later, than all factors except passkeys give together.
     """
     if account.second_factors or (await history.load(ports, read, account, now)).had_one(now):
         return RecoveryReplacesPasskey()
@@ -80,7 +80,9 @@ async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Acco
 
 
 async def start(ports: Ports, caller: Person) -> PasskeyWait:
-    """Start the wait of the caller, who has shown the password and the mailbox. The addresses of `security_notices` get an email.
+    """Start the caller's wait.
+
+    They have shown the password and the mailbox. The addresses of `security_notices` get an email.
 
     Raises: the errors of `_lock`; PasskeyWaitNotOver if it has started before; TooManyPasskeyWaits.
     """
@@ -98,7 +100,7 @@ async def start(ports: Ports, caller: Person) -> PasskeyWait:
 
 
 async def finish(ports: Ports, caller: Person) -> None:
-    """Remove the lost passkeys of the caller after the wait, which works once. An undo restores them."""
+    """Remove the caller's lost passkeys after the wait, which works once. An undo restores them."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, lost = await _lock(ports, tx, caller, now)
@@ -115,14 +117,14 @@ async def finish(ports: Ports, caller: Person) -> None:
 
 
 async def cancel(ports: Ports, caller: Person) -> None:
-    """Cancel the wait of the caller."""
+    """Cancel the caller's wait."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, ports.clock.now())
         await end(tx, account, "cancel") or refuse(NoPasskeyWait)
 
 
 async def end(tx: Transaction, account: Account, by: str) -> bool:
-    """End the wait of a locked account, and return whether there was a wait. `by` is as in the event."""
+    """End a locked account's wait, and return whether there was a wait. `by` is as in the event."""
     if account.passkey_wait_at is None:
         return False
     await tx.passkeys.set_wait(account.id, None)

@@ -75,11 +75,13 @@ async def register(
     second: bool | None = None,
     conditional: bool = False,
 ) -> tuple[Passkey, Sequence[str]]:
-    """Add the passkey or security key that the caller's browser created. Without a name, it gets that of its product.
+    """Add the passkey or security key that the caller's browser created.
 
-    With `second`, and by default for a security key, sign-ins ask for one of the account's keys from now on. The new backup codes
-    are returned if the account had none. A passkey that verified its user makes the sign-in of the session phishing-resistant.
-    With `conditional`, it is a passkey, and its authenticator need not have asked the user. It proves nothing yet.
+    Without a name, it gets its product's name.
+
+    With `second`, and by default for a security key, sign-ins ask for a key of the account from now on. The new backup codes are returned
+    if the account had none. A passkey that verified its user makes the session's sign-in phishing-resistant. With `conditional`, it is a
+    passkey, and its authenticator need not have asked the user. It proves nothing yet.
 
     Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
@@ -95,7 +97,7 @@ async def register(
         had_one = await relying_party.has_passkey(ports, tx, account)
         await add_verified(ports, tx, verified)
         await passkey_waits.end(tx, account, "passkey")
-        if not had_one:  # a thief of the password may have requested another address without a passkey
+        if not had_one:  # a password thief may have requested a new address without a passkey
             await email_changes.cancel_of_other_sessions(tx, account.id, caller.session_id, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
         # It makes the sign-in stronger, and not newer.
@@ -144,7 +146,7 @@ async def verify_new(
 
 
 async def add_verified(ports: Ports, tx: Transaction, verified: VerifiedNewPasskey) -> None:
-    """Store a new passkey of a locked account, and record it. Raises: PasskeyNotAdded if its challenge was used; PasskeyTaken."""
+    """Store a locked account's new passkey, and record it. Raises: PasskeyNotAdded if its challenge was used; PasskeyTaken."""
     # Another process may have another base URL, and have added the first passkey.
     if not await relying_party.adopt(ports, tx, verified.party) or not await tx.passkeys.use_challenge(verified.challenge):
         raise PasskeyNotAdded
@@ -153,7 +155,7 @@ async def add_verified(ports: Ports, tx: Transaction, verified: VerifiedNewPassk
 
 
 async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
-    """Return the caller's passkeys and security keys, and what authenticators may know of the account."""
+    """Return the caller's passkeys and security keys, and what authenticators may know about the account."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         own, handle = await read.passkeys.of_user(account.id), await read.passkeys.handle_of(account.id)
@@ -163,7 +165,7 @@ async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
 
 
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:
-    """Rename one of the caller's passkeys."""
+    """Rename the caller's passkey."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await factor_changes.lock_account(ports, tx, caller, now)
@@ -173,7 +175,9 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
 
 
 async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
-    """Delete one of the caller's passkeys. Return whether sign-ins asked for one as the second factor, and this was the last one.
+    """Delete the caller's passkey.
+
+    Return whether sign-ins asked for passkeys as the second factor, and this was the last passkey.
 
     Sessions that it started continue.
     """
@@ -209,7 +213,7 @@ def _without(account: Account, passkey: Passkey) -> Account:
 
 
 async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]:
-    """Choose whether sign-ins ask for one of the caller's passkeys or security keys after a password or another first factor.
+    """Choose whether sign-ins ask for a passkey or security key of the caller after a password or another first factor.
 
     Return new backup codes if the account had none.
     """
@@ -246,7 +250,10 @@ async def _make_second(
     log: Sequence[MfaEvent],
     now: datetime,
 ) -> None:
-    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session, `log` the entries before it."""
+    """Make a locked account's keys its second factor.
+
+    `proof` is a second-factor proof in the caller's session, `log` the entries before it.
+    """
     await tx.passkeys.set_second(account.id, now, now)
     if codes.texts:
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
@@ -255,7 +262,9 @@ async def _make_second(
 
 
 async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: UUID, now: datetime) -> None:
-    """Delete a passkey of a locked account that a thief may have added. No undo restores it.
+    """Delete a locked account's passkey, which a thief may have added.
+
+    No undo restores it.
 
     With the account's last key, passkeys end as a second factor.
     """

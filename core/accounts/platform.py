@@ -1,7 +1,7 @@
-"""The rights of platform owners in a transaction, and the platform's metrics.
+"""Platform owners' rights in a transaction, and the platform's metrics.
 
-`core.accounts.platform_users` has the use cases of platform owners for the accounts of other users, and
-`core.tenancy.platform_owners` those that make users platform owners.
+`core.accounts.platform_users` has platform owners' use cases for other users' accounts.
+`core.tenancy.platform_owners` makes users platform owners.
 """
 
 from uuid import UUID
@@ -51,12 +51,12 @@ async def lock_target_account(tx: Transaction, caller: PlatformCaller, user_id: 
 
 
 async def get_figures(ports: Ports) -> PlatformFigures:
-    """Return the current values of the platform's gauges."""
+    """Return the platform's current gauge values."""
     async with ports.storage.reading() as read:
         return await read.platform.figures()
 
 
 async def count_due_jobs(ports: Ports) -> int:
-    """Return the number of due background jobs."""
+    """Return how many background jobs are due."""
     async with ports.storage.reading() as read:
         return await read.platform.due_jobs(ports.clock.now())

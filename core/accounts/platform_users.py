@@ -1,4 +1,4 @@
-"""Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 243)."""
+"""Platform owners' use cases for other users: search, reactivation, and the second factor (decisions 241, 243)."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -33,7 +33,9 @@ from ports.storage import Transaction
 async def search(
     ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
 ) -> tuple[Sequence[FoundUser], bool]:
-    """Search all accounts, including deactivated ones. Return them, newest first, and whether there are more.
+    """Search all accounts, also deactivated accounts.
+
+    Return them, newest first, and whether there are more.
 
     `email` is a part of the address, in upper or lower case. A domain matches in its Unicode and ASCII forms.
     The list begins after the account `after`, if any.
@@ -57,7 +59,7 @@ async def find(ports: Ports, user_id: UUID) -> Account:
 
 
 async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
-    """Return the status of a user's second factor."""
+    """Return a user's second-factor status."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
 
@@ -89,8 +91,8 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
 async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> Account:
     """Undo a deactivation by a platform owner, and return the account as it is now (security I-8).
 
-    Nothing else changes: an account that a directory has deactivated, too, stays closed. Otherwise the
-    user gets an email. The log entries and events are those of `authentication.user_access.deactivate`.
+    Nothing else changes: an account that a directory has deactivated, too, stays closed. Otherwise the user gets an
+    email. The log entries and events are the same as in `authentication.user_access.deactivate`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -106,7 +108,7 @@ async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
 
 
 async def lock_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> Account:
-    """Lock the account of a user, and the caller's rights."""
+    """Lock a user's account, and the caller's rights."""
     account, caller_is_owner = await lock_target_account(tx, caller, user_id)
     if not caller_is_owner:
         raise NotAPlatformOwner
@@ -118,18 +120,18 @@ async def lock_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -
 
 
 def record_with_reason(tx: Transaction, event: Event, reason: str) -> None:
-    """Record the event in the logs of the organizations, and a copy with the reason in the platform's log."""
+    """Record the event in the organizations' logs, and a copy with the reason in the platform's log."""
     tx.record(event)
     tx.record(event_catalog.to_platform_log(event, reason))
 
 
 async def get_mfa_metrics(ports: Ports) -> MfaMetrics:
-    """Return how many users have a second factor, and the numbers of some events of the last seven days."""
+    """Return how many users have a second factor, and how often some events happened in the last seven days."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_metrics(ports.clock.now() - METRICS_PERIOD)
 
 
 async def list_alerts(ports: Ports) -> Sequence[MfaAlert]:
-    """Return the alerts of the last 24 hours, the newest first, at most MAX_ALERTS."""
+    """Return the alerts from the last 24 hours, the newest first, at most MAX_ALERTS."""
     async with ports.storage.reading() as read:
         return await read.platform_users.alerts(ports.clock.now() - ALERT_PERIOD, MAX_ALERTS)

@@ -29,7 +29,7 @@ async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profi
 
 
 async def apply_changes(tx: Transaction, account: Account, changes: ProfileChanges, now: datetime) -> Profile:
-    """Change the profile of a locked account, record it, and return the profile."""
+    """Change a locked account's profile, record it, and return the profile."""
     profile = changes.apply_to(account.profile)
     if changed := account.profile.changed_fields(profile):
         await tx.accounts.set_profile(account.id, profile, now)

@@ -1,4 +1,4 @@
-"""The RP ID of the installation, and the origins of its pages (WebAuthn section 4)."""
+"""The installation's RP ID, and the origins of its pages (WebAuthn section 4)."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -24,20 +24,20 @@ STORED_ID_TTL: Final = timedelta(minutes=1)
 
 @dataclass(slots=True)
 class StoredId:
-    """The stored RP ID as last read, for pages that need no other statement. It changes only with the base URL or the settings."""
+    """The stored RP ID as last read, for pages that need no further statement. It changes only with the base URL or the settings."""
 
     rp_id: str | None = None
     read_at: datetime | None = None  # UTC
 
 
 async def load(ports: Ports, read: Reading | Transaction) -> RelyingParty:
-    """Return the relying party of new ceremonies. Raises: NoPasskeysHere."""
+    """Return the relying party for new ceremonies. Raises: NoPasskeysHere."""
     rp_id = choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
     return _party(ports, rp_id or refuse(NoPasskeysHere))
 
 
 async def load_cached(ports: Ports, stored: StoredId) -> RelyingParty:
-    """Return the relying party of new ceremonies. It can be a minute old."""
+    """Return the relying party for new ceremonies. It can be a minute old."""
     now = ports.clock.now()
     if stored.read_at is None or now - stored.read_at >= STORED_ID_TTL:
         async with ports.storage.reading() as read:
@@ -47,7 +47,7 @@ async def load_cached(ports: Ports, stored: StoredId) -> RelyingParty:
 
 
 async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
-    """Store the RP ID of a passkey that is added now. Return False if another process has stored another one since `load`."""
+    """Store the RP ID for a passkey that is added now. Return False if a concurrent process has stored a different RP ID since `load`."""
     url = ports.tokens.issuer
     await tx.passkeys.lock_rp_id(url)
     stored = await tx.passkeys.rp_id()
@@ -59,7 +59,7 @@ async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
 
 
 async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:
-    """Return the passkeys and security keys of an account for the present RP ID, with the relying party, or None if there are none."""
+    """Return an account's passkeys and security keys for the present RP ID, with the relying party, or None if there are none."""
     if not has_host(ports):
         return None, []
     party = await load(ports, read)
@@ -73,18 +73,18 @@ async def has_passkey(ports: Ports, read: Reading | Transaction, account: Accoun
 
 
 async def load_passkeys(ports: Ports, read: Reading | Transaction, account: Account) -> list[Passkey]:
-    """Return the passkeys of an account for the present RP ID, without its security keys."""
+    """Return an account's passkeys for the present RP ID, without its security keys."""
     keys = (await load_usable(ports, read, account.id))[1] if account.passkey_count else []
     return [key for key in keys if key.kind is PasskeyKind.PASSKEY]
 
 
 def present_id(ports: Ports, hosts: KeyHosts) -> str | None:
-    """Return the RP ID of new passkeys for an account with these keys. None for a host of numbers."""
+    """Return the RP ID for new passkeys of an account with these keys. None if the host is an IP address."""
     return choose_id(ports.policy, ports.tokens.issuer, hosts.stored)
 
 
 def without_lost_keys(ports: Ports, account: Account, hosts: KeyHosts) -> Account:
-    """Return the account as if it had no passkeys and security keys of an earlier RP ID, for rules about factors.
+    """Return the account as if it had no passkeys and security keys for an earlier RP ID, for rules about factors.
 
     What the user chose stays: sign-ins that ask for a second factor still do, and take a backup code.
     """
@@ -111,7 +111,9 @@ def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:
 
 
 def choose_id(policy: Policy, base_url: str, stored: str | None) -> str | None:
-    """Return the RP ID of new passkeys: the operator's, or the stored one, or the host of the base URL. None for a host of numbers.
+    """Return the RP ID for new passkeys: the operator's, or the stored RP ID, or the base URL's host.
+
+    None if the host is an IP address.
 
     Passkeys for `localhost` do not bind an installation that has got a domain: no browser would ask
     `localhost` for the file that lets the domain use them.
@@ -123,12 +125,12 @@ def choose_id(policy: Policy, base_url: str, stored: str | None) -> str | None:
 
 
 def has_host(ports: Ports) -> bool:
-    """Return whether passkeys work at the base URL. They do not at an address of numbers."""
+    """Return whether passkeys work at the base URL. They do not at an IP address."""
     return not _is_address(_host_of(ports.tokens.issuer))
 
 
 def web_origins(policy: Policy, base_url: str) -> Sequence[str]:
-    """Return the origins of our own pages and of the frontend, as browsers write them."""
+    """Return the origins of our own pages and the frontend, as browsers write them."""
     return _origins_of(base_url, policy.frontend_url)
 
 
@@ -139,14 +141,14 @@ def _origins_of(*urls: str | None) -> tuple[str, ...]:
 
 
 def foreign_origins(policy: Policy, base_url: str, rp_id: str) -> Sequence[str]:
-    """Return those of our origins that may use the RP ID only if another host lists them (WebAuthn section 5.11)."""
+    """Return our origins that may use the RP ID only if another host lists them (WebAuthn section 5.11)."""
     if _host_of(base_url) == rp_id:
         return []  # we list them ourselves
     return [origin for origin in web_origins(policy, base_url) if not f".{_host_of(origin)}".endswith(f".{rp_id}")]
 
 
 async def find_foreign_host(ports: Ports) -> str | None:
-    """Return a warning for the operator if browsers use passkeys here only because the file of another host allows it."""
+    """Return a warning for the operator if browsers use passkeys here only because a file on another host allows it."""
     async with ports.storage.reading() as read:
         rp_id = choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
     origins = [] if rp_id is None else foreign_origins(ports.policy, ports.tokens.issuer, rp_id)

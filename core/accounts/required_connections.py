@@ -2,8 +2,8 @@
 
 Otherwise a user could take another address, or remove the link, and continue by a password after the identity provider has removed them.
 
-An undo of a change of the address is not checked: its user must get the account back, whatever a thief has changed. Instead, no user
-removes a link or joins an organization who could free themselves by an undo.
+The undo of an address change is not checked: its user must get the account back, whatever a thief has changed. Instead, a user
+who could free themselves by an undo can neither remove a link nor join an organization.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ async def block_at(tx: Transaction, account: Account, email: Email, now: datetim
 
 
 async def unblock_undone(tx: Transaction, account: Account, now: datetime) -> None:
-    """End the blocks by `block_at` that came with the changes of the address which were undone `now`. The account is locked."""
+    """End the blocks by `block_at` that came with the address changes which were undone `now`. The account is locked."""
     for org_id in await tx.end_users.unblock_undone(account.id, now):
         tx.record(events.unblocked_at_applications(org_id, account.id))
 
@@ -52,7 +52,7 @@ async def find_organizations_that_block(ports: Ports, user_id: UUID, email: Emai
 async def give_up_link(tx: Transaction, account: Account, connection_id: UUID, now: datetime) -> None:
     """Check that a locked account stays bound to its required connections without a link, also after an undo.
 
-    As in `block_at`, a user of applications alone is blocked there.
+    As in `block_at`, a user who only uses applications is blocked there.
     """
     await _give_up_link(tx, account, account.email, connection_id, None, now)
     change = await tx.email_changes.last_undoable(account.id, now)
@@ -62,7 +62,7 @@ async def give_up_link(tx: Transaction, account: Account, connection_id: UUID, n
 
 
 async def require_kept_by_undo(tx: Transaction, account: Account, org_id: UUID, now: datetime) -> None:
-    """Check that an undo cannot free the user of a locked account from the required connections of an organization that they join."""
+    """Refuse to join an organization that requires a connection, if undoing an address change would lift the requirement."""
     change = await tx.email_changes.last_undoable(account.id, now)
     if change is None or change.undo_until is None:
         return

@@ -1,4 +1,4 @@
-"""The proofs of a session, after its user has signed in: a reauthentication, or a second factor that they proved or set up."""
+"""A session's proofs, after its user has signed in: a reauthentication, or a second factor that they proved or set up."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -33,7 +33,9 @@ _METHODS: Final[Mapping[FactorKind, Method]] = MappingProxyType({FactorKind.TOTP
 
 
 async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Account, new: Proofs, now: datetime) -> None:
-    """Store a reauthentication in the session of a locked account. Recent proofs by other methods stay.
+    """Store a reauthentication in a locked account's session.
+
+    Recent proofs by different methods stay.
 
     A sign-in at an identity provider that may not have asked the user makes no session newer if the account has a password.
     """
@@ -46,22 +48,24 @@ async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Accoun
 
 
 async def add_second(tx: Transaction, session_id: UUID, account: Account, second: Proof) -> None:
-    """Add a second factor to the session of a locked account. The sign-in does not become newer."""
+    """Add a second factor to a locked account's session. The sign-in does not become newer."""
     await tx.session_sign_ins.reauthenticate(session_id, account.id, with_second(await _load(tx, session_id, account), second))
 
 
 async def forget_seconds(tx: Transaction, user_id: UUID, factors: Collection[FactorKind], *, has_others: bool) -> None:
-    """Forget second factors that a locked account no longer has, and the backup codes with the last one.
+    """Forget second factors that a locked account no longer has.
+
+    With the last factor, also forget the backup codes.
 
     No proof by them counts any longer, in any session. A passkey that verified its user is more than a second factor, and stays.
-    `has_others`: the account still has a second factor. Then a session without one lacks it.
+    `has_others`: the account still has a second factor. Then a session without a second factor lacks it.
     """
     methods = {_METHODS[factor] for factor in factors} | (set() if has_others else {Method.BACKUP_CODE})
     await _forget(tx, user_id, lambda _, proof: proof.is_second and proof.method in methods, asks_again=has_others)
 
 
 async def forget_backup_codes(tx: Transaction, account: Account, kept: UUID) -> None:
-    """Forget the replaced backup codes of a locked account, in all sessions but the `kept` one, in which the user replaced them."""
+    """Forget the replaced backup codes of a locked account, except in the `kept` session, in which the user replaced them."""
 
     def is_gone(sign_in: StoredSignIn, proof: Proof) -> bool:
         return sign_in.session_id != kept and proof.method is Method.BACKUP_CODE
@@ -72,7 +76,7 @@ async def forget_backup_codes(tx: Transaction, account: Account, kept: UUID) -> 
 async def forget_passkey(tx: Transaction, account: Account, passkey_id: UUID) -> None:
     """Forget a passkey that a locked account no longer has. `account` is as it is afterwards.
 
-    A session that began with it continues, with an unknown first factor if it has no other one.
+    A session that began with it continues. If it has no further first factor, its first factor is unknown.
     """
 
     def is_gone(_: StoredSignIn, proof: Proof) -> bool:
@@ -82,7 +86,7 @@ async def forget_passkey(tx: Transaction, account: Account, passkey_id: UUID) ->
 
 
 async def forget_seconds_where_missing(tx: Transaction, user_id: UUID) -> None:
-    """Forget the second factors of the sessions that lack the one which the user of a locked account has just set up."""
+    """Forget the second factors in sessions that lack the factor which a locked account's user has just set up."""
     await _forget(tx, user_id, lambda sign_in, proof: sign_in.mfa_missing and proof.is_second, asks_again=True)
 
 

@@ -1,4 +1,4 @@
-"""The undo of changes to the security of an account, with the link in the email about one of them (security A-13)."""
+"""The undo of changes to an account's security, with the link from a notice email (security A-13)."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -29,17 +29,17 @@ async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
 
 
 async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> UndoneChanges:
-    """Undo a change and everything since. The link works once, and signs no one in.
+    """Undo a change and everything since.
 
-    `start_id` is the first change to undo, from `UndoableChanges.starts`. None: the default. A thief may have changed several
-    things. Ends: identities that were linked, passkeys that were added, second factors that were enabled, backup codes that were
-    created, a password that was set, and a change of the address. All sessions, personal access tokens,
-    pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked
-    again, unless another account has them. Second factors that were switched off work again, without
-    backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
-    directory has closed it, too. If the account then lacks a factor that a sign-in policy asks for, only a recovery gives it another one.
-    An account that had a second factor 72 hours ago keeps a second factor: an earlier factor works again, or the oldest present factor
-    stays.
+    The link works once, and does not sign the user in.
+
+    `start_id` is the first change to undo, from `UndoableChanges.starts`. None: the default. A thief may have changed several things. The
+    undo ends linked identities, added passkeys, enabled second factors, new backup codes, a new password and an address change. All
+    sessions, personal access tokens, pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked
+    again, unless another account has them. Second factors that were switched off work again, without backup codes. Passkeys that were
+    deleted work again. An account that was deleted opens again, unless the platform or a directory has closed it, too. If the account then
+    lacks a factor that a sign-in policy asks for, only a recovery gives it such a factor. An account that had a second factor 72 hours ago
+    keeps a second factor: an earlier factor works again, or the oldest present factor stays.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -107,7 +107,7 @@ async def _restore_app(
 async def _restore_second_passkeys(
     tx: Transaction, caller: Caller, user_id: UUID, second_at: datetime | None, since: datetime, now: datetime
 ) -> None:
-    """Make the passkeys of a locked account its second factor, as before `since`. `second_at` None: they were no second factor then."""
+    """Make a locked account's passkeys its second factor, as before `since`. `second_at` None: they were no second factor then."""
     account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
     has_keys, at = account.key_count > 0, account.passkey_second_at
     if at is not None and (at >= since or not has_keys):

@@ -1,4 +1,4 @@
-"""The ways in which the user of an account can sign in, so that no change takes the last one away."""
+"""The ways in which an account's user can sign in, so that no change takes away the last way."""
 
 from uuid import UUID
 
@@ -28,11 +28,11 @@ async def remaining(
     service_id: UUID | None = None,
     without: Method | ConnectionSlug | UUID | None = None,
 ) -> tuple[str, ...]:
-    """Return the ways in that remain: `password`, `passkey`, `email` and the names of linked identity providers.
+    """Return the ways in that remain: `password`, `passkey`, `email` and linked identity providers by name.
 
-    `without` is the one that goes: PASSWORD, an identity provider, or the id of a passkey. `service_id`: identities that are
-    linked in this service count. A password, and an email where sign-in by email is on, need a verified address
-    (security A-4). A passkey counts if its authenticator has verified its user.
+    `without` is the way that goes: PASSWORD, an identity provider, or a passkey id. `service_id`: identities that are linked in this
+    service count. A password, and an email where sign-in by email is on, need a verified address (security A-4). A passkey counts if its
+    authenticator has verified its user.
     """
     is_verified = account.email_verified_at is not None
     has_password = is_verified and account.password_hash is not None and without != Method.PASSWORD
