@@ -68,7 +68,7 @@ _CONFIRMING: Final = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.ENROLL)
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A request of a user with a session to a route."""
+    """A request to a route by a user with a session."""
 
     caller: Person
     requirement: Requirement
@@ -94,21 +94,21 @@ class SignInFacts:
     was_deleted: bool = False  # by a user who can still undo it
     has_password: bool = False
     factors: Collection[Factor] = ()
-    factors_here: Collection[Factor] = ()  # those that count for a policy: without keys of an earlier RP ID
+    factors_here: Collection[Factor] = ()  # the factors that count for a policy: without keys for an earlier RP ID
     # The policy, if any, and the user that it binds
     policy: EffectivePolicy | None = None
     first_ways: frozenset[str] = frozenset()
     is_admin: bool = False
     connections: ConnectionFacts = UNKNOWN_AT_CONNECTIONS
-    # The session, or the sign-in that can start one
+    # The session, or the sign-in that can start it
     proofs: SessionProofs = ()
-    earlier: Proofs | None = None  # second factors of the last minutes in this browser's session
+    earlier: Proofs | None = None  # second factors from the last minutes in this browser's session
     risk_is_high: bool = False
     used_at: datetime | None = None  # the last use of the organization
     factor_at_device: datetime | None = None  # when the second factor was proved on its trusted device
     # The sign-in alone
     is_trusted: bool = False  # the device skips the second factor
-    is_trusted_there: bool = False  # by the period of the application's organization, which only users of the application may learn
+    is_trusted_there: bool = False  # by the trust period of the application's organization, which only the application's users may learn
     keeps_trust: bool = True
     replaces_other: bool = False  # an identity provider signs in another user than this browser's
     # The application
@@ -147,7 +147,7 @@ Verdict = Start | Ask | Refuse
 
 
 def judge(facts: SignInFacts) -> Verdict:
-    """Return the verdict about these facts: that of the first row with an answer."""
+    """Return the verdict about these facts, from the first row with an answer."""
     for row in _BEFORE_THE_POLICY:
         if (verdict := row(facts)) is not None:
             return verdict
@@ -183,7 +183,7 @@ def _request(facts: SignInFacts) -> Verdict | None:
 
 
 def _is_elsewhere(caller: Person, route: Requirement) -> bool:
-    """Return whether the session is good in one organization only, and not here."""
+    """Return whether the session is good in a single organization only, and not here."""
     if route.bounded is Bounded.YES or caller.bounded_to is None:
         return False
     place = caller.acts_in.id if isinstance(caller, Member) else None if caller.service is None else caller.service.org_id
@@ -202,7 +202,7 @@ _REFUSED_REQUESTS: Final[Sequence[tuple[Callable[[Person, Requirement], bool], t
 
 
 def _second_factor(facts: SignInFacts, decision: Decision) -> Verdict | None:
-    """Ask for the second factor that the account needs, unless the device or an earlier one counts."""
+    """Ask for the second factor that the account needs, unless the device or an earlier proof counts."""
     if facts.path is not PolicyPath.SIGN_IN or covers(proofs := in_session(facts.proofs), facts.factors):
         return None
     # A trusted device skips no factor that would meet the policy.
@@ -272,7 +272,7 @@ def requires_connection(facts: SignInFacts) -> bool:
 
 
 def _decide(facts: SignInFacts) -> Decision:
-    """Return the decision of the policy, and if it allows the session, that about the age of the sign-in at a required connection."""
+    """Return the policy's decision. If it allows the session, also check the age of the sign-in at a required connection."""
     if facts.policy is None:
         return NO_POLICY
     decision = _decide_about(facts, facts.policy)
@@ -323,11 +323,11 @@ def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
 
 
 def decide_with_age(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
-    """Return the decision of the policy with `facts.age` as a lifetime of the session (security SP-9).
+    """Return the policy's decision with `facts.age` as the session lifetime (security SP-9).
 
-    Where it requires a connection, no other first factor makes the session newer. Of accounts with a password, an own first factor
-    stands beside a sign-in that may not have asked the user: a browser that is open at the identity provider does not show that they
-    are here.
+    Where the policy requires a connection, no other first factor makes the session newer. If the account has a password, its own first
+    factor must stand beside a sign-in that may not have asked the user: an open browser at the identity provider does not show that
+    the user is here.
     """
     limit = facts.age.limit(facts.settings)
     seen = beside_own(seen_in(facts.proofs, policy.org_id, facts.now), needs_user=facts.has_password)

@@ -27,7 +27,7 @@ class Outcome(Enum):
     """The result of a decision."""
 
     ALLOWED = "allowed"
-    STEP_UP = "step_up"  # the user has to sign in again, with the methods and the strength of the decision
+    STEP_UP = "step_up"  # the user has to sign in again, with the decision's methods and strength
     ENROLL = "enroll"  # the user first has to set up a factor
     REFUSED = "refused"  # nothing that the user does here helps
 
@@ -37,9 +37,9 @@ class PolicyFacts:
     """The facts about a user and a sign-in that a policy asks for. Times are UTC."""
 
     now: datetime
-    proofs: Proofs  # those that count here
-    factors: Collection[Factor]  # of the account
-    first_ways: frozenset[str]  # the first factors of the account, as `methods` names them: password, email, provider:websuite
+    proofs: Proofs  # the proofs that count here
+    factors: Collection[Factor]  # the account's factors
+    first_ways: frozenset[str]  # the account's first factors, as `methods` names them: password, email, provider:websuite
     is_admin: bool
     connections: ConnectionFacts = UNKNOWN_AT_CONNECTIONS
     may_break_glass: bool = False  # the user may come without the required connection
@@ -55,35 +55,38 @@ class PolicyFacts:
 class Decision:
     """The result, and the rule that it comes from.
 
-    If the sign-in is allowed and a rule that starts later asks the user to set up a factor, `due_at` is
-    the start of this rule. `valid_until` is when the policy has to be asked again.
+    If the sign-in is allowed and a rule that starts later asks the user to set up a factor, `due_at` is when that rule
+    starts. `valid_until` is when the policy has to be asked again.
     """
 
     outcome: Outcome
     rule: Rule | None = None
     source: str | None = None  # the name of the organization, application or platform with the rule
     required: Strength = Strength.NONE
-    methods: frozenset[str] | None = None  # the allowed ones; None for all
+    methods: frozenset[str] | None = None  # the allowed methods; None for all
     first_ways: frozenset[str] = frozenset()  # as in the facts
-    lacks_first: bool = False  # the user has to set up a factor, and the account has no first one by these methods
-    method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
-    max_age: timedelta | None = None  # of the sign-in, if its age is the reason
+    lacks_first: bool = False  # the user has to set up a factor, and the account has no first factor by these methods
+    method_names: tuple[str, ...] = ()  # the names of these methods, if they are the reason
+    max_age: timedelta | None = None  # how old the sign-in may be, if its age is the reason
     is_present: bool = False  # within `max_age`, the user proved a first factor, which is not enough
-    first_at: datetime | None = None  # when the user proved the newest first factor by an allowed method (UTC); None: they must prove one
+    first_at: datetime | None = None  # time (UTC) of the newest first factor by an allowed method; None: they must prove a factor
     connection: RequiredConnection | None = None  # through which the user has to come. They may have done so
     breaks_glass: bool = False  # the user may come without it
     asks_own: bool = False  # the identity provider vouches for the user without having asked them: a way of their own has to follow
-    is_elsewhere: bool = False  # the session began at the connection of another organization, and counts there alone
+    is_elsewhere: bool = False  # the session began at another organization's connection, and counts there alone
     is_of_risk: bool = False  # the rule asks for it because the risk of this sign-in is high
     is_of_request: bool = False  # the age is what the request needs, and no rule of the policy
     valid_until: datetime | None = None
-    ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
+    ends_at: datetime | None = None  # when an allowed session ends by its greatest lifetime
     idle: timedelta | None = None
     due_at: datetime | None = None
 
     @property
     def leads_to(self) -> RequiredConnection | None:
-        """The connection at which the user has to sign in now, or None. Others can choose it beside ways of their own."""
+        """The connection at which the user has to sign in now, or None.
+
+        A user with `breaks_glass` or `asks_own` can choose it beside their own ways.
+        """
         is_next = self.rule is Rule.CONNECTION or self.max_age is not None
         return self.connection if is_next and not (self.breaks_glass or self.asks_own) else None
 
@@ -91,8 +94,8 @@ class Decision:
     def wants_fresh(self) -> bool:
         """Whether the sign-in is too old, and an identity provider must authenticate the user again.
 
-        That is so where another way is left: the account has a password, or the user came through a connection, which can ask again.
-        If the user is present, a sign-in at a provider that does not ask them is as new as the other first factor.
+        That is so where another way is left: the account has a password, or the user came through a connection, which can ask again. If the
+        user is present, a sign-in at a provider that does not ask them is as new as their newest first factor.
         """
         is_too_old = self.outcome is Outcome.STEP_UP and self.max_age is not None and not self.is_present
         return is_too_old and not self.first_ways.isdisjoint((Method.PASSWORD, Method.CONNECTION))
@@ -102,7 +105,7 @@ NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
 
 
 def sign_in_elsewhere(name: str) -> Decision:
-    """Return the decision about a session that began at the connection of another organization.
+    """Return the decision about a session that began at another organization's connection.
 
     `name` is the organization or application that does not accept it.
     """
@@ -110,7 +113,7 @@ def sign_in_elsewhere(name: str) -> Decision:
 
 
 def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
-    """Return whether this sign-in is enough, the next step of the user, or why no step helps. No other code decides this."""
+    """Return whether this sign-in is enough, the user's next step, or why no step helps. Only this function decides it."""
     if policy is None:
         return NO_POLICY
     now, *later = policy.moments(facts.now)
@@ -144,21 +147,21 @@ def _judge(policy: EffectivePolicy, now: Moment, later: Sequence[Moment], facts:
 
 
 def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, risk_is_high: bool = False) -> Strength:
-    """Return the strength that the policy asks of this user in each sign-in, or in one at a high risk, by the rules in force."""
+    """Return the strength that the rules in force ask of this user in every sign-in, or in a sign-in at a high risk."""
     return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=risk_is_high)
 
 
-# The time of a moment, and whether the risk is high.
+# A moment's time, and whether the risk is high.
 Situation = tuple[datetime, bool]
 
 
 def situations(policy: EffectivePolicy, now: datetime) -> frozenset[Situation]:
-    """Return each moment of the policy, with and without a high risk."""
+    """Return every moment of the policy, with and without a high risk."""
     return frozenset((moment.at, is_high) for moment in policy.moments(now) for is_high in (False, True))
 
 
 def met_situations(policy: EffectivePolicy, facts: PolicyFacts) -> frozenset[Situation]:
-    """Return the situations in which the factors of the account are enough for the rules about factors."""
+    """Return the situations in which the account's factors are enough for the rules about factors."""
     return frozenset(
         (moment.at, is_high)
         for moment in policy.moments(facts.now)
@@ -170,7 +173,7 @@ def met_situations(policy: EffectivePolicy, facts: PolicyFacts) -> frozenset[Sit
 def find_loss(policy: EffectivePolicy, before: PolicyFacts, left: PolicyFacts) -> Strength | None:
     """Return the strength that the rules in force ask for if fewer factors reach less of it than before, and otherwise None.
 
-    ONE: the account has no first factor left by an allowed method.
+    ONE: no first factor by an allowed method is left.
     """
     rules = policy.in_force(before.now)
     needed, reachable = _needed(rules, before), _reachable(rules, left)
@@ -195,12 +198,12 @@ def find_step_up(policy: EffectivePolicy, facts: PolicyFacts) -> Decision | None
 
 
 def strictness(step: Decision) -> tuple[Strength, bool]:
-    """Return a key that orders further sign-ins: of two with the same strength, one with chosen methods is stricter."""
+    """Return a sort key for further sign-ins: at the same strength, a sign-in by chosen methods is stricter."""
     return step.required, step.methods is not None
 
 
 def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_old: Rule | None = None) -> Decision | None:
-    """Return the next step of the user to meet the rules of this moment about factors, or None if the proofs meet them.
+    """Return the user's next step to meet the factor rules at this moment, or None if the proofs meet them.
 
     `too_old` is the rule by which the sign-in is too old, if any.
     """
@@ -230,7 +233,7 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
 
 
 def _allow(policy: EffectivePolicy, rules: Rules, later: Sequence[Moment], facts: PolicyFacts) -> Decision:
-    """Return the decision to allow a sign-in by these rules, with the first of the later ones that needs another factor."""
+    """Return the decision to allow a sign-in by these rules, with the first later rule that needs a further factor."""
     ends = [moment.at for moment in later]
     ends_at = _accepted_at(rules, facts) + rules.session_lifetime if facts.ages and rules.session_lifetime is not None else None
     ends += [] if ends_at is None else [ends_at]
@@ -263,7 +266,7 @@ def _needed_in_session(rules: Rules, facts: PolicyFacts) -> Strength:
     if rules.device_trust is None or proved is None or not facts.proofs or session_strength(facts.proofs) >= Strength.TWO:
         return need
     is_over = proved_at(facts.proofs) - proved >= rules.device_trust
-    # A sign-in at a connection skips the second factor on each device.
+    # A sign-in at a connection skips the second factor on any device.
     is_asked = is_over and not has_connection(facts.proofs) and stands_for_second(rules, facts.factors)
     return max(need, Strength.TWO) if is_asked else need
 
@@ -281,7 +284,7 @@ def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
 
 
 def _sign_ins(rules: Rules, facts: PolicyFacts) -> list[tuple[datetime, Strength]]:
-    """Return the time (UTC) of each first factor by an allowed method, and its strength with the second factors beside it, newest first.
+    """Return the proof time (UTC) and strength of every first factor by an allowed method, with second factors beside it, newest first.
 
     A trusted device stands for the second factor, but not at a high risk. After a sign-in through the required connection, it alone
     is the first factor.
@@ -297,7 +300,7 @@ def _sign_ins(rules: Rules, facts: PolicyFacts) -> list[tuple[datetime, Strength
 def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
     """Return whether the method of a proof is allowed. A backup code stands for any second factor of the account.
 
-    A sign-in at a provider counts only where it is a way of this user: the account can be linked elsewhere alone. The required
+    A sign-in at a provider counts only where this user can sign in with it: the account may be linked only elsewhere. The required
     connection always counts.
     """
     if _is_through(rules.required_for(facts.connections), proof):
@@ -319,24 +322,24 @@ def _is_through(required: Collection[RequiredConnection], proof: Proof) -> bool:
 
 
 def stands_for_second(rules: Rules, factors: Collection[Factor]) -> bool:
-    """Return whether these rules accept a backup code: it stands for the second factors of the account, of which one must be allowed."""
+    """Return whether these rules accept a backup code: it stands for any second factor that the account has and the rules allow."""
     return any(map(rules.may_use, _second_methods(factors)))
 
 
 def _second_methods(factors: Collection[Factor]) -> set[Method]:
-    """Return the methods of the second factors of an account. TOTP has a name of its own, and every other one is a key."""
+    """Return the methods of an account's second factors. TOTP has a name of its own, and every other factor is a key."""
     return {Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in factors if factor.is_second}
 
 
 def _is_trusted(rules: Rules, facts: PolicyFacts) -> bool:
-    """Return whether the device counts. It may have been trusted by each second factor of the account, so all must be allowed."""
+    """Return whether the device counts. Any second factor of the account may have made it trusted, so all must be allowed."""
     if facts.factor_at_device is None or facts.risk_is_high or not all(map(rules.may_use, _second_methods(facts.factors))):
         return False
     return rules.device_trust is None or facts.now - facts.factor_at_device < rules.device_trust
 
 
 def _reachable(rules: Rules, facts: PolicyFacts) -> Strength:
-    """Return the greatest strength of a sign-in with the present factors of the account by allowed methods."""
+    """Return the greatest strength that the account's present factors give a sign-in by allowed methods."""
     kinds = {factor.kind for factor in facts.factors}
     if FactorKind.PASSKEY in kinds and rules.may_use(Method.PASSKEY):
         return Strength.PHISHING_RESISTANT
@@ -353,7 +356,8 @@ def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:
 def _accepted_at(rules: Rules, facts: PolicyFacts) -> datetime:
     """Return the time (UTC) of the newest sign-in by allowed methods that meets the rules about factors.
 
-    A weaker one makes a session no newer. If none is enough, it is the time of the newest one, or of the newest by another method.
+    A weaker sign-in makes a session no newer. If no sign-in is enough, it is the time of the newest sign-in, or else of the newest proof by
+    any method.
     """
     sign_ins, need = _sign_ins(rules, facts), _needed_in_session(rules, facts)
     times = [at for at, strength in sign_ins if strength >= need] or [at for at, _ in sign_ins]

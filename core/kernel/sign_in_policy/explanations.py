@@ -12,8 +12,8 @@ from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Rule
 
-BREAK_GLASS: Final = "break_glass_users"  # the name of the break-glass list, which stands beside the names of the rules
-# The labels of the rules on pages and in emails.
+BREAK_GLASS: Final = "break_glass_users"  # the name of the break-glass list, beside the rule names
+# The rule labels on pages and in emails.
 LABELS: Final[Mapping[str, str]] = {
     Rule.METHODS: "Allowed methods",
     Rule.SECOND_FACTOR: "Second factor",
@@ -50,7 +50,7 @@ _OWN_FACTS: Final = {
 
 
 def explain(decision: Decision) -> str:
-    """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
+    """Return a sentence about the decision's rule. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
     if decision.source is None and decision.rule in _OWN_FACTS:
         return _OWN_FACTS[decision.rule]
@@ -68,14 +68,14 @@ def explain(decision: Decision) -> str:
 
 
 def _accepted_seconds(decision: Decision) -> str | None:
-    """Return the kind of second factor that the policy accepts, or None if it accepts each."""
+    """Return the kind of second factor that the policy accepts, or None if it accepts every kind."""
     kinds = {Method.TOTP: "an authenticator app", Method.PASSKEY: "a passkey or security key"}
     names = [name for method, name in kinds.items() if decision.methods is None or method in decision.methods]
     return names[0] if len(names) == 1 else None
 
 
 def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) -> Decision:
-    """Return the decision with the names of the methods, if they are the reason. `providers` are the names of the identity providers."""
+    """Return the decision with the method names, if the methods are the reason. `providers` has the identity providers' names."""
     if decision.rule is not Rule.METHODS:
         return decision
     own = {Method.TOTP.value: "authenticator app", Method.CONNECTION.value: "single sign-on of the organization"}
@@ -84,7 +84,7 @@ def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) ->
 
 
 def fields_of(decision: Decision, **further: str) -> dict[str, str]:
-    """Return the members of an error body about the rule of a decision."""
+    """Return the error body members about the decision's rule."""
     rule = {} if decision.rule is None or decision.is_of_request else {"rule": decision.rule.value}
     is_required = decision.connection is not None and (decision.rule is Rule.CONNECTION or decision.leads_to is not None)
     connection = {"connection": decision.connection.slug} if decision.connection is not None and is_required else {}

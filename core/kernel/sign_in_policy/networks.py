@@ -1,4 +1,4 @@
-"""The networks of a sign-in policy from which admins act."""
+"""The networks from which a sign-in policy lets admins act."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface, ip_network

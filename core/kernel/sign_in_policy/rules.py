@@ -1,4 +1,4 @@
-"""The rules of a sign-in policy: of an organization, of one of its applications, or of the platform."""
+"""The rules of a sign-in policy, which an organization, an application or the platform has."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,20 +16,20 @@ from core.kernel.proofs import Method
 from core.kernel.sign_in_policy.networks import Network, is_in_networks, problem_of_network
 from core.kernel.values import Domain, DomainInvalid, rfc3339
 
-Document = Mapping[str, Any]  # of JSON: the form of rules in the API and in the database
+Document = Mapping[str, Any]  # the JSON form that rules have in the API and in the database
 
 
 class PolicyInvalid(Invalid):
     """The sign-in policy is not valid."""
 
     def __init__(self, member: str, problem: str) -> None:
-        """`member` is the name of the wrong member of the document, and `problem` a sentence about it."""
+        """`member` names the wrong member in the document, and `problem` is a sentence about it."""
         super().__init__(f"{member}: {problem}")
         self.member, self.problem = member, problem
 
 
 class Rule(StrEnum):
-    """A rule of a sign-in policy. The values are the names of the members of the document."""
+    """A rule of a sign-in policy. The values are the member names in the document."""
 
     METHODS = "methods"
     SECOND_FACTOR = "second_factor"
@@ -40,8 +40,8 @@ class Rule(StrEnum):
     DEVICE_TRUST = "device_trust_days"
     ADMIN_NETWORKS = "admin_networks"
     INVITED_DOMAINS = "invited_domains"
-    CONNECTIONS = "required_connections"  # of an organization: for the addresses at each domain
-    CONNECTION = "required_connection"  # of an application: for all of its users
+    CONNECTIONS = "required_connections"  # an organization's rule, for the addresses at every domain
+    CONNECTION = "required_connection"  # an application's rule, for all its users
 
 
 class Concerned(StrEnum):
@@ -52,7 +52,7 @@ class Concerned(StrEnum):
     HIGH_RISK = "high_risk"  # sign-ins with a high risk
 
 
-# The rules that take effect at the end of a grace period.
+# The rules that take effect when a grace period ends.
 RULES_WITH_GRACE: Final = (Rule.METHODS, Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT)
 RULES_OF_ORGANIZATIONS: Final = frozenset(Rule) - {Rule.CONNECTION}
 RULES_OF_APPLICATIONS: Final = frozenset({*RULES_WITH_GRACE, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST, Rule.CONNECTION})
@@ -68,7 +68,7 @@ METHODS: Final = (
 )
 MAX_ITEMS: Final = 50  # of networks and domains
 GRACE_DAYS: Final = "grace_days"
-# The least and the greatest value of each number.
+# The least and the greatest value per number.
 LIMITS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         Rule.MIN_PASSWORD_LENGTH: (8, 64),
@@ -89,7 +89,7 @@ _CHOICES: Final[Mapping[Rule, Sequence[str]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules of one policy. Without its value, a rule asks for nothing. `due_at` has the start (UTC) of rules that start later."""
+    """The rules of a policy. Without its value, a rule asks for nothing. `due_at` has the start (UTC) of rules that start later."""
 
     methods: frozenset[str] | None = None
     second_factor: frozenset[Concerned] = frozenset()
@@ -97,7 +97,7 @@ class Rules:
     min_password_length: int | None = None
     session_lifetime: timedelta | None = None
     session_idle: timedelta | None = None
-    device_trust: timedelta | None = None  # zero: the second factor is asked for in each sign-in
+    device_trust: timedelta | None = None  # zero: every sign-in asks for the second factor
     admin_networks: tuple[Network, ...] = ()  # admins act only from there
     invited_domains: frozenset[Domain] | None = None
     required_connections: Mapping[Domain, RequiredConnection] = field(default_factory=dict, hash=False)
@@ -108,7 +108,9 @@ class Rules:
 
     @classmethod
     def parse(cls, document: Document) -> Self:
-        """Return the rules of a document that a user wrote. Other members are ignored. Connections have their stored form.
+        """Return the rules in a document that a user wrote.
+
+        Unknown members are ignored. Connections have their stored form.
 
         Raises: PolicyInvalid.
         """
@@ -133,7 +135,7 @@ class Rules:
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """Return the rules of a stored document. Unknown members are ignored: a later release may have written them."""
+        """Return the rules in a stored document. Unknown members are ignored: a later release may have written them."""
         domains = frozenset(Domain.parse(text) for text in document.get(Rule.INVITED_DOMAINS, ()))
         methods = document.get(Rule.METHODS)
         return cls(
@@ -178,7 +180,7 @@ class Rules:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The rules as users read and write them: a document with the slugs of connections."""
+        """The rules as users read and write them: a document with connection slugs."""
         slugs = {
             Rule.CONNECTIONS.value: {domain: each.slug for domain, each in sorted(self.required_connections.items())},
             Rule.CONNECTION.value: self.required_connection and self.required_connection.slug,
@@ -191,7 +193,9 @@ class Rules:
         return bool(self.required_connections) or self.required_connection is not None
 
     def required_for(self, user: ConnectionFacts) -> tuple[RequiredConnection, ...]:
-        """Return the connections of which this user has to come through one, the usual one first, or none.
+        """Return the connections that are required of this user, the usual connection first.
+
+        Any of them is enough.
 
         A user who is known at a required connection needs it with any address: otherwise a new address would be a way around it.
         """
@@ -202,7 +206,7 @@ class Rules:
         return tuple(each for _, each in sorted(self.required_connections.items()) if each.id in user.known_at)
 
     def restricted_to(self, rules: Collection[Rule]) -> Self:
-        """Return the rules without those of other kinds of policies. Raises: PolicyInvalid if it has some."""
+        """Return the rules, which must all be in `rules`. Raises: PolicyInvalid if `rules` lacks a rule."""
         for rule in Rule:
             if rule in self.document and rule not in rules:
                 raise PolicyInvalid(rule, "This policy has no such rule.")
@@ -217,7 +221,9 @@ class Rules:
         return replace(self, **{rule.value: getattr(earlier, rule) for rule in later})
 
     def with_due_dates(self, before: "Rules", now: datetime) -> Self:
-        """Return the rules with the start of each that starts later. `before` are the rules that they replace.
+        """Return the rules, with start times for the rules that start later.
+
+        `before` are the rules that they replace.
 
         A rule that becomes stricter starts when the grace period ends. It keeps an earlier start that it had for the same value.
         """
@@ -273,12 +279,15 @@ class Rules:
         return method == Method.BACKUP_CODE and not self.methods.isdisjoint({Method.TOTP, Method.PASSKEY})
 
     def admits(self, address: str | None) -> bool:
-        """Return whether admins may act from this IP address. None is an unknown one."""
+        """Return whether admins may act from this IP address. None is an unknown address."""
         return not self.admin_networks or (address is not None and is_in_networks(address, self.admin_networks))
 
 
 def strictest_rules(all_rules: Sequence[Rules]) -> Rules:
-    """Return the strictest of each rule that applications have, and the other rules of the first one. The dates are left out."""
+    """Return the strictest value of every rule that applications can have.
+
+    All further rules come from the first item. The dates are left out.
+    """
     first, methods = next(iter(all_rules), Rules()), [rules.methods for rules in all_rules if rules.methods is not None]
     return Rules(
         methods=frozenset.intersection(*methods) if methods else None,
@@ -297,7 +306,7 @@ def strictest_rules(all_rules: Sequence[Rules]) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPart:
-    """The rules of an organization, of an application or of the platform, with its name."""
+    """The rules of an organization, an application or the platform, with its name."""
 
     name: str
     rules: Rules
@@ -305,20 +314,20 @@ class PolicyPart:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time from which the same rules hold until the next moment. Both times are UTC."""
+    """A time from which the same rules hold until the next moment. The times are UTC."""
 
     at: datetime
-    rules: Rules  # the strictest of each rule
+    rules: Rules  # the strictest value for every rule
     until: datetime | None  # None for the last moment
 
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """The policies that a sign-in has to meet, with the version of all of them. `org_id` is None for the platform."""
+    """The policies that a sign-in has to meet, with their common version. `org_id` is None for the platform."""
 
     org_id: UUID | None
     version: int
-    parts: tuple[PolicyPart, ...]  # that of the organization or the platform first
+    parts: tuple[PolicyPart, ...]  # the organization's or the platform's part first
 
     @property
     def name(self) -> str:
@@ -326,16 +335,16 @@ class EffectivePolicy:
         return self.parts[0].name
 
     def in_force(self, now: datetime) -> Rules:
-        """Return the strictest of each rule that is in force."""
+        """Return the strictest value of every rule in force."""
         return strictest_rules([part.rules.in_force(now) for part in self.parts])
 
     def moments(self, now: datetime) -> list[Moment]:
-        """Return now and each later start of a rule, the earliest first. Questions about now and later walk all of them."""
+        """Return now and every later time at which a rule starts, the earliest first. Questions about now and later walk all moments."""
         starts = [now, *self.due_dates(now)]
         return [Moment(at, self.in_force(at), until) for at, until in zip_longest(starts, starts[1:])]
 
     def concerns(self, now: datetime, *, is_admin: bool, user: ConnectionFacts = UNKNOWN_AT_CONNECTIONS) -> bool:
-        """Return whether one of the rules, now or later, can ask something of the sign-ins of this user."""
+        """Return whether a rule, now or later, can ask something of this user's sign-ins."""
         return any(_concern(moment.rules, is_admin=is_admin) or moment.rules.required_for(user) for moment in self.moments(now))
 
     def due_dates(self, now: datetime) -> list[datetime]:
@@ -343,9 +352,11 @@ class EffectivePolicy:
         return sorted({due for part in self.parts for due in part.rules.due_at.values() if due > now})
 
     def source_of(self, rule: Rule, now: datetime) -> str:
-        """Return the name of the first part with this rule in force, or without one, of the organization or the platform.
+        """Return the name of the first part with this rule in force.
 
-        Of several periods of trusted devices, the shortest counts.
+        Without such a part, return the organization's or the platform's name.
+
+        Among trust periods for devices, the shortest counts.
         """
         parts = [part for part in self.parts if rule in part.rules.in_force(now).document]
         if rule is Rule.DEVICE_TRUST:
@@ -355,15 +366,15 @@ class EffectivePolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOfUser:
-    """A policy that a user has to meet: of an organization, of an application together with its organization's, or of the platform.
+    """A policy that a user has to meet: an organization's, an application's together with its organization's, or the platform's.
 
-    The settings of an application can ask for a strength. This is a policy of its own, because proofs by any method meet it.
+    An application's settings can ask for a strength. This is a separate policy, because proofs by any method meet it.
     """
 
     policy: EffectivePolicy
     is_admin: bool
     service_id: UUID | None = None
-    providers: frozenset[str] = frozenset()  # those linked in the account itself, or at an application of the organization
+    providers: frozenset[str] = frozenset()  # the providers linked in the account itself, or at an application of the organization
     email_sign_in: bool | None = None  # whether the application offers sign-in by email; None: as the platform does
     is_of_settings: bool = False
     is_for_break_glass: bool = False  # a connection is required there, and the user is listed as an admin who may come without it

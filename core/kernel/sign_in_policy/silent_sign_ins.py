@@ -17,7 +17,7 @@ _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
-    """Return the proofs of a session with that of an identity provider which may not have asked the user.
+    """Return a session's proofs with a proof by an identity provider that may not have asked the user.
 
     It counts for its method, and is as old as the newest first factor.
     """
@@ -29,7 +29,7 @@ def with_silent(proofs: SessionProofs, silent: Proof) -> Proofs:
 
 
 def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
-    """Return the proofs of a new session, first factors no newer than the `old` ones: an identity provider may not have asked the user."""
+    """Return a new session's proofs, with first factors no newer than `old`: an identity provider may not have asked the user."""
     new = every_proof(silent)
     newest = _newest_first_time(every_proof(old), next((proof.org for proof in new if proof.org is not None), None))
     if newest is None:
@@ -38,9 +38,9 @@ def without_renewal(old: SessionProofs, silent: SessionProofs) -> Proofs:
 
 
 def with_vouching(proofs: SessionProofs, silent: Proof) -> Proofs:
-    """Return the proofs of a session with a sign-in at a connection which may not have asked the user.
+    """Return a session's proofs with a sign-in at a connection that may not have asked the user.
 
-    The session becomes no newer, and the proof of the connection ends no later.
+    The session becomes no newer, and the connection's proof ends no later.
     """
     every = every_proof(proofs)
     old = next((proof for proof in every if proof.connection == silent.connection), None)
@@ -56,9 +56,9 @@ def _vouched(proof: Proof, *, at: datetime, is_fresh: bool) -> Proof:
 
 
 def _newest_first_time(proofs: Proofs, org_id: UUID | None) -> datetime | None:
-    """Return the time (UTC) of the newest first factor of the account's own or of this organization, or None.
+    """Return the time (UTC) of the newest proof by the account's own first factors or at this organization, or None.
 
-    Without an organization and a factor of the account's own, that of any connection counts: the new proof will count there, too.
+    Without an organization and an own factor, a proof at any connection counts, because the new proof will count there, too.
     """
     firsts = [proof for proof in proofs if not proof.is_second]
     times = [proof.at for proof in firsts if proof.is_own or proof.org == org_id]
@@ -66,17 +66,17 @@ def _newest_first_time(proofs: Proofs, org_id: UUID | None) -> datetime | None:
 
 
 def beside_own(proofs: Proofs, *, needs_user: bool = False) -> Proofs:
-    """Return the proofs, those of connections with the time (UTC) at which they count.
+    """Return the proofs, with the time (UTC) at which proofs at connections count.
 
-    A sign-in that may not have asked the user shows that the identity provider still vouches for them, and an own first factor that
-    they are here. Together they count, with the age of the older one. `needs_user`: such a sign-in does not count alone.
+    A sign-in that may not have asked the user shows that the identity provider still vouches for them, and an own first factor that they
+    are here. Together they count, with the age of the older proof. `needs_user`: such a sign-in does not count alone.
     """
     own_at = max((proof.at for proof in proofs if proof.method in _SHOW_USER and not proof.is_second), default=_NEVER)
     return tuple(proof if proof.is_own else _aged(proof, own_at, needs_user=needs_user) for proof in proofs)
 
 
 def vouched_at(proof: Proof) -> datetime:
-    """Return when the identity provider of a connection last signed the user in (UTC)."""
+    """Return when a connection's identity provider last signed the user in (UTC)."""
     return proof.vouched_at or proof.at
 
 

@@ -1,4 +1,4 @@
-"""Further sign-ins: for the strength that an application requires, and those that only a passkey can do."""
+"""Further sign-ins: for the strength that an application requires, and where only a passkey helps."""
 
 from collections.abc import Collection
 
@@ -22,7 +22,7 @@ def takes_passkey_only(decision: Decision, *, has_second: bool) -> bool:
 
 
 def needs_passkey(decision: Decision, factors: Collection[Factor]) -> bool:
-    """Return whether, of all sign-ins of an account with these factors, only one with a passkey can meet the decision."""
+    """Return whether an account with these factors can meet the decision only by a sign-in with a passkey."""
     if decision.outcome is not Outcome.STEP_UP or decision.leads_to is not None:
         return False
     if decision.methods is not None and decision.rule is not Rule.CONNECTION and decision.methods.isdisjoint(decision.first_ways):

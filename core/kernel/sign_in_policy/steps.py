@@ -1,4 +1,6 @@
-"""The next step of a sign-in, as one pure function. Nothing else decides it, on no page and in no protocol.
+"""The next step of a sign-in, as a pure function.
+
+Nothing else decides it, on no page and in no protocol.
 
 Sources: OpenID Connect Core section 3.1.2, SAML 2.0 Core section 3.4.1, security A-10.
 """
@@ -20,7 +22,7 @@ FRESH_TTL: Final = timedelta(hours=1)
 
 
 class Step(Enum):
-    """The next step: a page, the next action of the flow, or a refusal. The values of pages are parts of their addresses."""
+    """The next step: a page, the next action of the flow, or a refusal. The page values are parts of their addresses."""
 
     SIGN_IN = "sign-in"
     SIGN_UP = "sign-up"
@@ -51,7 +53,7 @@ class Consents(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What the target of a flow asks of the sign-in."""
+    """What a flow's target asks of the sign-in."""
 
     is_silent: bool = False  # no page may be shown
     sign_up: bool = False
@@ -79,21 +81,21 @@ class Facts:
 
     needs: Needs
     now: datetime
-    # Of the flow. Without one, nothing was asked yet.
+    # About the flow. Without a flow, nothing was asked yet.
     begun_at: datetime | None = None
     first_session_id: UUID | None = None
     proofs: Proofs = ()  # that started no session yet
     is_trusted: bool = False  # the device of the proofs
-    # Of the browser's session, or of the proofs. The factors count only where a session may be too weak.
+    # About the browser's session, or about the proofs. The factors count only where a session may be too weak.
     session: BrowserSession | None = None
     service: ServiceContext | None = None  # the application; None for the platform's own frontend
     user_id: UUID | None = None
     factors: Collection[Factor] = ()
     reachable: Strength = Strength.ONE  # by the account, where the session lacks a required strength
-    # Of the sign-in policy, about the session. The user is reminded once a day of a rule that starts later.
+    # What the sign-in policy decides about the session. The user is reminded once a day of a rule that starts later.
     decision: Decision = NO_POLICY
     is_reminded: bool = False
-    # Of the session's user at the application
+    # About the session's user at the application
     agreement: Consents | None = None
     has_agreed: bool = False
     has_selected: bool = False
@@ -105,15 +107,15 @@ class Facts:
 
     @property
     def seen(self) -> Proofs:
-        """The proofs of the session that count at the target."""
+        """The session's proofs that count at the target."""
         return () if self.session is None else proofs_at(self.service, self.session.proofs, self.now)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the user signed in after the flow began, with all factors of the account, and within FRESH_TTL.
+        """Whether the user signed in after the flow began, with all the account's factors, and within FRESH_TTL.
 
-        The clocks of two processes differ, so the time alone does not decide. The session that the browser
-        had when the flow began is never fresh.
+        Process clocks differ, so the time alone does not decide. The session that the browser had when the flow began
+        is never fresh.
         """
         if self.session is None or self.begun_at is None or not self.has_started:
             return False
