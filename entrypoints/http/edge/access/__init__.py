@@ -1,6 +1,6 @@
 """Access decorators.
 
-Every route has exactly one access decorator, directly below the route decorator, so that it runs first.
+Every route has a single access decorator, directly below the route decorator, so that it runs first.
 
 A route that changes something declares its effect: `@member(Capability.MEMBERS_MANAGE, GIVES)`.
 """

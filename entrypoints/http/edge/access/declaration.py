@@ -68,15 +68,15 @@ class Access:
 
     name: str
     credentials: Credentials = Credentials.NONE
-    # The route's own limits, in addition to those of its path, before anything else. None: the view
-    # decides which limit counts.
+    # The route's own limits, in addition to the limits of its path, before anything else. None: the
+    # view decides which limit counts.
     limit: Bucket | tuple[Bucket, ...] | None = ()
     taking: Taking = Taking.AT_ONCE
-    takes_late_up_to: int = SMALL_BODY  # bytes of the body. With a longer one, the request takes its tokens at once
+    takes_late_up_to: int = SMALL_BODY  # bytes of the body. With a longer body, the request takes its tokens at once
     declared: EffectRow | None = None  # by the route
     default: EffectRow | None = None  # of a method that changes something, if the route declares no effect
     verified: bool = False  # requires a verified email address
-    capability: Capability | None = None  # required of a member of the organization in the path
+    capability: Capability | None = None  # required of a member of the path's organization
     inactive: bool = False  # the organization need not be active
     applications: ApplicationTokens = ApplicationTokens.NONE
     permission: Permission | None = None  # required of an API key
@@ -153,7 +153,7 @@ def _requirement(access: Access, method: str) -> Requirement:
 def access_of(view: Callable[..., Any]) -> Access:
     """Return the access rule of a registered view.
 
-    Raises: ValueError unless the view has exactly one access decorator, which is the outermost decorator.
+    Raises: ValueError unless the view has a single access decorator, which is the outermost decorator.
     """
     rules_found: list[tuple[Callable[..., Any], Access]] = []
     layer: Callable[..., Any] | None = view

@@ -201,7 +201,7 @@ class _Steps:
         turns = app_context().directory_turns
         with turns.admit(client.org_id):
             if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
-                await body  # before the turn: slow clients must not stop other requests from their organization
+                await body  # before the turn: slow clients must not stop further requests from their organization
             if body.is_large:  # the view reads it, which can take long; the places for large bodies limit such requests (security N-10)
                 return await self.view(*args, **kwargs)
             with await turns.places.take():
