@@ -57,10 +57,7 @@ def changes_undone(user_id: UUID, kinds: Sequence[str]) -> Event:
 
 
 def email_changed(user_id: UUID) -> Event:
-    """The email address of a user changed: they proved a new address, or an undo restored the old address.
-
-    Neither address is in the event.
-    """
+    """A user's email address changed: they proved a new address, or an undo restored the old one. The event has neither address."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), of_person=user_id)
 
 
@@ -93,10 +90,7 @@ def identity_linked(user_id: UUID, provider: ConnectionSlug) -> Event:
 
 
 def identity_unlinked(user_id: UUID, provider: ConnectionSlug, service: ServiceContext | None) -> Event:
-    """A user unlinked an identity provider from the account, or from a single service.
-
-    Then only that service's organization gets the event.
-    """
+    """A user unlinked an identity provider from the account, or from one service. Then only the service's organization gets the event."""
     details: dict[str, str] = {"provider": provider}
     if service is None:
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
@@ -190,10 +184,7 @@ def account_reactivated(user_id: UUID, *, whole_account: bool) -> Event:
 
 
 def anonymized(org_id: UUID | None, user_id: UUID) -> Event:
-    """A user was anonymized.
-
-    Every organization that they belong to receives the event. Without an organization, the platform's log does.
-    """
+    """A user was anonymized. All organizations that they belong to receive the event, or without an organization the platform's log."""
     return Event(EVENT_KINDS["user.anonymized"], str(user_id), org_id=org_id)
 
 
