@@ -290,7 +290,7 @@ class EmailTemplates:
         if kind in (EmailKind.PROGRAM_ENDED, EmailKind.PROGRAMS_END):
             return variables | {"secret_title": secret.name}
         what, reason = SECRET_TEXTS[secret.kind]
-        noun = what.partition(" of ")[0]  # "credential"; the holder's name says what it belongs to
+        noun = what.partition(" of ")[0]  # "credential": the email names its holder elsewhere
         title = f"{noun} {secret.name}" if secret.holder is None else f"{noun} {secret.name} of {secret.holder}"
         return variables | {"secret_title": title, "what": what, "reason": reason}
 

@@ -248,7 +248,7 @@ async def _compare(
 
 
 async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collection[str]) -> None:
-    """Check that no role of the organization has one of these slugs: tokens list roles of services and organizations together."""
+    """Check that no organization role has such a slug, because tokens list the organization's and the service's roles together."""
     taken = {role.name for role in await read.roles.all(org_id)}
     for slug in slugs:
         if slug in taken:

@@ -105,7 +105,7 @@ class Admission:
             raise refusal
 
     def refusal(self, ports: Ports, user: Person | None, age: SignInAge = SignInAge.ANY) -> Refusal:
-        """Return the refusal of a session that is not allowed. `age` is that of the sign-in which the request needs."""
+        """Return the refusal if the session is not allowed. `age`: how recent a sign-in the request needs."""
         refusal: Refusal
         if isinstance(self.verdict, Refuse):
             refusal = self.verdict.reason

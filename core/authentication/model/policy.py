@@ -132,7 +132,7 @@ class StepUpNeeded(AuthenticationInsufficient):
     ) -> None:
         """`authorization_url`: where a browser begins the sign-in through the required connection, if only that sign-in helps.
 
-        `age` is that of the sign-in which the request needs.
+        `age`: how recent a sign-in the request needs.
         """
         advice = (
             "Confirm that it's you with your password or a passkey." if decision.asks_own else "Confirm that it's you, or sign in again."

@@ -295,7 +295,7 @@ class _Call:
             self.application = trio.CancelScope()  # canceled only while the application waits for the body
         self.body_refusal: DirectResponse | None = None  # why it was canceled
         self.deadline = math.inf  # for the request body
-        self.remaining_bytes = 0  # what is left of the body limit
+        self.remaining_bytes = 0  # that the body limit still allows
 
     async def receive(self) -> Message:
         if self.has_body and not self.may_wait and not self.body_received:

@@ -315,7 +315,7 @@ def claim_names(claims: Iterable[str]) -> Iterator[str]:
 
 
 def check_response_issuer(metadata: OpenIdProviderMetadata, issuer: str | None) -> None:
-    """Check the `iss` of an answer of the authorization endpoint (RFC 9207 section 2.4)."""
+    """Check the `iss` parameter in the authorization endpoint's answer (RFC 9207 section 2.4)."""
     if issuer != metadata.issuer and (issuer is not None or metadata.names_issuer):
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE_ISSUER)
 
