@@ -76,7 +76,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "BILLING_ERROR": "The payment provider failed.",
     "NOT_IMPLEMENTED": "The operation is not supported.",
     "SERVICE_UNAVAILABLE": "The process is shutting down.",
-    "HTTP_VERSION_NOT_SUPPORTED": "Only HTTP/1.1 and HTTP/1.0 are supported.",
+    "HTTP_VERSION_NOT_SUPPORTED": "This version of HTTP is not supported.",
 }
 
 
@@ -185,8 +185,8 @@ def error_messages(*, of_bad_requests: bool) -> str:
     for (status, code), messages in sorted(by_code.items()):
         if (code == BAD_REQUEST) is not of_bad_requests:
             continue
-        rows = sorted(messages.items())
-        parts.append(f"### {code} ({status})\n\n{table(('message', 'other protocols'), rows)}")
+        rows = [[f"{message} ({extra})" if extra else message] for message, extra in sorted(messages.items())]
+        parts.append(f"### {code} ({status})\n\n{table(['message'], rows)}")
     return "\n\n".join(parts)
 
 
