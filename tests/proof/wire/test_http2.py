@@ -12,6 +12,7 @@ import h2.events
 import pytest
 import structlog.testing
 import trio
+import trio.testing
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from hpack import Encoder
@@ -306,6 +307,32 @@ async def test_a_body_that_the_application_does_not_read_takes_no_more_than_a_wi
         assert (await client.response(stream_id))[0] == 200
         with trio.fail_after(PATIENCE):
             while client.h2.outbound_flow_control_window < 40_000:  # h2 opens the window of the connection in steps
+                await client.receive()
+
+
+@pytest.mark.slow
+async def test_frames_that_wait_behind_a_slow_response_are_not_lost() -> None:
+    """The middleware discards a body while a client that does not read holds up the socket. The window opens nevertheless."""
+    leave = trio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            await leave.wait()
+        await say(send, b"x" * (LARGE if scope["method"] == "GET" else 2))
+
+    async with serving(application(answer)) as server, connected(server) as client:
+        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 2**31 - 1})
+        client.h2.increment_flow_control_window(2**30)
+        large, small = await client.request(), await client.request(POST, b"x" * 16384, end=False)
+        client.h2.send_data(small, b"x" * 16384)
+        await client.flush()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        leave.set()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len((await client.response(large))[2]) == LARGE
+        assert (await client.response(small))[0] == 200
+        with trio.fail_after(PATIENCE):
+            while client.h2.outbound_flow_control_window < 40_000:
                 await client.receive()
 
 

@@ -17,11 +17,12 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from entrypoints.http.edge.middleware import App, Receive, Send
-from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
+from entrypoints.http.edge.protocol.client_connection import Connection
+from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN, ClientSocket
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import Server
-from entrypoints.http.edge.protocol.server_state import HEADERS_WITHIN
+from entrypoints.http.edge.protocol.server_state import HEADERS_WITHIN, ServerState
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from entrypoints.settings import KEEP_ALIVE
 from tests.fakes.certificates import make_certificate
@@ -918,6 +919,15 @@ async def test_an_idle_server_ends_without_waiting_for_its_grace(app: App) -> No
         assert await used.is_closed()
         assert await silent.is_closed()
         assert await server.refuses()
+
+
+async def test_a_connection_that_is_not_yet_waiting_learns_of_the_shutdown() -> None:
+    server = ServerState(app=bare(say_size), keep_alive=wire.NEVER, headers_within=wire.NEVER)
+    left, right = socket.socketpair()
+    with left, right, trio.fail_after(PATIENCE):
+        connection = Connection(server, ClientSocket(left, wire.NEVER))
+        connection.close_if_idle()
+        assert await connection.receive() is None
 
 
 async def test_running_requests_finish_during_the_grace(application: SmallApplication, app: App) -> None:

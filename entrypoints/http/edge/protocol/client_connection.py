@@ -70,7 +70,7 @@ class Connection:
     def close_if_idle(self) -> None:
         """Close the connection if it has no request."""
         if self._deadline < math.inf:
-            self.stop_waiting()
+            self._set_deadline(-math.inf)
 
     def close(self) -> None:
         """End the responses. The client can still read them (`ClientSocket.linger`)."""

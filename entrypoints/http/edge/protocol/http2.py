@@ -70,6 +70,7 @@ class Http2(H2Protocol):
         self._applications: trio.Nursery
         self._sending: trio.Nursery  # of the task that sends
         self._lock = trio.Lock()  # of the socket, for several streams
+        self._unsent = b""  # frames that wait for the lock
         self._limits = FrameLimits()
         self._running = 0  # applications
         self._receiving: set[int] = set()  # streams with a body that is incomplete
@@ -120,9 +121,7 @@ class Http2(H2Protocol):
             await func(*args)
 
     async def _handle_own_event(self, event: ConnectionEvent) -> None:
-        if isinstance(event, RawData):
-            await self._send(event.data)
-        elif isinstance(event, Closed):
+        if isinstance(event, Closed):
             self._connection.close()
         elif isinstance(event, Updated):
             if event.idle:
@@ -130,19 +129,6 @@ class Http2(H2Protocol):
                 self._connection.limit_waiting(has_begun=False)
             else:
                 self._connection.wait_without_limit()
-
-    async def _send(self, data: bytes) -> None:
-        # Acquiring a free lock must not cost a checkpoint.
-        try:
-            self._lock.acquire_nowait()
-        except trio.WouldBlock:
-            await self._lock.acquire()
-        try:
-            await self._connection.client.send(data)
-        except ClientGone:
-            self._connection.stop_waiting()
-        finally:
-            self._lock.release()
 
     # The client's frames
 
@@ -357,10 +343,22 @@ class Http2(H2Protocol):
             self.connection.reset_stream(stream_id, error)
 
     async def _flush(self) -> None:
-        data = self.connection.data_to_send()
-        if data:
-            self._limits.earn(len(data) / BYTES_PER_FRAME)
-            await self.send(RawData(data=data))
+        """Send h2's frames. A task that is canceled before its turn leaves them to the next task: no frame may be missing."""
+        self._unsent += self.connection.data_to_send()
+        if not self._unsent:
+            return
+        try:  # acquiring a free lock must not cost a checkpoint
+            self._lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self._lock.acquire()
+        data, self._unsent = self._unsent, b""
+        self._limits.earn(len(data) / BYTES_PER_FRAME)
+        try:
+            await self._connection.client.send(data)
+        except ClientGone:
+            self._connection.stop_waiting()
+        finally:
+            self._lock.release()
 
 
 def _read_head(fields: Iterable[tuple[bytes, bytes]], *, has_body: bool) -> tuple[str, bytes, Headers] | None:
