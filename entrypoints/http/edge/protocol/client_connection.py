@@ -89,7 +89,7 @@ class Connection:
 async def run_application(app: Any, scope: Any, receive: Receive, send: Send) -> None:
     """Run the application for a request. An error in it is logged, and ends only its response."""
     try:
-        await app(scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run)
+        await app(scope, receive, send)
     except* ClientGone:
         pass
     except* Exception:

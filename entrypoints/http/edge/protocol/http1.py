@@ -75,7 +75,7 @@ class Http1(H11Protocol):
         server, client = connection.server, connection.client
         group, local = cast("TaskGroup", self), cast("tuple[str, int]", client.local)
         super().__init__(
-            server.asgi, server.config, server.context, group, ConnectionState({}), False, client.peer, local, self._handle_event
+            server.app, server.config, server.context, group, ConnectionState({}), False, client.peer, local, self._handle_event
         )
         self.connection = _Parser()
         self._connection = connection

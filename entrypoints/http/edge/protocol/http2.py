@@ -48,7 +48,7 @@ class Http2(H2Protocol):
         server, client = connection.server, connection.client
         local = cast("tuple[str, int]", client.local)
         super().__init__(
-            server.asgi,
+            server.app,
             server.config,
             server.context,
             cast("TaskGroup", self),

@@ -10,6 +10,7 @@ from functools import partial
 
 import structlog
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.trio.lifespan import Lifespan
 
 from entrypoints.http.edge.protocol.client_connection import Connection
@@ -42,7 +43,7 @@ class Server(ServerState):
         determines the seconds. Requests that run longer are canceled. The listening sockets are closed
         here; workers that inherited them keep their copies.
         """
-        lifespan = Lifespan(self.asgi, self.config, {})
+        lifespan = Lifespan(ASGIWrapper(self.app), self.config, {})
         async with trio.open_nursery() as outer:
             await outer.start(lifespan.handle_lifespan)
             await lifespan.wait_for_startup()

@@ -1,11 +1,10 @@
 """The state that all connections in a server share, with the limits that Hypercorn reads."""
 
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
@@ -29,7 +28,7 @@ class Malformed(Protocol):
 class ServerState:
     """The state that all connections in a server share."""
 
-    app: Callable[..., Awaitable[None]]
+    app: Callable[..., Any]  # an ASGI application
     keep_alive: float  # seconds without a request until a connection is closed
     headers_within: float = HEADERS_WITHIN
     send_within: float = SEND_WITHIN
@@ -38,7 +37,6 @@ class ServerState:
     is_draining: bool = field(default=False, init=False)  # the next response on a connection is its last response
 
     def __post_init__(self) -> None:
-        self.asgi = ASGIWrapper(self.app)
         self.context = WorkerContext(None)
         self.config = config = Config()
         config.accesslog = None
