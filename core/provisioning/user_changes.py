@@ -85,7 +85,7 @@ def _require_changeable(user: ScimUser, *, is_above: bool) -> None:
 
 def _claim_user_name(
     tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimUserData, *, activates: bool
-) -> Awaitable[bool | None] | None:
+) -> Awaitable[bool] | None:
     """Claim the user name in the new data, if it can differ from the present name. Return whether another user has the name."""
     changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
     if not changes_name and not (activates and user.email != account.email):

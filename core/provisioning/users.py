@@ -157,7 +157,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
             raise DomainOfAnother
         if await is_taken:
             raise UserNameTaken
-        require_inactive_capacity(organization, await non_members or 0)
+        require_inactive_capacity(organization, await non_members)
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
         if data.values:

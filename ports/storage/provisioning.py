@@ -30,7 +30,7 @@ class ScimTokensRead(OrganizationTokensRead[ScimToken], Protocol):
 class ScimTokens(OrganizationTokens[ScimToken], ScimTokensRead, Protocol):
     """Write access to SCIM tokens. Callers lock the organization first."""
 
-    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Awaitable[bool | None]:
+    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Awaitable[bool]:
         """Return whether the token exists and has not expired, and with `creates_groups` may create groups."""
 
     async def creators(self, org_id: UUID, now: datetime) -> list[DirectoryCreator]:
@@ -92,10 +92,10 @@ class ScimUsers(ScimUsersRead, Protocol):
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Lock these users' memberships and then their accounts."""
 
-    def count_non_members(self, org_id: UUID) -> Awaitable[int | None]:
+    def count_non_members(self, org_id: UUID) -> Awaitable[int]:
         """Return how many known users are not members."""
 
-    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Awaitable[bool | None]:
+    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Awaitable[bool]:
         """Make this user the only user with this userName, in any case.
 
         The directory forgets former members who had this userName; their blocks stay. Return whether a member has this

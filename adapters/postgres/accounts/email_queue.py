@@ -162,9 +162,9 @@ class EmailQueue(SealingRepository):
             where id = %(mail_id)s and claims = %(claims)s and finished_at is null"""
         await self._write(sql, mail_id=email.id, claims=email.claims, token=None if token is None else self._sealed(email, token), now=now)
 
-    def is_claimed(self, email: QueuedEmail) -> Answer[bool | None]:
-        sql = "select exists (select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null)"
-        return self._one(lambda row: bool(row[0]), sql, mail_id=email.id, claims=email.claims)
+    def is_claimed(self, email: QueuedEmail) -> Answer[bool]:
+        sql = "select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null"
+        return self._exists(sql, mail_id=email.id, claims=email.claims)
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime, org_id: UUID | None = None) -> int:
         sql = """

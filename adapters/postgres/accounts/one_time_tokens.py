@@ -54,12 +54,12 @@ class OneTimeTokens(Repository):
             order by created_at desc limit 1"""
         return await self._one(lambda row: LinkContinuation(*row), sql, user_id=user_id, email=email)
 
-    def newer_exists(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Answer[bool | None]:
+    def newer_exists(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Answer[bool]:
         sql = """
-            select exists (
-                select 1 from one_time_tokens t join users u on u.id = t.user_id
-                where u.email = %(email)s and t.purpose = %(purpose)s and t.created_at > %(created_at)s and t.used_at is null)"""
-        return self._one(lambda row: bool(row[0]), sql, email=email, purpose=purpose, created_at=created_at)
+            select 1 from one_time_tokens t join users u on u.id = t.user_id
+            where u.email = %(email)s and t.purpose = %(purpose)s and t.created_at > %(created_at)s and t.used_at is null
+            limit 1"""
+        return self._exists(sql, email=email, purpose=purpose, created_at=created_at)
 
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         sql = """

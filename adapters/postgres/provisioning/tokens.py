@@ -46,14 +46,12 @@ class ScimTokens(OrganizationTokens[ScimToken]):
             where t.token_hash = %(token_hash)s"""
         return await self._one(SCIM_TOKEN_RECORD.read, sql, token_hash=token_hash, now=now)
 
-    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Answer[bool | None]:
+    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Answer[bool]:
         sql = """
-            select exists (
-                select 1 from scim_tokens
-                where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)
-                  and (directory_groups or not %(creates_groups)s))"""
-        values = {"org_id": org_id, "token_id": token_id, "now": now, "creates_groups": creates_groups}
-        return self._one(lambda row: bool(row[0]), sql, **values)
+            select 1 from scim_tokens
+            where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)
+              and (directory_groups or not %(creates_groups)s)"""
+        return self._exists(sql, org_id=org_id, token_id=token_id, now=now, creates_groups=creates_groups)
 
     async def creators(self, org_id: UUID, now: datetime) -> list[DirectoryCreator]:
         sql = f"""

@@ -127,28 +127,26 @@ class ScimUsers(Repository):
             where u.id = any(%(user_ids)s) order by u.id for no key update of u"""
         await self._run(sql, org_id=org_id, user_ids=list(user_ids))
 
-    def count_non_members(self, org_id: UUID) -> Answer[int | None]:
-        return self._one(lambda row: int(row[0]), f"select {NON_MEMBERS}", org_id=org_id)
+    def count_non_members(self, org_id: UUID) -> Answer[int]:
+        return self._count(f"select {NON_MEMBERS}", org_id=org_id)
 
-    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Answer[bool | None]:
+    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Answer[bool]:
         # A user without a stored userName has the address as userName.
         sql = """
             with forgotten as (
                 delete from scim_users
                 where org_id = %(org_id)s and user_id <> %(user_id)s and membership_id is not null
                   and (lower(user_name) = lower(%(user_name)s) or user_name is null and email = lower(%(user_name)s)))
-            select exists (
-                select 1 from scim_users
-                where org_id = %(org_id)s and lower(user_name) = lower(%(user_name)s) and user_id <> %(user_id)s and membership_id is null
-                union all
-                select 1 from users where id = %(as_id)s::uuid and id <> %(user_id)s  -- the id can be a userName (`filters.user_name`)
-                union all
-                select 1 from users u join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
-                left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
-                where u.email = lower(%(user_name)s) and u.id <> %(user_id)s and s.user_name is null)"""
-        return self._one(
-            lambda row: bool(row[0]), sql, org_id=org_id, user_id=user_id, user_name=user_name, as_id=parse_id(user_name.lower())
-        )
+            select 1 from scim_users
+            where org_id = %(org_id)s and lower(user_name) = lower(%(user_name)s) and user_id <> %(user_id)s and membership_id is null
+            union all
+            select 1 from users where id = %(as_id)s::uuid and id <> %(user_id)s  -- the id can be a userName (`filters.user_name`)
+            union all
+            select 1 from users u join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+            left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
+            where u.email = lower(%(user_name)s) and u.id <> %(user_id)s and s.user_name is null
+            limit 1"""
+        return self._exists(sql, org_id=org_id, user_id=user_id, user_name=user_name, as_id=parse_id(user_name.lower()))
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
         # A single statement, because the organization is locked: further requests by the directory

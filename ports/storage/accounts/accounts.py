@@ -227,7 +227,7 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
     async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
         """Return where the user's sign-up with this address continues, or None if they did not sign up on our page."""
 
-    def newer_exists(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Awaitable[bool | None]:
+    def newer_exists(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Awaitable[bool]:
         """Return whether the account with this address has an unused token that was requested later."""
 
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:

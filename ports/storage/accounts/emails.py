@@ -54,7 +54,7 @@ class EmailQueue(EmailLeases, Protocol):
         Change nothing if the email was claimed again or withdrawn (see `is_claimed`).
         """
 
-    def is_claimed(self, email: QueuedEmail) -> Awaitable[bool | None]:
+    def is_claimed(self, email: QueuedEmail) -> Awaitable[bool]:
         """Return whether the email is still claimed as given, and not claimed again or withdrawn."""
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime, org_id: UUID | None = None) -> int:
