@@ -83,7 +83,7 @@ def _waiting_tokens() -> RequestTokens | None:
 
 
 async def _take_waiting(lease: Lease, connection: Connection) -> None:
-    """Take these tokens before statements that can change something. Raises: Limited."""
+    """Take the waiting tokens before statements that can change something. Raises: Limited."""
     if (tokens := _waiting_tokens()) is not None:
         try:
             await take_tokens(connection, tokens)

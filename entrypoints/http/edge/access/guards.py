@@ -144,7 +144,7 @@ class _Steps:
         return response
 
     async def take_late(self, *args: Any, **kwargs: Any) -> Any:
-        """Take the tokens at the latest when the request is refused, or if its first query should have taken them, when it ends."""
+        """Take the tokens if the request is refused, or, if its first query should have taken them, at the end of the request."""
         try:
             response = await self.within_limit(*args, **kwargs)
         except Exception:
