@@ -204,7 +204,7 @@ async def run_process(
     embedded_database: embedded.Running | None = None,
     on_started: Callable[[], object] = _do_nothing,
 ) -> int:
-    """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
+    """Run a process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
     settings, address, conninfo, listening, routes = parts
     async with wire(settings, address, conninfo) as wired:
         app = application(settings, address, wired, routes)

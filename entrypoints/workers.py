@@ -36,10 +36,10 @@ log = structlog.get_logger("workers")
 
 
 class Hooks(NamedTuple):
-    """Functions of the service that a parent calls: with the process id of each worker that ended, and to learn whether to stop."""
+    """The service's functions that a parent process calls."""
 
-    on_death: Callable[[int], object] = lambda pid: None
-    give_up: Callable[[], bool] = lambda: False
+    on_death: Callable[[int], object] = lambda pid: None  # with the process id of a worker that ended
+    give_up: Callable[[], bool] = lambda: False  # whenever any child process has ended: whether to stop
 
 
 def run_workers(
@@ -55,9 +55,8 @@ def run_workers(
 ) -> int:
     """Keep `count` processes running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
 
-    Each process is a fork, and its exit code is the result of `work`. `work` must not use what belongs
-    to one process, such as the parent's database connections. `hooks.give_up` is called whenever any
-    child process has ended.
+    Every process is a fork, and its exit code is what `work` returns. `work` must not use what belongs to a single
+    process, such as the parent's database connections.
 
     The supervisor learns when the first worker is ready, and that all workers beat. If `reloads` is
     true, SIGHUP is passed on to the workers, and the supervisor learns when all have reloaded.

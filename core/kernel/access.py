@@ -37,10 +37,10 @@ class ApplicationTokens(Enum):
 
 
 class Bounded(Enum):
-    """What a route gives to a session that began at an organization's connection, and has no proof of the account's own."""
+    """What a route gives to a session that began at an organization's connection, and has no proof by the account itself."""
 
-    NO = auto()  # the user must confirm with a way of the account's own
-    ITS_ORGANIZATION = auto()  # the organization or application that the request acts in must be of that organization
+    NO = auto()  # the user must confirm with the account's own sign-in methods
+    ITS_ORGANIZATION = auto()  # the request must act in that organization, or in its application
     YES = auto()  # the route shows nothing of other organizations, and changes nothing about the account
 
 
@@ -57,10 +57,10 @@ class Requirement:
     inactive: bool = False  # the organization need not be active
     needs_person: bool = False
     outlives: bool = False
-    asks_policy: bool = True  # the sign-in policy of the organization counts
-    # Of a user with a session
-    age: SignInAge = SignInAge.ANY  # of the sign-in (security A-12)
-    changes_factors: bool = False  # all sign-in policies of the user must accept the sign-in (security PK-8)
+    asks_policy: bool = True  # the organization's sign-in policy counts
+    # For a user with a session
+    age: SignInAge = SignInAge.ANY  # the sign-in age (security A-12)
+    changes_factors: bool = False  # all the user's sign-in policies must accept the sign-in (security PK-8)
     ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
     applications: ApplicationTokens = ApplicationTokens.NONE
     bounded: Bounded = Bounded.NO
@@ -237,7 +237,7 @@ def require_mfa(person: Person) -> None:
 
 
 def require_reach(user: Person, org_id: UUID | None) -> None:
-    """Check that the user's session is good in this organization. With `org_id` None, it must be good everywhere."""
+    """Check that the user's session is good in this organization. Without `org_id`, the session must be good everywhere."""
     if user.bounded_to not in (None, org_id):
         refusal = OwnProofNeeded()
         refusal.caller = user
@@ -245,16 +245,16 @@ def require_reach(user: Person, org_id: UUID | None) -> None:
 
 
 def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime) -> None:
-    """Check the last sign-in in the user's session. Raises: the refusal of `find_sign_in_refusal`."""
+    """Check the last sign-in in the user's session. Raises: the refusal from `find_sign_in_refusal`."""
     if (refusal := find_sign_in_refusal(user, age, policy, now)) is not None:
         raise refusal
 
 
 def find_sign_in_refusal(user: Person, age: SignInAge, policy: Policy, now: datetime) -> Refusal | None:
-    """Return the refusal of a user, unless the last sign-in in their session is as young as `age` demands (security A-12).
+    """Return the user's refusal, unless the last sign-in in their session is as young as `age` demands (security A-12).
 
-    The check is skipped for personal access tokens. It is skipped for tokens of applications unless `age` is FRESH.
-    Of a member who has to come through a connection, the sign-in there counts instead (security SP-9).
+    The check is skipped for personal access tokens. For application tokens, the check is skipped unless `age` is FRESH.
+    If a member must come through a connection, the sign-in there counts instead (security SP-9).
     """
     if age is SignInAge.ANY or user.personal_token is not None or (user.service is not None and age is SignInAge.RECENT):
         return None

@@ -168,10 +168,10 @@ class Person(Caller):
     bounded_to: UUID | None = None
     mfa_missing: bool = False
     personal_token: PersonalTokenContext | None = None
-    key_thumbprint: str | None = None  # of the key that the access token is bound to
-    sign_in: LastSignIn | None = None  # the last one in the session; None during an impersonation, and for a personal access token
-    openid_scope: tuple[str, ...] = ()  # of an application's token with OpenID Connect; empty for all other tokens
-    time_zone: str | None = None  # of the profile, on our own pages; None during an impersonation
+    key_thumbprint: str | None = None  # the access token's key
+    sign_in: LastSignIn | None = None  # the session's last sign-in; None during an impersonation, and for a personal access token
+    openid_scope: tuple[str, ...] = ()  # for an application's token with OpenID Connect; empty for all other tokens
+    time_zone: str | None = None  # from the profile, on our own pages; None during an impersonation
 
     @property
     def actor_id(self) -> UUID:
@@ -348,9 +348,9 @@ class SessionContext:
     uses_service: bool = False
     mfa_missing: bool = False
     impersonated_in: UUID | None = None
-    bounded_to: UUID | None = None  # of `Person`
+    bounded_to: UUID | None = None  # as in `Person`
     sign_in: LastSignIn | None = None
-    time_zone: str | None = None  # only of a browser's session
+    time_zone: str | None = None  # only for a browser session
 
 
 def to_acting_service_account(account: ServiceAccountCaller, organization: OrganizationContext) -> ActingServiceAccount:

@@ -45,7 +45,7 @@ class SignInNotRecent(AuthenticationInsufficient):
 
 @dataclass(frozen=True, slots=True)
 class LastSignIn:
-    """The last sign-in in a session: the sign-in that started it, or a later reauthentication. `at` is UTC."""
+    """A session's last sign-in: at its start, or a later reauthentication. `at` is UTC."""
 
     at: datetime
     is_proof: bool  # the user took part in it (security A-12)
@@ -69,12 +69,12 @@ class LastSignIn:
 
 
 def find_age_refusal(sign_in: LastSignIn | None, age: SignInAge, policy: Policy, now: datetime) -> SignInNotRecent | None:
-    """Return the refusal of the last sign-in of a session, or None. `sign_in` is None for a session without a sign-in of the user."""
+    """Return the refusal for a session's last sign-in, or None. `sign_in` is None for a session in which the user did not sign in."""
     if is_enough(sign_in, age, policy, now):
         return None
     return SignInNotRecent(age.limit(policy), Strength.ONE if sign_in is None else sign_in.required)
 
 
 def is_enough(sign_in: LastSignIn | None, age: SignInAge, policy: Policy, now: datetime) -> bool:
-    """Return whether the last sign-in of a session is young enough and used all factors. `sign_in` as in `find_age_refusal`."""
+    """Return whether the session's last sign-in is young enough and used all factors. `sign_in` as in `find_age_refusal`."""
     return age is SignInAge.ANY or (sign_in is not None and sign_in.is_complete and now - sign_in.oldest_at <= age.limit(policy))

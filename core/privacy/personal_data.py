@@ -60,9 +60,9 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     identities, consents, blocks and roles at applications, and groups. The rest belongs to the account: profile, second factors, passkeys,
     address changes, emails about security, service accounts and personal access tokens. The privacy log gets an entry.
 
-    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
-    others must not learn which accounts exist (security B-5); the errors of `admissions.require` for them;
-    PasskeyNeeded for the own data.
+    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because other callers must
+    not learn which accounts exist (security B-5); the errors of `admissions.require` for them; PasskeyNeeded for the
+    own data.
     """
     await _require_policy_of_platform(ports, caller, user_id)
     async with ports.storage.reading() as read:
@@ -128,9 +128,9 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
     one, and all these memberships are confirmed. The same rule applies to users who anonymize themselves. If callers
     anonymize another user, no other organization may have the user as an end user or a subscriber (security R-5, Y-2).
 
-    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too
-    many lost races; AccountNotFound for platform owners only, because others must not learn which
-    accounts exist (security B-5); the errors of `admissions.require` for them.
+    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too many lost races;
+    AccountNotFound for platform owners only, because other callers must not learn which accounts exist (security B-5);
+    the errors of `admissions.require` for them.
     """
     await _require_policy_of_platform(ports, caller, user_id)
     # Check before any lock, so that callers cannot lock rows about users that they have no control

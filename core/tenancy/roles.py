@@ -237,7 +237,7 @@ async def _check_stopping_groups(
     if not stopping:
         return
     members = await tx.group_roles.authorities(new.org_id, [group.group_id for group in stopping])
-    if not all(may_act_on(authority, member) for member in members):  # security R-10
+    if not all(may_act_on(authority, member) for member in members):  # the groups' members (security R-10)
         raise RoleHolderHasMore
     if not confirmed:
         groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]

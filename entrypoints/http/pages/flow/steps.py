@@ -79,7 +79,7 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     if not isinstance(outcome, Asked):
         return outcome
     if outcome.step is Step.ENROLL:
-        is_reminder = outcome.admission.is_allowed  # of a rule that starts later
+        is_reminder = outcome.admission.is_allowed  # the rule starts later
         if is_reminder and user is not None and not await admissions.claim_reminder(ports(), user):
             return await step_page(flow, requested, reply, problem)  # another request reminds the user
         return redirect(admissions.enrollment_path(outcome.admission.place, next=path_of(flow)))
