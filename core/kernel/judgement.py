@@ -218,9 +218,9 @@ def _second_factor(facts: SignInFacts, decision: Decision) -> Verdict | None:
     if not facts.earlier:
         return Ask(Step.SECOND_FACTOR, decision)
     verdict = judge(replace(facts, proofs=(*proofs, *facts.earlier), earlier=(), asks_policy=True))
-    if isinstance(verdict, Start):
-        return replace(verdict, earlier=facts.earlier)
-    return verdict if isinstance(verdict, Ask) and verdict.step is Step.CHECK_ACCESS else Ask(Step.SECOND_FACTOR, decision)
+    if isinstance(verdict, Ask) and verdict.step is not Step.CHECK_ACCESS:
+        return Ask(Step.SECOND_FACTOR, decision)
+    return replace(verdict, earlier=facts.earlier) if isinstance(verdict, Start) else verdict
 
 
 def _barred_user(facts: SignInFacts, decision: Decision) -> Verdict | None:

@@ -79,7 +79,7 @@ class SignInQuery:
         """Return the facts about a sign-in to this account. It links the account at these providers."""
         is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted_there else None
         if self.subject is None:
-            facts = SignInFacts(now=self.now, settings=self.ports.policy, factors=account.factors, proofs=proofs)
+            facts = SignInFacts(now=self.now, settings=self.ports.policy, proofs=proofs)
         else:
             session, linked = PolicySession(proofs, mfa_at, is_high), self.subject.providers | {*providers}
             self.subject = replace(self.subject, session=session, providers=linked)
@@ -89,6 +89,7 @@ class SignInQuery:
             user_id=account.id,
             is_usable=account.is_usable,
             was_deleted=account.closed_at is not None,
+            factors=account.factors,
             is_trusted=device.is_trusted,
             is_trusted_there=device.is_trusted_there,
             keeps_trust=self.flow.keeps_trust,
