@@ -212,7 +212,7 @@ async def _load(
 async def judge_in(
     ports: Ports, read: Reading | Transaction, path: PolicyPath, opened: Opened, session: UserSession, age: SignInAge = SignInAge.ANY
 ) -> Admission:
-    """Return the verdict about a user's session, and count it. `age` is that of the sign-in through a required connection."""
+    """Return the verdict about a user's session, and count it. `age`: how recent a sign-in through a required connection must be."""
     if (loaded := await _load(ports, read, path, opened, session, age)) is None:
         return NO_ADMISSION
     subject, facts = loaded
@@ -309,9 +309,7 @@ async def judge_visit(
 ) -> Admission:
     """Return the verdict about a user's session at an application, if both exist.
 
-    `session_id` as in `judge_session`.
-
-    `external_for` is as in `Opened`: the client may not be stored yet.
+    `session_id`: as in `judge_session`. `external_for`: as in `Opened`, because the client may not be stored yet.
     """
     if user is None or service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
@@ -374,7 +372,7 @@ async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | 
 async def find_own_way(ports: Ports, user: Person) -> Decision | None:
     """Return the decision for acts in the token's organization, if it asks for the account's own sign-in methods, or None.
 
-    That is so after a sign-in through the required connection for which the identity provider may not have asked the user.
+    It asks for them after a sign-in through the required connection, if the identity provider may not have asked the user.
     """
     if user.organization is None:
         return None

@@ -1,4 +1,4 @@
-"""The facts of the judgement about a session."""
+"""The facts with which a session is judged, and the count of policy decisions."""
 
 from datetime import datetime
 

@@ -1,7 +1,7 @@
-"""The judgement: may this person, with these proofs, do this now? Nothing else decides it, on no path.
+"""The judgement: may this person, with these proofs, do this now? No other code decides it.
 
-`judge` is pure. Its facts are loaded by `core.authentication.sign_in_facts` and `flow.facts` beside it, and its verdicts carried out by
-`core.authentication.admissions`. docs/specification/sign-in.md has the rows.
+`judge` is pure. `core.authentication.sign_in_facts` and `core.authentication.flow.facts` load its facts, and
+`core.authentication.admissions` carries its verdicts out. docs/specification/sign-in.md has the rows.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -309,7 +309,7 @@ def _decide_about(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
 
 
 def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
-    """Return the decision, which asks for a way of the account's own if the required connection has just vouched for the user.
+    """Return the decision, which asks for the account's own sign-in methods if the required connection has just vouched for the user.
 
     The connection stays another way, because the identity provider may not have been asked to authenticate the user. Listed users
     need no break glass then.

@@ -259,7 +259,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
 
 
 async def _leave_programs(ports: Ports, tx: Transaction, caller: Person, account: Account, cause: Cause, now: datetime) -> None:
-    """Let the service accounts of users who delete themselves go on. Before, such a user shows the strongest factor of the account."""
+    """Let the service accounts go on if users delete themselves with their strongest factor. Otherwise, end accounts that go on."""
     if caller.user_id != account.id:
         await tx.service_accounts.end_going_on(account.id, None, now)
     elif cause is not Cause.ERASURE:

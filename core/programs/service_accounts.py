@@ -164,7 +164,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 async def _end_lost_grants(
     tx: Transaction, org_id: UUID, old: ServiceAccount, new: ServiceAccount, rights: tuple[Rights, Rights], now: datetime
 ) -> None:
-    """End what the account gave with rights that it loses. `rights` are those before and after."""
+    """End what the account gave with rights that it loses. `rights`: before and after the change."""
     if not old.granted <= new.granted:
         await grants.stop_unfounded(tx, org_id, now)
     if loses_promotion(rights[0], old.granted, rights[1], new.granted):

@@ -232,7 +232,7 @@ async def _check_holders(
 async def _check_stopping_groups(
     tx: Transaction, caller: OrganizationCaller, authority: Authority, new: OrganizationRole, now: datetime, *, confirmed: bool
 ) -> None:
-    """Check that the caller has power over the members of groups that stop to give the changed role, and has confirmed this."""
+    """If groups stop giving the changed role, check that the caller has power over their members, and has confirmed the loss."""
     stopping = [each for each in find_unfounded(await tx.group_roles.active(new.org_id)) if each.role == new.slug]
     if not stopping:
         return

@@ -1,4 +1,4 @@
-"""The second factors of a sign-in in progress that are enough for the application that waits for it."""
+"""The second factors that are enough for the application in a pending sign-in."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,9 +40,9 @@ async def find_accepted(
 async def _load_facts(
     ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, first: Proof, needs: ApplicationNeeds
 ) -> SignInFacts | None:
-    """Return the facts about this sign-in, at the risk that it has on this device.
+    """Return the facts about this sign-in, with its risk on this device.
 
-    None: there is no policy, the first factor alone meets it, or the user may not use the application and learns nothing about it.
+    None: there is no policy, the first factor alone meets the policy, or the user may not use the application and learns nothing about it.
     """
     if flow.user_id is None or not may_have_policy(flow):
         return None

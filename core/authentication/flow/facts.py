@@ -1,4 +1,4 @@
-"""The query that loads the facts of the judgement about a sign-in in progress, with no statement more than the verdict depends on."""
+"""The query that loads the facts with which a pending sign-in is judged. It sends only statements on which the verdict depends."""
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace

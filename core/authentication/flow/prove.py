@@ -98,8 +98,8 @@ async def prove(
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
     `external_for`: as in `Opened`. `cookie` is the cookie for the session in this browser, if any. If the session has the same user, a
-    second factor from its last minutes counts. `present_id` is the user who is signed in in this browser, if any. A sign-in at an identity
-    provider never replaces them with another user: any page can send a browser there, and the provider may not ask its user.
+    second factor from its last minutes counts. `present_id`: the user of this browser's session, or None. A sign-in at an identity provider
+    never replaces this user with another user: any page can send a browser there, and the provider may not ask its user.
 
     Raises: AccountClosed, OtherUserPresent; FlowEnded if the flow ended during the request; the errors from the method, `start_session` and
     `_complete_link`.

@@ -35,7 +35,7 @@ class PolicySession:
     factor_at_device: datetime | None = None  # when the second factor was proved on its trusted device
     risk_is_high: bool = False
     used_at: datetime | None = None  # the last use of the organization
-    reminded_at: datetime | None = None  # of a rule that starts later; the user, in any session
+    reminded_at: datetime | None = None  # when the user was told about a rule that starts later, in any session
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class EnrolmentRequired(Forbidden):
     code = "ENROLMENT_REQUIRED"
 
     def __init__(self, decision: Decision, place: PolicyPlace, url: str) -> None:
-        """`url` is that of the page on which a browser sets the factor up."""
+        """`url`: the page on which a browser sets the factor up."""
         super().__init__(f"{explain(decision)} Set it up, and sign in again.")
         self.place = place
         self.fields = fields_of(decision, enrolment_url=url)
