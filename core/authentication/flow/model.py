@@ -67,7 +67,7 @@ class Flow:
     secret_hash: bytes | None = field(default=None, repr=False)  # SHA-256 of the secret with which clients name it
     org_id: UUID | None = None
     service_id: UUID | None = None  # the application that waits, or None for the platform itself
-    external_client: str | None = None  # that waits, as `WaitingApplication` has it
+    external_client: str | None = None  # the external client that waits, as in `WaitingApplication`
     wants_fresh: bool = False  # an identity provider must authenticate the user again
     keeps_trust: bool = True  # a trusted device skips the second factor
     first_session_id: UUID | None = None  # the session of the browser when the flow began: never fresh
@@ -79,7 +79,7 @@ class Flow:
     # A link to an organization's connection, which waits for a sign-in of the account's own. `core.federation.connections` reads it.
     connection_link: Mapping[str, Any] | None = field(default=None, repr=False)
     session_id: UUID | None = None  # the session that the flow is for, or that an API client started for it
-    ticket_hash: bytes | None = field(default=None, repr=False)  # SHA-256; of that API client
+    ticket_hash: bytes | None = field(default=None, repr=False)  # SHA-256 of the API client's ticket
     begun_at: datetime
     expires_at: datetime
     closed_at: datetime | None = None
@@ -100,7 +100,7 @@ class Flow:
 
     @property
     def is_sign_on(self) -> bool:
-        """Whether it continues with SAML. The request of an API client is the sign-on that waits for it."""
+        """Whether the flow continues with SAML. An API client's request is the sign-on that waits for the flow."""
         return self.target is FlowTarget.SAML or (self.target is FlowTarget.API and self.request != "")
 
     def is_open(self, now: datetime) -> bool:
@@ -195,7 +195,7 @@ class ProviderTrip:
 
     @property
     def service_id(self) -> UUID | None:
-        """That service, or None for the platform, also if the user goes on with SAML."""
+        """The service for which the identity is found and linked. None: the platform, also if the user goes on with SAML."""
         return None if self.flow.target is FlowTarget.SAML else self.flow.service_id
 
     def to_link(self, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:

@@ -172,7 +172,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
 async def _store(
     ports: Ports, tx: Transaction, caller: Person, account: Account, first: Proof | None, second: Proof | None, now: datetime
 ) -> None:
-    """Store the proofs in the session of a locked account. Without `first`, that of the session's last sign-in stays."""
+    """Store the proofs in the session of a locked account. Without `first`, the last sign-in's first factor stays."""
     if first is not None:
         proofs = (first,) if second is None else complete(first, second)
         await session_proofs.renew(ports, tx, caller.session_id, account, proofs, now)
@@ -185,7 +185,7 @@ async def _store(
 class _FirstFactor:
     """A verified first factor."""
 
-    proof: Proof | None  # None: that of the session's last sign-in
+    proof: Proof | None  # None: the session's last sign-in has it
     code_hash: bytes | None = field(default=None, repr=False)  # of the emailed code, which is not used up yet
 
 

@@ -1,6 +1,4 @@
-"""The next step of a sign-in, as a pure function.
-
-Nothing else decides it, on no page and in no protocol.
+"""The next step of a sign-in, as a pure function. All pages and protocols ask it.
 
 Sources: OpenID Connect Core section 3.1.2, SAML 2.0 Core section 3.4.1, security A-10.
 """
