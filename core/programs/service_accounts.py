@@ -134,9 +134,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         role = old_role if isinstance(changes.role, Keep) else await _find_role(tx, old.org_id, changes.role)
         if not may_manage(rights, role):
             raise ServiceAccountAboveRole
-        new = _with_changes(old, changes, role)
-        if not new.granted <= old.granted and not may_grant(rights):
-            raise OnlyOwnersGrant
+        new = _with_changes(old, changes, role, rights)
         old_rights = rights_of_account(old_role)
         has_wider_scopes = old.scopes is not None and (new.scopes is None or not new.scopes <= old.scopes)
         gets_more = has_wider_scopes or not new.granted <= old.granted or (role is not None and not role.rights <= old_rights)
@@ -171,11 +169,14 @@ async def _end_lost_grants(
         await grants.void_promotions(tx, org_id, [new.id], now)
 
 
-def _with_changes(old: ServiceAccount, changes: ServiceAccountChanges, role: Role | None) -> ServiceAccount:
+def _with_changes(old: ServiceAccount, changes: ServiceAccountChanges, role: Role | None, rights: Rights) -> ServiceAccount:
+    """Return the account as a caller with these rights changes it."""
     if isinstance(changes.granted, Keep):
         granted = old.granted & frozenset(grantable_capabilities(rights_of_account(role)))
     else:
         granted = parse_capabilities(changes.granted, rights_of_account(role))
+    if not granted <= old.granted and not may_grant(rights):
+        raise OnlyOwnersGrant
     return replace(
         old,
         name=old.name if isinstance(changes.name, Keep) else changes.name,
