@@ -63,11 +63,6 @@ class Admission:
         return not (isinstance(self.verdict, Start) and self.verdict.is_stranger)
 
     @property
-    def asks(self) -> bool:
-        """Whether the user must do something, now or when a rule starts."""
-        return not self.is_allowed or self.decision.due_at is not None
-
-    @property
     def factors(self) -> tuple[Factor, ...]:
         """The factors of the account, or none without a policy."""
         return () if self.subject is None else self.subject.account.factors

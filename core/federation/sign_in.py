@@ -209,7 +209,7 @@ async def sign_in_browser(
     user_id, session_id = outcome.session.user_id, outcome.session.id
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, user_id, session_id, outcome.session.created_at)
-    offers = offers and not (await admissions.preview(ports, opened_by(flow, external_for), UserSession(user_id, session_id))).asks
+    offers = offers and not (await admissions.preview(ports, opened_by(flow, external_for), UserSession(user_id, session_id))).decision.asks
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
 
 

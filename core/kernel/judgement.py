@@ -152,7 +152,7 @@ def judge(facts: SignInFacts) -> Verdict:
         if (verdict := row(facts)) is not None:
             return verdict
     decision = _decide(facts)
-    if _asks(decision) and not facts.may_use:
+    if decision.asks and not facts.may_use:
         if facts.may_use is None:
             return Ask(Step.CHECK_ACCESS, decision)
         decision = NO_POLICY
@@ -256,11 +256,6 @@ def _age(facts: SignInFacts, _: Decision) -> Verdict | None:
 
 _BEFORE_THE_POLICY: Final = (_unusable_account, _other_user, _request)
 _AFTER_THE_POLICY: Final = (_second_factor, _barred_user, _policy, _change_of_factors, _age)
-
-
-def _asks(decision: Decision) -> bool:
-    """Return whether the user must do something, now or when a rule starts."""
-    return decision.outcome is not Outcome.ALLOWED or decision.due_at is not None
 
 
 # The policy

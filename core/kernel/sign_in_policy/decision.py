@@ -82,6 +82,11 @@ class Decision:
     due_at: datetime | None = None
 
     @property
+    def asks(self) -> bool:
+        """Whether the user must do something, now or when a rule starts."""
+        return self.outcome is not Outcome.ALLOWED or self.due_at is not None
+
+    @property
     def leads_to(self) -> RequiredConnection | None:
         """The connection at which the user has to sign in now, or None.
 
