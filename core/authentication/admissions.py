@@ -197,9 +197,9 @@ class UserSession(NamedTuple):
 async def _load(
     ports: Ports, read: Reading | Transaction, path: PolicyPath, opened: Opened, session: UserSession, age: SignInAge = SignInAge.ANY
 ) -> tuple[PolicySubject, SignInFacts] | None:
-    """Return the facts about a user's session, or None without a policy. A session without proofs is an impersonation."""
+    """Return the facts about a user's session, or None without a policy, and for a view in an impersonation, which has no proofs."""
     subject = await read.policy_passes.load(opened.org_id, opened.service_id, session.user_id, session.id)
-    if subject is None or (subject.session is not None and not subject.session.proofs):
+    if subject is None or (path.is_view and subject.session is not None and not subject.session.proofs):
         return None
     return subject, facts_of(ports, path, subject, ports.clock.now(), session.address, age)
 

@@ -404,3 +404,15 @@ async def test_a_required_strength_leads_to_another_sign_in_with_each_protocol(
         outcomes = {name: await PATHS[name].walk(world, None) for name in (*OF_APPLICATION, *ELSEWHERE)}
         of_application = ALLOWED if state in states else STEP_UP
         assert outcomes == dict.fromkeys(OF_APPLICATION, of_application) | dict.fromkeys(ELSEWHERE, ALLOWED), acr
+
+
+async def test_a_session_without_proofs_meets_no_policy(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """Only an impersonation has no proofs, and a policy never judges it. No other session may pass as an impersonation."""
+    world = await new_world(api, app, ports, pool, clock)
+    await world.enter(STATES["bare"])
+    names = ("API", "selection", "console", "personal token", "refresh of an application", "refresh")
+    prepared = {name: await PATHS[name].prepare(world) for name in names}
+    await world.put({"session_lifetime_minutes": 600})
+    await run_sql(pool, "update sessions set proofs = null")
+    outcomes = {name: await PATHS[name].walk(world, prepared[name]) for name in names}
+    assert outcomes == dict.fromkeys(names, STEP_UP) | {"personal token": REFUSED}
