@@ -321,7 +321,7 @@ async def preview(ports: Ports, opened: Opened, session: UserSession) -> Admissi
 
 
 async def judge_grant(ports: Ports, tx: Transaction, path: PolicyPath, service: ServiceContext | None, session: UserSession) -> Admission:
-    """Return the verdict about a session that the application starts by the approval of the user in this session."""
+    """Return the verdict about the session in which the user approved a session of this application."""
     if service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
     return await judge_in(ports, tx, path, Opened(service.org_id, service.id), session)
