@@ -17,8 +17,14 @@ from adapters.http.lazy_sender import trusted_authorities
 from adapters.http.payments import PaymentSettings
 from adapters.postgres.engine.connecting import parse_address
 from adapters.tls import TlsCertificate
-from core.kernel.connections import OFFICESUITE, PLATFORM_CONNECTIONS, Connection, ConnectionSettings, platform_connection
-from core.kernel.providers import ProviderClient
+from core.kernel.connections import (
+    OFFICESUITE,
+    PLATFORM_CONNECTIONS,
+    ConnectionSettings,
+    PlatformCredentials,
+    ProviderClient,
+    platform_connection,
+)
 from core.kernel.uris import is_on_loopback
 from entrypoints.settings import Settings, SettingsInvalid
 
@@ -111,8 +117,8 @@ def hashes_at_once() -> int:
     return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
 
 
-def platform_connections(settings: Settings) -> list[Connection]:
-    """Return the platform connections that are set up."""
+def platform_connections(settings: Settings) -> list[PlatformCredentials]:
+    """Return the platform connections that are set up, with the platform's clients there."""
     connections = []
     for slug in PLATFORM_CONNECTIONS:
         values = settings.of_connection(slug)
@@ -121,8 +127,8 @@ def platform_connections(settings: Settings) -> list[Connection]:
             client = None if secret is None else ProviderClient(values["client_id"], secret.get_secret_value())
             scopes = tuple(values["scopes"].split())
             # officesuite verifies no addresses, whatever its tokens contain.
-            connection_settings = ConnectionSettings(client=client, scopes=scopes, verifies_emails=slug != OFFICESUITE, **urls)
-            connections.append(platform_connection(slug, connection_settings))
+            stored = ConnectionSettings(client_id=values["client_id"], scopes=scopes, verifies_emails=slug != OFFICESUITE, **urls)
+            connections.append(PlatformCredentials(platform_connection(slug, stored), client))
     return connections
 
 

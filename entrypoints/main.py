@@ -21,7 +21,7 @@ from adapters.prometheus import forget_process, metrics_directory
 from adapters.saml.libraries import LibraryCheck
 from core.accounts import relying_party
 from core.accounts.model.platform import AccountNotUsable, PlatformOwnerExists
-from core.authentication import owner_recovery
+from core.authentication import connections, owner_recovery
 from core.authentication.model import tokens as tokens_model
 from core.authentication.tokens import issuer, signing_keys
 from core.demo import creation, notes
@@ -33,7 +33,7 @@ from core.kernel.values import Email, new_secret
 from core.maintenance import housekeeping
 from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import huge_pages, logs
-from entrypoints.adapters_of_settings import allowed_targets, encryption_keys
+from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, platform_connections
 from entrypoints.addresses import embedded_data, load_base_url, open_database, require_installation
 from entrypoints.greeting import FirstOwner, greet_operator, name_link_command
 from entrypoints.http.app import Application, build_routes
@@ -130,7 +130,7 @@ async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) 
 async def prepare_database(
     settings: Settings, listening: Listening, conninfo: str, embedded_database: embedded.Running | None, *, prints_link: bool
 ) -> tuple[str, FirstOwner]:
-    """Prepare the database: migrations, issuer, signing keys, tiers, and the first platform owner.
+    """Prepare the database: migrations, issuer, signing keys, platform connections, tiers, and the first platform owner.
 
     Return the base URL and the owner, with a link only if `prints_link` is true.
 
@@ -149,6 +149,7 @@ async def prepare_database(
                 if warning := await relying_party.find_foreign_host(wired.ports):
                     log.warning("passkeys_of_another_host", problem=warning)
                 await signing_keys.load(wired.ports)
+                await connections.fill(wired.ports, platform_connections(settings))
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 has_owner = await platform_sign_in_policy.ensure_after_upgrade(wired.ports)
                 return address, await _prepare_first_owner(settings, address, wired, has_owner=has_owner, prints_link=prints_link)

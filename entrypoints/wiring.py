@@ -33,11 +33,10 @@ from adapters.email.transports import MailRouter, OrganizationSmtp
 from adapters.geoip import FileUnreadable, GeoIpFile
 from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
-from adapters.http.guard import Guard, shorten_resolver_timeouts
+from adapters.http.guard import EVERYWHERE, Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
 from adapters.http.openid_providers import HttpOpenIdProviders
 from adapters.http.payments import HttpPayments
-from adapters.http.providers import HttpProviders
 from adapters.images import PillowImages
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
@@ -61,7 +60,6 @@ from entrypoints.adapters_of_settings import (
     mail_transport,
     passkeys_of,
     payment_settings,
-    platform_connections,
     vault_of,
 )
 from entrypoints.http.app import Application, Edge, configure
@@ -158,8 +156,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         email_templates=EmailTemplates(base_url, policy),
         mail=MailRouter(mail_transport(settings), OrganizationSmtp(guard)),
         dns=_Dns(settings.dns_servers),
-        providers=HttpProviders(platform_connections(settings), clock),
-        openid_providers=HttpOpenIdProviders(sender, clock),
+        openid_providers=HttpOpenIdProviders(sender, clock, unchecked=LazySender(Guard(EVERYWHERE))),
         payments=HttpPayments(payment_settings(settings), clock),
         sender=sender,
         client_keys=HttpClientKeys(clients_sender, clock, policy.key_ports),

@@ -13,7 +13,6 @@ from ports.outside import (
     EmailTemplates,
     GeoIp,
     HttpSender,
-    IdentityProviders,
     MailTransport,
     OpenIdProviders,
     Payments,
@@ -45,7 +44,6 @@ class Ports:
     email_templates: EmailTemplates
     mail: MailTransport
     dns: TxtRecords
-    providers: IdentityProviders
     openid_providers: OpenIdProviders
     payments: Payments
     sender: HttpSender

@@ -18,9 +18,8 @@ from core.federation.connections.model.openid import (
     ProviderLogout,
 )
 from core.federation.oauth.model.client_documents import ClientDocument
-from core.kernel.connections import Connection, ConnectionSlug
+from core.kernel.connections import Connection, ProviderClient, ProviderTokens
 from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply
-from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ProviderClient, ProviderTokens
 from core.kernel.shares import Share
 from core.kernel.values import Email
 from core.mailing.model.emails import PreparedEmail
@@ -156,62 +155,35 @@ class ClientDocuments(Protocol):
         """
 
 
-class IdentityProviders(Protocol):
-    """The external identity providers that the operator configured (security O-8).
-
-    Only the URLs in the operator's settings are called. Errors and log lines contain only our own
-    words, none of the provider's. Every asynchronous method returns within 10 s.
-    """
-
-    @property
-    def connections(self) -> Mapping[ConnectionSlug, Connection]:
-        """Return the connections that are set up. Services with their own credentials can use them, too."""
-
-    def authorization_url(self, provider: ConnectionSlug, request: AuthenticationRequest) -> str:
-        """Return the URL that a browser is sent to, and from which it returns to `request.redirect_uri` with a code.
-
-        With `request.fresh_since`, providers that can do so are told to authenticate the user
-        again. This overrides parameters in the operator's URL.
-        """
-
-    async def identify(self, provider: ConnectionSlug, request: AuthenticationRequest, code: str) -> FederatedIdentity:
-        """Redeem a code and return the user that the provider authenticated.
-
-        The signature, `iss`, `aud`, `nonce` and `exp` of an ID token are verified. With
-        `request.fresh_since`, `auth_time` is verified too, if the token has one. The clocks may
-        differ by a minute.
-
-        Raises: ProviderFailed; ReauthenticationNotConfirmed if the provider did not authenticate the user again.
-        """
-
-    async def refresh(self, provider: ConnectionSlug, client: ProviderClient, refresh_token: str) -> ProviderTokens:
-        """Return new tokens for a refresh token. The old refresh token is kept if the provider returns no new one.
-
-        Raises: ProviderFailed.
-        """
-
-
 class OpenIdProviders(Protocol):
-    """The OpenID providers of organizations, which choose their addresses (security W-1).
+    """The identity providers of organizations, which choose the addresses (security W-1), and of the platform (security O-8).
 
-    Every method waits at most 5 s for a place, and then returns within 10 s. Redirects are not followed. At
-    most three calls of a connection, and six calls of an organization, run at a time. Calls that strangers cause have
-    their own places. All methods raise OpenIdAnswerRefused, OpenIdProviderUnreachable and Limited.
+    Every method waits at most 5 s for a place, and then returns within 10 s. Redirects are not followed. At most three calls of a
+    connection, and six calls of an organization, run at a time. Calls that strangers cause have their own places. At most 50 calls of
+    a platform connection run at a time. All methods raise Limited, OpenIdAnswerRefused and OpenIdProviderUnreachable. For a platform
+    connection, ProviderFailed replaces OpenIdAnswerRefused and OpenIdProviderUnreachable. Errors and log lines quote no provider.
     """
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
-        """Return the metadata of the client's issuer, which are kept for an hour. With `refresh`, fetch them now."""
+        """Return the metadata of the client's issuer, kept for an hour. With `refresh`, fetch them now.
+
+        For a platform connection, the metadata come from the operator's settings.
+        """
 
     async def exchange(
         self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str, needed: Collection[str]
     ) -> OpenIdAnswer:
         """Redeem a code and return the verified claims about the user (OpenID Connect Core section 3.1.3.7).
 
-        The userinfo endpoint is asked if the ID token lacks one of the `needed` claims.
+        The userinfo endpoint is asked if the ID token lacks a `needed` claim. For a platform connection, the answer also has the tokens for
+        the provider's API.
         """
 
+    async def refresh(self, connection: Connection, client: ProviderClient, refresh_token: str) -> ProviderTokens:
+        """Return new tokens for a refresh token. The old refresh token is kept if the provider returns no new refresh token."""
+
     def read_token(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
-        """Return the claims of an ID token for this request that one of these keys signed (RS256), as `exchange` verifies them.
+        """Return the claims in an ID token for this request that any of these keys signed (RS256), as `exchange` verifies them.
 
         Nothing is sent.
         """

@@ -21,12 +21,12 @@ import pytest
 import structlog
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
+from core.authentication import connections
+from core.kernel.connections import PlatformCredentials
 from entrypoints import huge_pages
 from entrypoints.http.app import Application, Edge, build_routes, configure
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.support import database
 from tests.support.builders import FREE, PROFESSIONAL, Api, application, make_edge, make_ports
@@ -191,9 +191,9 @@ async def pool(conninfo: str, kept_connections: database.KeptConnections) -> Asy
 
 
 @pytest.fixture
-def providers(clock: FakeClock) -> IdentityProviders:
+def providers() -> list[PlatformCredentials]:
     """No identity providers. A test module that needs some overrides this."""
-    return HttpProviders([], clock)
+    return []
 
 
 @pytest.fixture
@@ -204,13 +204,16 @@ async def ports(
     metrics: FakeMetrics,
     dns: FakeTxtRecords,
     geoip: FakeGeoIp,
-    providers: IdentityProviders,
+    providers: list[PlatformCredentials],
 ) -> Ports:
     """Real adapters, except for the clock, mail, DNS, geolocation and metrics.
 
     Password hashes are cheap.
     """
-    return await make_ports(pool, clock, sent, metrics, dns=dns, geoip=geoip, providers=providers)
+    ports = await make_ports(pool, clock, sent, metrics, dns=dns, geoip=geoip)
+    if providers:
+        await connections.fill(ports, providers)
+    return ports
 
 
 @pytest.fixture

@@ -89,6 +89,10 @@ class AllowedTarget:
         return self.port in (None, port) and address in self.network
 
 
+# For URLs in the operator's settings (security W-1)
+EVERYWHERE: Final = (AllowedTarget(IPv4Network("0.0.0.0/0")), AllowedTarget(IPv6Network("::/0")))
+
+
 def parse_allowed_targets(text: str) -> tuple[AllowedTarget, ...]:
     """Parse `SSO_OUTBOUND_ALLOW`. Raises: ValueError, with a text that follows the setting's name in a sentence."""
     targets = []

@@ -1,6 +1,7 @@
-"""HTTP client of the OpenID providers of organizations.
+"""HTTP client for identity providers. They speak OpenID Connect, and the operator's providers can speak plain OAuth instead.
 
-An organization chooses the issuer, and its metadata choose the other URLs. So all requests go through the guard (security W-1, W-2).
+An organization chooses the issuer, and the issuer's metadata choose the URLs. So all requests about the organization's users go through
+the guard. For a platform provider, only the URLs in the operator's settings are called (security O-8, W-1, W-2).
 Sources: OpenID Connect Core, OpenID Connect Discovery, RFC 6749, RFC 7523, RFC 9207.
 """
 
@@ -8,15 +9,17 @@ import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import quote_plus, urlencode
 from uuid import UUID
 
+import structlog
 import trio
 
 from adapters.crypto import IdTokenInvalid, is_usable_key, read_id_token, read_logout_token, sign_assertion
+from adapters.http.provider_answers import FORM, key_text, parse_primary_email, parse_reply, refuse_tokens, require_token, to_tokens
 from adapters.http.provider_keys import CACHE_TTL, OUR_REQUEST, Caches, Keys, ProviderKeys
-from adapters.http.upstream import PLACE_WITHIN, UpstreamFailed, parse_json
+from adapters.http.upstream import PLACE_WITHIN
 from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.openid import (
     MAX_ANSWER_SIZE,
@@ -36,45 +39,64 @@ from core.federation.connections.model.openid import (
     is_provider_url,
     parse_logout,
     parse_metadata,
+    requested_scopes,
 )
+from core.federation.connections.model.platform import to_client
 from core.federation.connections.model.settings import ProviderAuthentication
-from core.kernel.outbound import Reply, SendFailed, SendFailure
+from core.kernel.connections import Connection, ProviderClient, ProviderTokens
+from core.kernel.errors import ProviderFailed
+from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure
 from core.kernel.shares import FairPlaces, current_share
-from core.kernel.values import is_printable, new_id
+from core.kernel.values import new_id
 from ports.observe import Clock
 from ports.outside import HttpSender
 
-DEADLINE: Final = 10.0  # seconds for all requests about one user
-FETCH_WITHIN: Final = 5.0  # seconds for metadata or keys
+DEADLINE: Final = 10.0  # seconds for all requests about a user
+FETCH_WITHIN: Final = 5.0  # seconds for a GET to an organization's provider
 OURS, STRANGERS = "ours", "strangers"  # who causes a request: anyone can begin a sign-in, or send a logout token
-MAX_CONCURRENT: Final = {OURS: 300, STRANGERS: 100}  # at the same time, each with a socket
+PLATFORM: Final = "platform"  # all requests to platform providers
 MAX_OF_ORGANIZATION: Final = 6
-MAX_OF_CONNECTION: Final = 3  # so that one slow provider leaves places for other connections of its organization
+MAX_OF_CONNECTION: Final = 3  # so that a slow provider leaves places for its organization's other connections
+MAX_OF_PLATFORM: Final = 50  # calls to a platform provider
+# The most calls at the same time, with a socket for every call: in total, for an organization, for a connection.
+PLACES: Final = {
+    OURS: (300, MAX_OF_ORGANIZATION, MAX_OF_CONNECTION),
+    STRANGERS: (100, MAX_OF_ORGANIZATION, MAX_OF_CONNECTION),
+    PLATFORM: (500, MAX_OF_PLATFORM, MAX_OF_PLATFORM),
+}
 MAX_KEYS: Final = 50
-MAX_KEY_ID: Final = 255
-MAX_LOGOUT_TOKEN: Final = 16 * 1024  # any client can send one
+MAX_LOGOUT_TOKEN: Final = 16 * 1024  # any client can send such a token
 FAILURE_PAUSE: Final = timedelta(seconds=5)  # after metadata could not be fetched: anyone can begin a sign-in
-OWN_ALGORITHMS: Final = ("RS256",)  # of tokens that we have signed
+OWN_ALGORITHMS: Final = ("RS256",)  # for tokens that we have signed
 ASSERTION_TTL: Final = timedelta(seconds=60)
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523 section 2.2
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
-# The members of a published key that verify signatures. The others could fill the memory.
+# The key members that verify signatures. All further members could fill the memory.
 _KEY_MEMBERS: Final = ("kty", "kid", "use", "alg", "n", "e", "crv", "x", "y")
 _WRONG_CODE: Final = "no-code-of-yours"
+
+log = structlog.get_logger("providers")
 
 
 class HttpOpenIdProviders:
     """Implements `ports.outside.OpenIdProviders`."""
 
-    def __init__(self, sender: HttpSender, clock: Clock, *, deadline: float = DEADLINE) -> None:
+    def __init__(self, sender: HttpSender, clock: Clock, *, unchecked: HttpSender | None = None, deadline: float = DEADLINE) -> None:
+        """`unchecked` is the sender for the operator's URLs, which can have private addresses."""
         self._sender = sender
+        self._unchecked = unchecked or sender
         self._clock = clock
         self._deadline = deadline
-        limits = {"of_group": MAX_OF_ORGANIZATION, "of_share": MAX_OF_CONNECTION}
-        self._places = {by: FairPlaces(trio.Event, total, **limits) for by, total in MAX_CONCURRENT.items()}
+        self._places = {
+            by: FairPlaces(trio.Event, total, of_group=of_organization, of_share=of_connection)
+            for by, (total, of_organization, of_connection) in PLACES.items()
+        }
         self._providers: Caches[tuple[UUID, str], _Provider] = Caches(clock, _Provider)
+        self._of_platform: Caches[tuple[UUID, str], _Provider] = Caches(clock, _Provider)  # organizations cannot displace these
 
     async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
+        if client.metadata is not None:
+            return client.metadata
         cached = None if refresh else self._provider(client).metadata.cached()
         if cached is not None:
             return cached
@@ -89,17 +111,33 @@ class HttpOpenIdProviders:
         self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str, needed: Collection[str]
     ) -> OpenIdAnswer:
         async with self._connect(client) as provider:
-            answer = await self._request_tokens(client, metadata, request, code)
-            id_token = _token(answer.get("id_token"))
+            answer = await self._request_tokens(client, metadata, _to_fields(request, code))
+            is_kept = client.provider is not None
+            tokens = to_tokens(answer, requested_scopes(metadata, request), self._clock.now()) if is_kept else None
+            if not metadata.is_openid:
+                return OpenIdAnswer(
+                    await self._request_profile(client, metadata, require_token(answer.get("access_token"))), "", None, tokens
+                )
+            id_token = require_token(answer.get("id_token"))
 
-            claims = await self._verify(provider, metadata, lambda keys: self._read(client, request, id_token, keys, metadata.algorithms))
+            def read(keys: Keys) -> dict[str, Any]:
+                return self._read(client, request, id_token, keys, metadata.algorithms)
+
+            claims = await self._verify(provider, client, metadata, read)
             with names_received(claim_names(claims)):
                 if request.fresh_since is not None and not request.accepts_silent:
                     check_authentication_time(claims, request.fresh_since, self._clock.now())
-                if metadata.userinfo_endpoint is not None and not claims.keys() >= set(needed):
-                    access_token = _token(answer.get("access_token"))
-                    claims = add_userinfo(claims, await self._request_userinfo(metadata.userinfo_endpoint, access_token))
-            return OpenIdAnswer(claims, id_token, metadata.end_session_endpoint)
+                if metadata.userinfo_endpoint is not None and any(claims.get(name) is None for name in needed):
+                    access_token = require_token(answer.get("access_token"))
+                    claims = add_userinfo(claims, await self._request_userinfo(client, metadata.userinfo_endpoint, access_token))
+            return OpenIdAnswer(claims, id_token, metadata.end_session_endpoint, tokens)
+
+    async def refresh(self, connection: Connection, client: ProviderClient, refresh_token: str) -> ProviderTokens:
+        own = to_client(connection, client)
+        async with self._connect(own):
+            fields = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+            answer = await self._request_tokens(own, await self.discover(own), fields)
+            return to_tokens(answer, (), self._clock.now(), old=refresh_token)
 
     def read_token(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
         try:
@@ -117,36 +155,39 @@ class HttpOpenIdProviders:
         request = CodeRequest(redirect_uri=redirect_uri, state="", nonce="", code_verifier=_WRONG_CODE)
         async with self._connect(client):
             try:
-                await self._request_tokens(client, metadata, request, _WRONG_CODE)
+                await self._request_tokens(client, metadata, _to_fields(request, _WRONG_CODE))
             except OpenIdAnswerRefused as refusal:
                 if refusal.fault is not OpenIdFault.CODE:
                     raise
 
     async def keys(self, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> Sequence[ProviderKey]:
         async with self._connect(client):
-            keys = await self._fetch_keys(metadata)
-        return [ProviderKey(_text(key.get("kid")), _text(key.get("kty")), is_usable_key(key, metadata.algorithms)) for key in keys]
+            keys = await self._fetch_keys(client, metadata)
+        return [ProviderKey(key_text(key.get("kid")), key_text(key.get("kty")), is_usable_key(key, metadata.algorithms)) for key in keys]
 
     async def read_logout(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, token: str) -> ProviderLogout:
         def verify(keys: Keys) -> dict[str, Any]:
             return read_logout_token(
-                _token(token), keys, issuer=metadata.issuer, client_id=client.client_id, algorithms=metadata.algorithms
+                require_token(token), keys, issuer=metadata.issuer, client_id=client.client_id, algorithms=metadata.algorithms
             )
 
         if len(token) > MAX_LOGOUT_TOKEN:
             raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
         async with self._connect(client, STRANGERS) as provider:
-            return parse_logout(await self._verify(provider, metadata, verify, current_share.get()), self._clock.now())
+            return parse_logout(await self._verify(provider, client, metadata, verify, current_share.get()), self._clock.now())
 
     @asynccontextmanager
     async def _connect(self, client: OpenIdClient, by: str = OURS) -> AsyncIterator["_Provider"]:
-        """Wait for a place of the connection, and limit the time of all requests from then on.
+        """Wait for a place for the connection, and limit the time for all requests from then on.
 
         Client addresses take turns, because a stranger can send codes that only the provider refuses (security N-11).
 
-        Raises: OpenIdProviderUnreachable without a place, or after the deadline; Limited.
+        Raises: OpenIdProviderUnreachable without a place, or after the deadline; Limited. For a platform provider, ProviderFailed replaces
+        OpenIdProviderUnreachable and OpenIdAnswerRefused.
         """
         provider, share = self._provider(client), (client.org_id or client.connection_id, client.connection_id)
+        by = by if client.provider is None else PLATFORM
+        failure: OpenIdAnswerRefused | OpenIdProviderUnreachable
         try:
             with ExitStack() as taken:
                 with trio.fail_after(min(PLACE_WITHIN, self._deadline)):
@@ -154,24 +195,33 @@ class HttpOpenIdProviders:
                     taken.enter_context(await self._places[by].take(share))
                 with trio.fail_after(self._deadline):
                     yield provider
+                return
         except trio.TooSlowError:
-            raise OpenIdProviderUnreachable(SendFailure.TIMED_OUT) from None
+            failure = OpenIdProviderUnreachable(SendFailure.TIMED_OUT)
+        except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as refusal:
+            failure = refusal
+        if client.provider is None:
+            raise failure from None
+        log.warning("provider_failed", provider=client.provider, reason=failure.reason)
+        raise ProviderFailed(failure.reason)
 
     def _provider(self, client: OpenIdClient) -> "_Provider":
-        # Connections never share keys: the owner of one could make its provider publish another's keys under other ids.
-        return self._providers.of((client.connection_id, client.issuer))
+        # Connections never share keys: a connection's owner could make its provider publish foreign keys under
+        # different ids.
+        caches = self._providers if client.provider is None else self._of_platform
+        return caches.of((client.connection_id, client.issuer))
 
     # Requests
 
     async def _fetch_metadata(self, client: OpenIdClient) -> OpenIdProviderMetadata:
         if not is_provider_url(client.issuer, client.issuer):
             raise OpenIdAnswerRefused(OpenIdFault.METADATA_ISSUER)
-        # OpenID Connect Discovery section 4.1: without the slash at the end of the issuer
+        # OpenID Connect Discovery section 4.1: without the slash at the issuer's end
         url = f"{client.issuer.removesuffix('/')}{DISCOVERY_PATH}"
-        return parse_metadata(client.issuer, _parse(await self._get(url)))
+        return parse_metadata(client.issuer, await self._get(client, url))
 
-    async def _fetch_keys(self, metadata: OpenIdProviderMetadata) -> Keys:
-        keys = _parse(await self._get(metadata.jwks_uri)).get("keys")
+    async def _fetch_keys(self, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> Keys:
+        keys = (await self._get(client, metadata.jwks_uri)).get("keys") if metadata.jwks_uri else None
         if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
             raise OpenIdAnswerRefused(OpenIdFault.JWKS)
         signing = [key for key in keys if key.get("kty") in ("RSA", "EC") and key.get("use", "sig") == "sig"]
@@ -180,34 +230,28 @@ class HttpOpenIdProviders:
     async def _verify(
         self,
         provider: "_Provider",
+        client: OpenIdClient,
         metadata: OpenIdProviderMetadata,
         verify: Callable[[Keys], dict[str, Any]],
         cause: Hashable = OUR_REQUEST,
     ) -> dict[str, Any]:
-        """Return the claims of a token. If none of the cached keys verifies it, the provider may have replaced them."""
+        """Return a token's claims. If no cached key verifies the token, the provider may have replaced its keys."""
         try:
-            return await provider.keys.verify(lambda: self._fetch_keys(metadata), verify, cause)
+            return await provider.keys.verify(lambda: self._fetch_keys(client, metadata), verify, cause)
         except IdTokenInvalid as invalid:
             with names_received(claim_names(invalid.claims)):
                 raise OpenIdAnswerRefused(invalid.fault) from None
 
-    async def _request_tokens(
-        self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str
-    ) -> Mapping[str, Any]:
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": request.redirect_uri,
-            "code_verifier": request.code_verifier,
-        }
+    async def _request_tokens(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, fields: Mapping[str, str]) -> Mapping[str, Any]:
         credentials, headers = self._authenticate(client, metadata)
-        body = urlencode({**form, **credentials}).encode()
-        headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded", **headers}
-        reply = await self._receive(self._sender.post(metadata.token_endpoint, body, headers, self._deadline, at_most=MAX_ANSWER_SIZE))
-        answer = _parse(reply, statuses=(200, 400, 401, 403))
-        if reply.status != 200 or "error" in answer:
-            _refuse_tokens(reply.status, answer.get("error"))
-        type_ = answer.get("token_type")
+        body = urlencode({**fields, **credentials}).encode()
+        headers = {"Accept": "application/json", "Content-Type": FORM, **headers}
+        sender, at_most = self._way_to(client)
+        reply = await _receive(sender.post(metadata.token_endpoint, body, headers, self._deadline, at_most=at_most))
+        answer = parse_reply(reply, at_most, (200, 400, 401, 403), may_be_form=client.provider is not None)
+        if reply.status != 200 or "error" in answer:  # codehost returns errors with status 200
+            refuse_tokens(reply.status, answer.get("error"))
+        type_ = answer.get("token_type", None if client.provider is None else "bearer")
         if not isinstance(type_, str) or type_.lower() != "bearer":
             raise OpenIdAnswerRefused(OpenIdFault.TOKENS)
         return answer
@@ -220,8 +264,7 @@ class HttpOpenIdProviders:
                 claims = {
                     "iss": client.client_id,
                     "sub": client.client_id,
-                    # Each connection has a key of its own, so no other provider accepts the assertion. Okta and Entra ID want this
-                    # audience.
+                    # Every connection has its own key, so no second provider accepts the assertion. Okta and Entra ID want this audience.
                     "aud": metadata.token_endpoint,
                     "jti": str(new_id()),
                     "iat": int(now.timestamp()),
@@ -236,38 +279,67 @@ class HttpOpenIdProviders:
                 return {}, {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
         raise OpenIdAnswerRefused(OpenIdFault.CLIENT)
 
-    async def _request_userinfo(self, url: str, access_token: str) -> Mapping[str, Any]:
-        reply = await self._get(url, headers={"Authorization": f"Bearer {access_token}"})
+    async def _request_profile(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, access_token: str) -> dict[str, Any]:
+        """Return the claims about a user from the profile and email endpoints of a plain OAuth provider."""
+        user_id = (await self._get(client, metadata.userinfo_endpoint or "", access_token)).get("id")
+        if not isinstance(user_id, int) or isinstance(user_id, bool) or user_id <= 0:
+            raise OpenIdAnswerRefused(OpenIdFault.SUBJECT)
+        reply, at_most = await self._fetch(client, metadata.emails_endpoint, access_token)
+        return {"sub": str(user_id), **parse_primary_email(reply, at_most)}
+
+    async def _request_userinfo(self, client: OpenIdClient, url: str, access_token: str) -> Mapping[str, Any]:
+        reply, at_most = await self._fetch(client, url, access_token)
         try:
-            return _parse(reply)
+            return parse_reply(reply, at_most)
         except OpenIdAnswerRefused as refusal:
             if refusal.fault is OpenIdFault.TOO_LARGE:
                 raise
             is_long = refusal.fault is OpenIdFault.STATUS and len(access_token) > MAX_HEADER_TOKEN
             raise OpenIdAnswerRefused(OpenIdFault.LONG_ACCESS_TOKEN if is_long else OpenIdFault.USERINFO) from None
 
-    async def _get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
-        headers = {"Accept": "application/json", **(headers or {})}
-        return await self._receive(self._sender.get(url, min(FETCH_WITHIN, self._deadline), headers=headers, at_most=MAX_ANSWER_SIZE))
+    async def _get(self, client: OpenIdClient, url: str, access_token: str | None = None) -> Mapping[str, Any]:
+        return parse_reply(*await self._fetch(client, url, access_token))
 
-    async def _receive(self, request: Awaitable[Reply]) -> Reply:
-        try:
-            return await request
-        except SendFailed as failure:
-            raise OpenIdProviderUnreachable(failure.reason) from None
+    async def _fetch(self, client: OpenIdClient, url: str, access_token: str | None = None) -> tuple[Reply, int]:
+        """Return a provider's response, and the largest accepted size in bytes."""
+        sender, at_most = self._way_to(client)
+        within = min(FETCH_WITHIN, self._deadline) if client.provider is None else self._deadline
+        headers = {"Accept": "application/json", **({} if access_token is None else {"Authorization": f"Bearer {access_token}"})}
+        return await _receive(sender.get(url, within, headers=headers, at_most=at_most)), at_most
+
+    def _way_to(self, client: OpenIdClient) -> tuple[HttpSender, int]:
+        """Return the sender for requests to a provider, and the largest accepted response in bytes."""
+        return (self._sender, MAX_ANSWER_SIZE) if client.provider is None else (self._unchecked, MAX_REPLY_SIZE)
+
+
+def _to_fields(request: CodeRequest, code: str) -> dict[str, str]:
+    """Return the form fields that redeem a code."""
+    return {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": request.redirect_uri,
+        "code_verifier": request.code_verifier,
+    }
+
+
+async def _receive(request: Awaitable[Reply]) -> Reply:
+    try:
+        return await request
+    except SendFailed as failure:
+        raise OpenIdProviderUnreachable(failure.reason) from None
 
 
 class _Provider:
-    """The cached metadata and keys of one provider."""
+    """A provider's cached metadata and keys."""
 
     def __init__(self, clock: Clock) -> None:
         self.metadata = _CachedMetadata(clock)
         self.keys = ProviderKeys(clock)
-        self.turns = {by: FairPlaces(trio.Event, MAX_OF_CONNECTION, of_share=MAX_OF_CONNECTION) for by in MAX_CONCURRENT}
+        self.turns = {by: FairPlaces(trio.Event, of_connection, of_share=of_connection) for by, (_, _, of_connection) in PLACES.items()}
 
 
 class _CachedMetadata:
-    """The metadata of one provider. Concurrent requests share one fetch, and a failure for a few seconds."""
+    """A provider's metadata. Concurrent requests share a fetch, and a failure for a few seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -277,7 +349,7 @@ class _CachedMetadata:
         self._failure: OpenIdAnswerRefused | OpenIdProviderUnreachable | None = None
 
     def cached(self) -> OpenIdProviderMetadata | None:
-        """Return the metadata that were fetched less than CACHE_TTL ago, or None. Raises: the failure of the last seconds."""
+        """Return the metadata that were fetched less than CACHE_TTL ago, or None. Raises: the failure in the last seconds."""
         now = self._clock.now()
         if self._fetched_at is None:
             return None
@@ -298,36 +370,3 @@ class _CachedMetadata:
                 raise
             self._metadata, self._failure, self._fetched_at = metadata, None, self._clock.now()
             return metadata
-
-
-def _parse(reply: Reply, statuses: Collection[int] = (200,)) -> Mapping[str, Any]:
-    """Return the JSON object in a response. Raises: OpenIdAnswerRefused."""
-    if reply.status not in statuses:
-        raise OpenIdAnswerRefused(OpenIdFault.STATUS)
-    if len(reply.body) >= MAX_ANSWER_SIZE:
-        raise OpenIdAnswerRefused(OpenIdFault.TOO_LARGE)
-    try:
-        answer = parse_json(reply.body)
-    except UpstreamFailed:
-        answer = None
-    if not isinstance(answer, dict):
-        raise OpenIdAnswerRefused(OpenIdFault.MALFORMED)
-    return answer
-
-
-def _refuse_tokens(status: int, error: object) -> NoReturn:
-    """Raise the reason for which the token endpoint refused (RFC 6749 section 5.2)."""
-    if error in ("invalid_client", "unauthorized_client") or status == 401:
-        raise OpenIdAnswerRefused(OpenIdFault.CLIENT)
-    raise OpenIdAnswerRefused(OpenIdFault.CODE if error == "invalid_grant" else OpenIdFault.REQUEST)
-
-
-def _token(value: object) -> str:
-    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise OpenIdAnswerRefused(OpenIdFault.TOKENS)
-    return value
-
-
-def _text(value: object) -> str | None:
-    """Return a member of a key that pages may show, or None."""
-    return value if isinstance(value, str) and 0 < len(value) <= MAX_KEY_ID and is_printable(value) else None

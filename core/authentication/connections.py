@@ -1,15 +1,25 @@
-"""The identity providers of the platform: their names, and the logos that platform owners upload."""
+"""The platform's identity providers: settings, names, and the logos that platform owners upload."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from core.accounts import images, platform
 from core.authentication import events
-from core.authentication.model.connections import NamedConnection
 from core.authentication.model.identities import parse_provider
 from core.kernel.callers import PlatformCaller
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel.causes import SYSTEM
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug, PlatformCredentials
 from core.kernel.images import ImageOwner
 from ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class NamedConnection:
+    """An identity provider with the operator's name for it, and its uploaded logo."""
+
+    slug: ConnectionSlug
+    name: str
+    logo_url: str | None
 
 
 async def list_all(ports: Ports) -> Sequence[NamedConnection]:
@@ -19,6 +29,14 @@ async def list_all(ports: Ports) -> Sequence[NamedConnection]:
         NamedConnection(slug, ports.policy.provider_names[slug], ports.images.url(key) if (key := keys.get(id_)) else None)
         for slug, (id_, _) in PLATFORM_CONNECTIONS.items()
     ]
+
+
+async def fill(ports: Ports, configured: Iterable[PlatformCredentials]) -> None:
+    """Store the connections that the operator has set up, and clear the settings for all further platform connections."""
+    by_slug = {each.connection.slug: each for each in configured}
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for slug in PLATFORM_CONNECTIONS:
+            await tx.oauth_credentials.save_connection(slug, by_slug.get(slug), ports.clock.now())
 
 
 async def find(ports: Ports, slug: str) -> NamedConnection:

@@ -15,7 +15,7 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
-from core.authentication.flow.model import FlowTarget, ProviderTrip, new_flow
+from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
 from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,
@@ -29,7 +29,7 @@ from core.authentication.model.identities import (
     parse_provider,
 )
 from core.kernel.callers import Person
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.values import digest, new_secret
 from ports import Ports
@@ -60,7 +60,7 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
     SessionEnded.
     """
     provider = parse_provider(provider_name)
-    if provider not in oauth_credentials.platform_providers(ports):
+    if provider not in await oauth_credentials.list_platform_providers(ports):
         raise ProviderUnknown
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -87,7 +87,9 @@ async def add_ticket(ports: Ports, tx: Transaction, caller: Person, place: Linke
         first_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
         expires_at=expires_at,
     )
-    trip = ProviderTrip(flow=flow, provider=place.provider, user_id=caller.user_id, begun_at=now, expires_at=expires_at)
+    trip = ConnectionTrip(
+        flow=flow, connection_id=PLATFORM_CONNECTIONS[place.provider][0], user_id=caller.user_id, begun_at=now, expires_at=expires_at
+    )
     if not await tx.flows.start(trip):
         raise SessionEnded
     return secret
@@ -151,10 +153,10 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
     org_id = None if caller.service is None else caller.service.org_id
     try:
         try:
-            client = await oauth_credentials.load_client(ports, provider, org_id, _context_of(caller))
+            connection, client = await oauth_credentials.load_client(ports, provider, org_id, _context_of(caller))
         except ProviderUnknown:
             raise ProviderFailed(f"a token of {provider} has expired, and its client credentials were removed") from None
-        renewed = await ports.providers.refresh(provider, client, renewal.refresh_token)
+        renewed = await ports.openid_providers.refresh(connection, client, renewal.refresh_token)
     except Outage:
         async with ports.storage.transaction(by=caller) as tx:
             await tx.identities.release_renewal(renewal)

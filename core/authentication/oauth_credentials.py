@@ -8,30 +8,34 @@ from core.applications.model import services as services_model
 from core.authentication import events
 from core.authentication.model.identities import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
 from core.kernel.callers import OrganizationCaller
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import Connection, ConnectionSlug, ProviderClient
 from core.kernel.errors import refuse
-from core.kernel.providers import ProviderClient
 from core.kernel.roles import Capability
 from ports import Ports
+from ports.storage import Reading, Transaction
 
 
-def platform_providers(ports: Ports) -> frozenset[ConnectionSlug]:
+async def list_platform_providers(ports: Ports) -> frozenset[ConnectionSlug]:
+    """Return the providers where the platform itself is a client."""
+    async with ports.storage.reading() as read:
+        return await find_platform_providers(read)
+
+
+async def find_platform_providers(read: Reading | Transaction) -> frozenset[ConnectionSlug]:
     """Return the providers where the platform itself is a client. Users can sign in through them without a service, and link accounts."""
-    return frozenset(connection.slug for connection in ports.providers.connections.values() if connection.settings.client is not None)
+    return frozenset(each.slug for each in await read.oauth_credentials.list_connections() if each.settings.client_id is not None)
 
 
-async def load_client(ports: Ports, provider: ConnectionSlug, org_id: UUID | None, service_id: UUID | None) -> ProviderClient:
-    """Return the OAuth client to use at this provider: the service's own, or else the platform's.
+async def load_client(
+    ports: Ports, provider: ConnectionSlug, org_id: UUID | None, service_id: UUID | None
+) -> tuple[Connection, ProviderClient]:
+    """Return the connection, and the OAuth client to use at this provider: the service's own, or else the platform's.
 
     Raises: ProviderUnknown if neither exists.
     """
-    if org_id is not None and service_id is not None:
-        async with ports.storage.reading() as read:
-            own = await read.oauth_credentials.load_client(org_id, service_id, provider)
-        if own is not None:
-            return own
-    connection = ports.providers.connections.get(provider)
-    return (connection and connection.settings.client) or refuse(ProviderUnknown)
+    async with ports.storage.reading() as read:
+        credentials = await read.oauth_credentials.load(provider, org_id, service_id) or refuse(ProviderUnknown)
+    return credentials.connection, credentials.client or refuse(ProviderUnknown)
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller, service_slug: str) -> Mapping[ConnectionSlug, ServiceOAuthCredentials]:

@@ -26,12 +26,12 @@ from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
 from core.federation import targets
-from core.federation.connections import people
+from core.federation.connections import people, platform_trips
+from core.federation.connections.routing import KnownRoutes
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
 from core.federation.oauth.model.client_registration import SealedClientInvalid
 from core.federation.saml import target as saml_target
-from core.federation.upstream import trips
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
@@ -238,14 +238,17 @@ async def join(
     return await sign_in_browser(ports, caller, flow, method, cookie, client), place
 
 
-async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Destination | None = None) -> SignInOptions:
+async def load_options(
+    ports: Ports, known: KnownRoutes, flow: Flow, base_url: str, destination: Destination | None = None
+) -> SignInOptions:
     """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
     destination = destination or await targets.find_destination(ports, flow, base_url)
     if people.address_to_link(ports, flow) is not None:  # each way of the account makes the link, and the application asks afterwards
         destination = replace(destination, required=Strength.ONE, has_sign_in_policy=False)
     service = destination.service
-    providers = await trips.available_providers(ports, flow, service)
-    every = await trips.available_providers(ports, replace(flow, wants_fresh=False), service) if flow.wants_fresh else providers
+    providers = every = await platform_trips.available_providers(ports, known, flow, service)
+    if flow.wants_fresh:
+        every = await platform_trips.available_providers(ports, known, replace(flow, wants_fresh=False), service)
     options = SignInOptions(
         destination=destination,
         providers=providers,

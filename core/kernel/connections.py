@@ -1,19 +1,19 @@
 """Connections: the identity providers that sign users in, under neutral slugs.
 
-The operator sets up the platform's connections. `websuite` and `officesuite` speak OpenID Connect. `codehost` speaks
-plain OAuth, so the adapter requests the email address with a separate call.
+The platform's connections belong to no organization. Each start fills them from the operator's settings. `websuite` and
+`officesuite` speak OpenID Connect. `codehost` speaks plain OAuth, so the adapter requests the email address with a separate call.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NewType, Self
 from uuid import UUID
 
-from core.kernel.providers import ProviderClient
-from core.kernel.uris import origin_of
-from core.kernel.values import Domain, Slug
+from core.kernel.errors import Invalid
+from core.kernel.values import Domain, Email, Slug
 
 # A connection's name in addresses, rows, events and responses. The name never changes, and names only this connection.
 ConnectionSlug = NewType("ConnectionSlug", str)
@@ -41,6 +41,47 @@ PLATFORM_CONNECTIONS: Final[Mapping[ConnectionSlug, tuple[UUID, ConnectionProtoc
         OFFICESUITE: (UUID(int=3), ConnectionProtocol.OIDC),
     }
 )
+PLATFORM_IDS: Final = frozenset(id_ for id_, _ in PLATFORM_CONNECTIONS.values())
+
+
+class ReauthenticationNotConfirmed(Invalid):
+    """The application requires you to sign in again, and the identity provider did not confirm that you did. Sign in another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderClient:
+    """The OAuth client that is registered at a provider: the platform's, or a service's own."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderTokens:
+    """A provider's API tokens for one user. `expires_at` is in UTC, or None if the provider did not say."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(repr=False)
+    expires_at: datetime | None
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedIdentity:
+    """The user that a provider authenticated. Provider, issuer and subject identify them, never the email address (security O-5).
+
+    `email` is None if the provider returned no valid address. `email_verified` is true only if the provider asserts it,
+    which `officesuite` never does. `is_fresh` is true if the provider authenticated the user again on request, which
+    `codehost` cannot do.
+    """
+
+    provider: ConnectionSlug
+    issuer: str
+    subject: str
+    email: Email | None
+    email_verified: bool
+    tokens: ProviderTokens
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +97,9 @@ class ConnectionRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """The settings for a connection. The last URLs depend on the protocol."""
+    """The settings for a platform connection. The last URLs depend on the protocol."""
 
-    client: ProviderClient | None  # None: only services have credentials
+    client_id: str | None  # None: only services have credentials
     authorize_url: str
     token_url: str
     userinfo_url: str
@@ -71,10 +112,9 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """An identity provider that signs users in, as its owner has set it up."""
+    """A platform connection, as the operator has set it up. It belongs to no organization."""
 
     id: UUID
-    org_id: UUID | None  # the owner; None for the platform
     slug: ConnectionSlug
     protocol: ConnectionProtocol
     settings: ConnectionSettings
@@ -87,17 +127,19 @@ class Connection:
         """
         return self.protocol is ConnectionProtocol.OIDC
 
-    def is_issuer(self, issuer: str) -> bool:
-        """Return whether the callback parameter `iss` names this provider (RFC 9207)."""
-        if self.protocol is ConnectionProtocol.OAUTH:  # it defines no issuer
-            return origin_of(issuer) == origin_of(self.settings.authorize_url)
-        return issuer == self.settings.issuer
-
 
 def platform_connection(slug: ConnectionSlug, settings: ConnectionSettings) -> Connection:
     """Return the platform connection with this slug."""
     id_, protocol = PLATFORM_CONNECTIONS[slug]
-    return Connection(id_, None, slug, protocol, settings)
+    return Connection(id_, slug, protocol, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformCredentials:
+    """A platform connection, with the client to use there: a service's own, or the platform's."""
+
+    connection: Connection
+    client: ProviderClient | None  # None: neither the service nor the platform has one
 
 
 @dataclass(frozen=True, slots=True)

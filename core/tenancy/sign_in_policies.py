@@ -87,14 +87,14 @@ async def list_usable_methods(ports: Ports, caller: Member, application: PolicyA
 async def _load_usable_methods(
     ports: Ports, read: Reading | Transaction, org_id: UUID, application: PolicyApplication | None
 ) -> Sequence[str]:
+    listed = read.oauth_credentials.list_connections()
     ways = await read.sign_in_policies.application_ways(org_id, None if application is None else application.id)
     is_there = {
         Method.EMAIL.value: _offers_email(ports, application) or (application is None and ways.email),
         Method.PASSKEY.value: relying_party.has_host(ports),
         Method.CONNECTION.value: any(each.is_active for each in await read.connections.of_org(org_id)),
     }
-    clients = {slug: connection.settings.client for slug, connection in ports.providers.connections.items()}
-    providers = {PROVIDER_PREFIX + slug for slug, client in clients.items() if client is not None or slug in ways.providers}
+    providers = {PROVIDER_PREFIX + each.slug for each in await listed if each.settings.client_id is not None or each.slug in ways.providers}
     return [name for name in METHODS if is_there.get(name, not name.startswith(PROVIDER_PREFIX) or name in providers)]
 
 

@@ -244,11 +244,11 @@ def check_anonymizers(settings: Settings) -> Finding:
 def check_providers(settings: Settings) -> Iterator[Finding]:
     """List the identity providers. They are not contacted, because they respond only to requests with a code."""
     configured = platform_connections(settings)
-    for connection in configured:
-        provider, known = connection.slug, connection.settings
+    for each in configured:
+        provider, known = each.connection.slug, each.connection.settings
         urls = (known.authorize_url, known.token_url, known.userinfo_url, known.emails_url, known.jwks_url)
         plain = [url for url in urls if url and not is_web_url(url)]
-        scope = "for the platform" if known.client else "for services with separate credentials"
+        scope = "for the platform" if known.client_id else "for services with separate credentials"
         if plain:
             text = f"{provider} is at {plain[0]}, without https: an attacker on the network can sign in as any user"
             yield Finding("providers", Health.WARNING, text)

@@ -110,7 +110,6 @@ def down_ports() -> Ports:
         email_templates=unused,
         mail=unused,
         dns=unused,
-        providers=unused,
         openid_providers=unused,
         payments=unused,
         sender=unused,

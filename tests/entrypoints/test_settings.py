@@ -13,9 +13,8 @@ import pytest
 from adapters.crypto import generate_key
 from adapters.http.payments import PaymentSettings
 from core.kernel import connections
-from core.kernel.connections import ConnectionSettings, platform_connection
+from core.kernel.connections import ConnectionSettings, PlatformCredentials, ProviderClient, platform_connection
 from core.kernel.policy import AndroidApp, IosApp, Policy, SupportContact
-from core.kernel.providers import ProviderClient
 from entrypoints import adapters_of_settings, wiring
 from entrypoints.adapters_of_settings import encryption_keys, mail_transport
 from entrypoints.common_passwords import default_common_passwords
@@ -689,7 +688,7 @@ def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFro
     settings = settings_from(**CODEHOST, **OFFICESUITE)
     expected = {
         connections.CODEHOST: ConnectionSettings(
-            client=ProviderClient("gatehouse", "the secret at the code host"),
+            client_id="gatehouse",
             authorize_url="https://codehost.example/authorize?prompt=select",
             token_url="https://codehost.example/token",
             userinfo_url="https://api.codehost.example/user",
@@ -697,7 +696,7 @@ def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFro
             scopes=("gist", "read:org"),
         ),
         connections.OFFICESUITE: ConnectionSettings(
-            client=None,
+            client_id=None,
             authorize_url="https://officesuite.example/authorize",
             token_url="https://officesuite.example/token",
             userinfo_url="https://officesuite.example/userinfo",
@@ -706,7 +705,10 @@ def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFro
             verifies_emails=False,
         ),
     }
-    assert adapters_of_settings.platform_connections(settings) == [platform_connection(slug, each) for slug, each in expected.items()]
+    clients = [ProviderClient("gatehouse", "the secret at the code host"), None]
+    assert adapters_of_settings.platform_connections(settings) == [
+        PlatformCredentials(platform_connection(slug, each), client) for (slug, each), client in zip(expected.items(), clients, strict=True)
+    ]
     assert "the secret at" not in repr(settings)
 
 

@@ -18,8 +18,15 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from joserfc import jwk, jws
 
-from core.kernel.connections import CODEHOST, OFFICESUITE, Connection, ConnectionSettings, ConnectionSlug, platform_connection
-from core.kernel.providers import ProviderClient
+from core.kernel.connections import (
+    CODEHOST,
+    OFFICESUITE,
+    ConnectionSettings,
+    ConnectionSlug,
+    PlatformCredentials,
+    ProviderClient,
+    platform_connection,
+)
 from tests.fakes.http_server import TRAP, Answer, FakeServer, ReceivedRequest, in_form, in_json
 
 CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the provider's")
@@ -69,6 +76,7 @@ class FakeProvider(FakeServer):
         self.reauthenticates = True  # if the request asks for it
         self.sends_auth_time = True
         self.in_form = False  # the content type of the token endpoint
+        self.token_type: str | None = "bearer"
         self.expires_in: int | None = 3600
         self.gives_refresh_token = True
         self.rotates = True  # refreshing replaces the refresh token
@@ -89,11 +97,11 @@ class FakeProvider(FakeServer):
     def issuer(self) -> str:
         return self.address if self.provider != CODEHOST else f"{self.address}/login/oauth"
 
-    def settings(self, client: ProviderClient | None = CLIENT, **changes: Any) -> ConnectionSettings:
+    def settings(self, **changes: Any) -> ConnectionSettings:
         """Return the operator's settings for this provider."""
         speaks_openid = self.provider != CODEHOST
         plain = ConnectionSettings(
-            client=client,
+            client_id=CLIENT.client_id,
             authorize_url=f"{self.address}/authorize?prompt=select",
             token_url=f"{self.address}/token",
             userinfo_url=f"{self.address}/user",
@@ -104,9 +112,10 @@ class FakeProvider(FakeServer):
         )
         return replace(plain, **changes)
 
-    def connection(self, **changes: Any) -> Connection:
-        """Return this provider as a connection of the platform, with changed settings."""
-        return platform_connection(self.provider, self.settings(**changes))
+    def connection(self, client: ProviderClient | None = CLIENT, **changes: Any) -> PlatformCredentials:
+        """Return this provider as a connection of the platform, with this client and changed settings."""
+        client_id = None if client is None else client.client_id
+        return PlatformCredentials(platform_connection(self.provider, self.settings(client_id=client_id, **changes)), client)
 
     def variables(self) -> dict[str, str]:
         """Return the settings as environment variables."""
@@ -196,7 +205,9 @@ class FakeProvider(FakeServer):
     def _give(self, person: Person, more: dict[str, str], scope: str = "") -> Answer:
         access_token, refresh_token = f"access-{secrets.token_urlsafe()}", f"refresh-{secrets.token_urlsafe()}"
         self._tokens[access_token] = person
-        fields: dict[str, Any] = {"access_token": access_token, "token_type": "bearer", **more}
+        fields: dict[str, Any] = {"access_token": access_token, **more}
+        if self.token_type is not None:
+            fields["token_type"] = self.token_type
         if self.expires_in is not None:
             fields["expires_in"] = self.expires_in
         if self.gives_refresh_token and self.rotates:

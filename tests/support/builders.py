@@ -37,10 +37,9 @@ from adapters.crypto.certificates import generate_rsa_key
 from adapters.email.message import EmailTemplates
 from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
-from adapters.http.guard import AllowedTarget, Guard
+from adapters.http.guard import EVERYWHERE, AllowedTarget, Guard
 from adapters.http.openid_providers import HttpOpenIdProviders
 from adapters.http.payments import HttpPayments
-from adapters.http.providers import HttpProviders
 from adapters.http.sender import GuardedSender
 from adapters.images import PillowImages
 from adapters.postgres.engine.pool import Pool
@@ -172,8 +171,13 @@ def with_loopback_sender(ports: Ports) -> Ports:
     sender = GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities())
     allowed = ports.policy.key_ports
     client_keys, issuer_keys = HttpClientKeys(sender, ports.clock, allowed), HttpIssuerKeys(sender, ports.clock, allowed)
-    openid_providers = HttpOpenIdProviders(sender, ports.clock)
+    openid_providers = HttpOpenIdProviders(sender, ports.clock, unchecked=unchecked_sender())
     return replace(ports, sender=sender, client_keys=client_keys, issuer_keys=issuer_keys, openid_providers=openid_providers)
+
+
+def unchecked_sender() -> GuardedSender:
+    """Return a sender for the URLs of the operator, which can be private. It resolves no names either."""
+    return GuardedSender(Guard(EVERYWHERE, lookup=_literals), _authorities())
 
 
 def _literals(host: str, port: int, **options: Any) -> Any:
@@ -210,8 +214,7 @@ async def make_ports(
         email_templates=EmailTemplates(BASE_URL, policy),
         mail=mail,
         dns=FakeTxtRecords(),
-        providers=HttpProviders([], clock),
-        openid_providers=HttpOpenIdProviders(sender, clock),
+        openid_providers=HttpOpenIdProviders(sender, clock, unchecked=unchecked_sender()),
         payments=HttpPayments(None, clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock, policy.key_ports),

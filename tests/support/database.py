@@ -211,6 +211,10 @@ class Database:
         statements = sql.SQL(" ").join(
             sql.SQL("delete from {} {};").format(sql.Identifier(name), _without_seeds(name)) for name in self._tables
         )
+        if "connections" in self._tables:  # the platform's rows stay, and a start of the service fills them
+            statements += sql.SQL(
+                " update connections set settings = null, client_secret = null, client_secret_set_at = null where settings is not null;"
+            )
         body = sql.Literal(sql.SQL("begin {} end").format(statements).as_string(self._connection))
         self._connection.execute(sql.SQL("create function pg_temp.empty() returns void language plpgsql as {}").format(body))
         return "select pg_temp.empty()"

@@ -12,6 +12,9 @@ import trio
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
+from core.authentication import connections
+from core.federation.connections.routing import KnownRoutes
+from core.kernel.connections import PlatformCredentials
 from entrypoints.http.base.context import app_context, bind_context
 from tests.support.builders import Answer
 
@@ -25,6 +28,13 @@ def change_ports(app: QuartTrio, **changes: Any) -> None:
     """Let the application use other ports from now on."""
     here = app_context(app)
     bind_context(app, replace(here, ports=replace(here.ports, **changes)))
+
+
+async def set_up(app: QuartTrio, configured: Iterable[PlatformCredentials]) -> None:
+    """Set up these connections of the platform, and no others, as another start of the service does."""
+    here = app_context(app)
+    await connections.fill(here.ports, configured)
+    bind_context(app, replace(here, known_routes=KnownRoutes()))
 
 
 async def ask(

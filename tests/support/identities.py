@@ -8,19 +8,23 @@ from uuid import UUID
 
 from adapters.postgres.authentication.identities import access_token_context, refresh_token_context
 from adapters.postgres.engine.pool import Pool
-from core.kernel.connections import ConnectionSettings
-from core.kernel.providers import ProviderClient
+from core.kernel.connections import ConnectionSettings, ConnectionSlug, PlatformCredentials, ProviderClient, platform_connection
 from core.kernel.values import new_id
 from tests.support.builders import make_vault, run_sql
 
 LINKED = datetime(2026, 3, 1, 12, tzinfo=UTC)
 # A provider that no test calls.
 NOWHERE: Final = ConnectionSettings(
-    client=ProviderClient("gatehouse", "a secret"),
+    client_id="gatehouse",
     authorize_url="https://provider.example/authorize",
     token_url="https://provider.example/token",
     userinfo_url="https://provider.example/user",
 )
+
+
+def at_nowhere(provider: ConnectionSlug) -> PlatformCredentials:
+    """Return a connection of the platform to a provider that no test calls."""
+    return PlatformCredentials(platform_connection(provider, NOWHERE), ProviderClient("gatehouse", "a secret"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Storage of the challenges of sign-ins in progress: emails, and trips to identity providers. The codes of emails are encrypted."""
+"""Storage for the challenges of sign-ins in progress: emails, and trips to identity providers. The email codes are encrypted."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,8 +15,7 @@ from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge, ProviderTrip
-from core.kernel.connections import ConnectionSlug
+from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge
 from core.kernel.values import Email
 
 
@@ -46,18 +45,12 @@ EMAIL: Final = Record(
     origin=Column(sql="f.challenge", read=_to_origin, write=_to_json),
 )
 TRIP: Final = Record(
-    ProviderTrip,
-    "f",
-    **OF_CHALLENGE,
-    provider=Column(sql="f.challenge ->> 'provider'", read=ConnectionSlug),
-    scopes=Column(sql="f.challenge -> 'scopes'", read=tuple),
-)
-CONNECTION_TRIP: Final = Record(
     ConnectionTrip,
     "f",
     **OF_CHALLENGE,
     hints="null",
     connection_id="(f.challenge ->> 'connection')::uuid",
+    scopes=Column(sql="f.challenge -> 'scopes'", read=tuple),
 )
 NAMES: Final = (
     "challenge_id",
@@ -68,14 +61,14 @@ NAMES: Final = (
     "challenge_begun_at",
     "challenge_expires_at",
 )
-# The session of the user who links an account may not end before this row, which refers to it, is committed. ACCOUNT_IS_USABLE
-# and MAY_IMPERSONATE are missing, because the session is checked again when the browser returns.
+# When a user links an account, the session may not end before this row, which refers to it, is committed. ACCOUNT_IS_USABLE and
+# MAY_IMPERSONATE are missing, because the session is checked again when the browser returns.
 SESSION_LIVES: Final = f"""
     (%(session_id)s::uuid is null or exists (
         select 1 from sessions s
         where s.id = %(session_id)s and s.user_id = %(challenge_user_id)s and {SESSION_NOT_ENDED} for key share))"""
 ADD: Final = add_flow_sql(FLOW.insert("sign_in_flows", *NAMES, source=f"where {SESSION_LIVES} returning 1"))
-# A ticket has a session and a secret. The browser that opens it uses it up. Attempts start again, so the proofs of an
+# A ticket has a session and a secret. The browser that opens it uses it up. Attempts start again, so the proofs from an
 # earlier step must not stay: their attempts would, too.
 START: Final = f"""
     update sign_in_flows set
@@ -90,10 +83,9 @@ LIVE_EMAIL: Final = "f.challenge_id is not null and f.challenge_expires_at > %(n
 FORGET_EMAIL: Final = f"update sign_in_flows f set {NO_CHALLENGE} where f.challenge_id is not null"
 OF_BROWSER: Final = "f.id = %(flow_id)s and f.browser_hash = %(holder_hash)s"
 OF_CLIENT: Final = "f.secret_hash = %(holder_hash)s and f.browser_hash is null"
-LIVE_TRIP: Final = "f.challenge ->> 'provider' = %(provider)s and f.closed_at is null and f.challenge_expires_at > %(now)s"
-LIVE_CONNECTION_TRIP: Final = """
-    f.challenge_hash = %(state_hash)s and f.browser_hash = %(browser_hash)s and f.challenge ->> 'connection' = %(connection_id)s::text
-    and f.closed_at is null and f.challenge_expires_at > %(now)s"""
+LIVE_TRIP: Final = """
+    f.challenge ->> 'connection' = %(connection_id)s::text and f.closed_at is null and f.challenge_expires_at > %(now)s"""
+OF_STATE: Final = f"f.challenge_hash = %(state_hash)s and f.browser_hash = %(browser_hash)s and {LIVE_TRIP}"
 
 
 def _count_attempt_sql(condition: LiteralString) -> LiteralString:
@@ -114,17 +106,14 @@ COUNT_OF_BROWSER: Final = _count_attempt_sql(OF_BROWSER)
 COUNT_OF_CLIENT: Final = _count_attempt_sql(OF_CLIENT)
 
 
-def _values(challenge: EmailChallenge | ProviderTrip | ConnectionTrip) -> dict[str, object]:
+def _values(challenge: EmailChallenge | ConnectionTrip) -> dict[str, object]:
     match challenge:
         case EmailChallenge():
             values = EMAIL.values(challenge)
-        case ProviderTrip():
-            stored = Jsonb({"provider": challenge.provider, "scopes": challenge.scopes})
-            values = {"challenge_id": None, "challenge_email": None, **TRIP.values(challenge), "challenge": stored}
         case ConnectionTrip():
-            stored = Jsonb({"connection": str(challenge.connection_id)})
-            values = {"challenge_id": None, "challenge_email": None, **CONNECTION_TRIP.values(challenge), "challenge": stored}
-    # The session of a SAML sign-on belongs to an API client.
+            stored = Jsonb({"connection": str(challenge.connection_id), "scopes": challenge.scopes})
+            values = {"challenge_id": None, "challenge_email": None, **TRIP.values(challenge), "challenge": stored}
+    # A SAML sign-on's session belongs to an API client.
     return values if challenge.user_id is not None else values | {"session_id": None}
 
 
@@ -133,7 +122,7 @@ class Flows(StoredFlows):
 
     __slots__ = ()
 
-    async def start(self, challenge: EmailChallenge | ProviderTrip | ConnectionTrip, state_hash: bytes | None = None) -> bool:
+    async def start(self, challenge: EmailChallenge | ConnectionTrip, state_hash: bytes | None = None) -> bool:
         return await self._exists(
             START if challenge.flow.is_stored else ADD,
             **_values(challenge),
@@ -203,37 +192,23 @@ class Flows(StoredFlows):
     # Trips
 
     # The secret alone identifies a ticket, so this statement cannot name a browser.
-    async def ticket(self, secret_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
+    async def ticket(self, secret_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
         sql = f"""
             select {TRIP.columns} from sign_in_flows f
             where f.secret_hash = %(secret_hash)s and f.target in ('link', 'reauthentication') and {LIVE_TRIP}"""
-        return await self._one(TRIP.read, sql, secret_hash=secret_hash, provider=provider, now=now)
+        return await self._one(TRIP.read, sql, secret_hash=secret_hash, connection_id=connection_id, now=now)
 
-    # The response of a provider names no organization, so this statement cannot either: the state
-    # alone identifies the service.
-    async def take_trip(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
-        sql = f"""
-            with f as (
-                select * from sign_in_flows f
-                where f.challenge_hash = %(state_hash)s and f.browser_hash = %(browser_hash)s and {LIVE_TRIP}
-                for update),
-            taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
-            select {TRIP.columns} from f"""
-        return await self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, provider=provider, now=now)
+    async def trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+        sql = f"select {TRIP.columns} from sign_in_flows f where {OF_STATE}"
+        return await self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now)
 
-    async def connection_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
-        sql = f"select {CONNECTION_TRIP.columns} from sign_in_flows f where {LIVE_CONNECTION_TRIP}"
-        return await self._one(
-            CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
-        )
-
-    def take_connection_trip(
-        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
-    ) -> Answer[ConnectionTrip | None]:
-        # The commit does not wait for the disk. Each result of the trip is committed later, and reaches the disk after this.
+    # A provider's response names no organization, so this statement cannot either: the state alone
+    # identifies the service.
+    def take_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> Answer[ConnectionTrip | None]:
+        # The commit does not wait for the disk. Every result from the trip is committed later, and reaches the disk after this.
         sql = f"""
             with {ASYNC_COMMIT},
-            f as (select f.* from sign_in_flows f cross join async_commit where {LIVE_CONNECTION_TRIP} for update of f),
+            f as (select f.* from sign_in_flows f cross join async_commit where {OF_STATE} for update of f),
             taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
-            select {CONNECTION_TRIP.columns} from f"""
-        return self._one(CONNECTION_TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now)
+            select {TRIP.columns} from f"""
+        return self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now)

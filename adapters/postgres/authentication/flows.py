@@ -18,8 +18,7 @@ from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row, Seali
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowEnded, FlowTarget, read_stored
 from core.authentication.model.identities import PendingIdentity
-from core.kernel.connections import ConnectionSlug
-from core.kernel.providers import ProviderTokens
+from core.kernel.connections import ConnectionSlug, ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 

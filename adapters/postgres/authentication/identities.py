@@ -9,8 +9,7 @@ from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.security_notices import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.identities import Identity, IdentityMatch, LinkedPlace, ProviderToken, TokenRenewal
-from core.kernel.connections import ConnectionSlug
-from core.kernel.providers import ProviderTokens
+from core.kernel.connections import ConnectionSlug, ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 

@@ -1,12 +1,26 @@
-"""Storage for the services' OAuth credentials at identity providers. The client secrets are encrypted."""
+"""Storage for platform connections, and for the OAuth credentials that the platform and services have there.
 
-from typing import Final
+Client secrets are encrypted.
+"""
+
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any, Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import SealingRepository
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.statements import Answer, Row, SealingRepository
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.kernel.connections import ConnectionSlug
-from core.kernel.providers import ProviderClient
+from core.kernel.connections import (
+    PLATFORM_CONNECTIONS,
+    Connection,
+    ConnectionSettings,
+    ConnectionSlug,
+    PlatformCredentials,
+    ProviderClient,
+    platform_connection,
+)
 from ports.crypto import SecretContext
 
 OF_SERVICE: Final = """
@@ -18,21 +32,59 @@ def secret_context(row: str) -> SecretContext:
     return SecretContext("service_connections", row, "client_secret")
 
 
-def name_of(service_id: UUID, provider: ConnectionSlug) -> str:
+def name_of(service_id: UUID | None, provider: ConnectionSlug) -> str:
     """Return the row name that the secret's encryption is bound to."""
     return f"{service_id}/{provider}"
+
+
+def connection_context(row: UUID) -> SecretContext:
+    return SecretContext("connections", str(row), "client_secret")
+
+
+def _to_connection(row: Row) -> Connection:
+    stored: dict[str, Any] = row[1] | {"scopes": tuple(row[1]["scopes"])}
+    # A process of another release may have stored more settings.
+    known = {each.name: stored[each.name] for each in fields(ConnectionSettings) if each.name in stored}
+    return platform_connection(ConnectionSlug(row[0]), ConnectionSettings(**known))
 
 
 class OAuthCredentials(SealingRepository):
     """Implements `ports.storage.authentication.credentials.OAuthCredentials`."""
 
-    async def load_client(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ProviderClient | None:
-        return await self._one(
-            lambda row: ProviderClient(row[0], self._vault.open(row[1], secret_context(name_of(service_id, provider))).decode()),
-            f"select x.client_id, x.client_secret {OF_SERVICE} and c.slug = %(provider)s",
-            org_id=org_id,
-            service_id=service_id,
-            provider=provider,
+    def list_connections(self) -> Answer[list[Connection]]:
+        sql = "select slug, settings from connections where org_id is null and settings is not null order by id"
+        return self._all(_to_connection, sql)
+
+    async def load(self, slug: ConnectionSlug, org_id: UUID | None, service_id: UUID | None) -> PlatformCredentials | None:
+        def read(row: Row) -> PlatformCredentials:
+            connection, (secret, own_id, own_secret) = _to_connection(row), row[2:]
+            if own_id is not None:
+                context = secret_context(name_of(service_id, slug))
+                return PlatformCredentials(connection, ProviderClient(own_id, self._vault.open(own_secret, context).decode()))
+            client_id = connection.settings.client_id
+            if client_id is None or secret is None:
+                return PlatformCredentials(connection, None)
+            return PlatformCredentials(
+                connection, ProviderClient(client_id, self._vault.open(secret, connection_context(connection.id)).decode())
+            )
+
+        sql = """
+            select c.slug, c.settings, c.client_secret, x.client_id, x.client_secret from connections c
+            left join service_connections x
+                on x.org_id = %(org_id)s and x.service_id = %(service_id)s and x.connection_id = c.id and x.client_id is not null
+            where c.org_id is null and c.slug = %(slug)s and c.settings is not null"""
+        return await self._one(read, sql, slug=slug, org_id=org_id, service_id=service_id)
+
+    async def save_connection(self, slug: ConnectionSlug, credentials: PlatformCredentials | None, now: datetime) -> None:
+        id_, client = PLATFORM_CONNECTIONS[slug][0], None if credentials is None else credentials.client
+        await self._write(
+            """
+            update connections set settings = %(settings)s, client_secret = %(secret)s, client_secret_set_at = %(set_at)s
+            where org_id is null and id = %(id)s""",
+            id=id_,
+            settings=None if credentials is None else Jsonb(asdict(credentials.connection.settings)),
+            secret=None if client is None else self._vault.seal(client.client_secret.encode(), connection_context(id_)),
+            set_at=None if client is None else now,
         )
 
     async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[ConnectionSlug, ServiceOAuthCredentials]:

@@ -1,7 +1,7 @@
 -- Connections: the identity providers that sign users in, and their set-up by IT departments.
 
--- The connections of the platform have no organization and no settings here: the operator's settings have the
--- rest. A test compares these rows with the code.
+-- The connections of the platform have no organization. Each start fills them from the operator's settings. A test
+-- compares these rows with the code.
 create table connections (
     id                    uuid primary key,
     org_id                uuid references organizations on delete cascade,  -- null: of the platform
@@ -10,7 +10,8 @@ create table connections (
     name                  text,
     preset                text,
     state                 text not null default 'active' check (state in ('draft', 'active', 'inactive')),
-    settings              jsonb,  -- core/federation/connections/model/settings.py
+    -- core/federation/connections/model/settings.py; of the platform core/kernel/connections.py, and null if it is not set up
+    settings              jsonb,
     mapping               jsonb,  -- core/federation/connections/model/mapping.py
     client_secret         bytea,  -- sealed
     client_secret_set_at  timestamptz,

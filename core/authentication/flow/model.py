@@ -13,10 +13,9 @@ from core.accounts.model.mfa import MfaEnrollment
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import MAX_CODE_ATTEMPTS
 from core.kernel.callers import ServiceContext
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import FederatedIdentity
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Proofs
-from core.kernel.providers import FederatedIdentity
 from core.kernel.values import Email, new_id
 
 T = TypeVar("T")
@@ -177,20 +176,31 @@ class EmailAttempt:
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 
+class ProviderHints(NamedTuple):
+    """Hints about the user, for the sign-in page of the identity provider."""
+
+    login: str | None = None
+    domain: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderTrip:
-    """A browser's trip to an identity provider, or the ticket for a trip. Times are UTC."""
+class ConnectionTrip:
+    """A browser's trip to an identity provider, or the ticket for a trip. Times are UTC.
+
+    With the target TEST, the answer is only shown, to the user who began the test. With SETUP_TEST, it is shown to the reader of the link.
+    """
 
     flow: Flow
-    provider: ConnectionSlug
-    scopes: tuple[str, ...] | None = None  # configured for the service, or None for the default
-    user_id: UUID | None = None  # the user who must return, to link an account or to reauthenticate
+    connection_id: UUID
+    scopes: tuple[str, ...] | None = None  # configured for the service, or None for the connection's scopes
+    user_id: UUID | None = None  # the user who must return, to link an account, to reauthenticate or to see the result of a test
     begun_at: datetime
     expires_at: datetime
+    hints: ProviderHints | None = field(default=None, repr=False)  # not stored: no answer is checked against them
 
     @property
     def org_id(self) -> UUID | None:
-        """The organization of the service for which the identity is found and linked."""
+        """The organization of the service for which an identity is found and linked."""
         return None if self.flow.target is FlowTarget.SAML else self.flow.org_id
 
     @property
@@ -201,29 +211,5 @@ class ProviderTrip:
     def to_link(self, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
         """Return the identity to link in the context of this trip."""
         return PendingIdentity(
-            self.service_id, self.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
+            self.service_id, identity.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
         )
-
-
-class ProviderHints(NamedTuple):
-    """Hints about the user, for the sign-in page of the identity provider."""
-
-    login: str | None = None
-    domain: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionTrip:
-    """A browser's trip to an organization's identity provider.
-
-    Times are UTC.
-
-    With the target TEST, the answer is only shown, to the user who began the test. With SETUP_TEST, it is shown to the reader of the link.
-    """
-
-    flow: Flow
-    connection_id: UUID
-    user_id: UUID | None = None  # of a test: the user who must return
-    begun_at: datetime
-    expires_at: datetime
-    hints: ProviderHints | None = field(default=None, repr=False)  # not stored: no answer is checked against them

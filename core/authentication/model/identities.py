@@ -5,9 +5,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug, ProviderTokens
 from core.kernel.errors import Forbidden, Invalid, Limited, NotFound
-from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, new_id
 
 # The lease ends after this time, because the process that renews the token may have crashed. It is

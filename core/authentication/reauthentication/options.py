@@ -1,6 +1,6 @@
 """The ways to confirm that the session's user is here, without ways that their sign-in policies refuse."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,7 +10,6 @@ from core.accounts.model.passkeys import PasskeyKind
 from core.authentication import admissions
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import ReauthenticationOptions
-from core.authentication.oauth_credentials import platform_providers
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
@@ -39,7 +38,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        places = await _find_places(ports, read, caller, account)
+        places, asking = await _find_places(read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
         status = await read.mfa.status(account.id) or refuse(AccountGone)
         seconds = await session_proofs.find_recent_seconds(ports, read, caller.session_id, account, now)
@@ -60,7 +59,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         email_code=account.email_verified_at is not None,
         passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
         security_key=any(key.kind is PasskeyKind.SECURITY_KEY for key in keys),
-        providers=tuple(place for place in places if takes_all or ports.providers.connections[place.provider].can_reauthenticate),
+        providers=tuple(place for place in places if takes_all or place.provider in asking),
         needs_second_factor=needs_second and not any(_is_accepted(second, decision) for second in seconds),
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
@@ -141,17 +140,24 @@ def _that_meet(
     return meeting
 
 
-async def _find_places(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[LinkedPlace, ...]:
+async def _find_places(
+    read: Reading | Transaction, caller: Person, account: Account
+) -> tuple[Sequence[LinkedPlace], frozenset[ConnectionSlug]]:
     """Return where a sign-in can prove that the caller is here, with a place for every linked identity provider.
+
+    The second value has the providers that can authenticate the user again.
 
     The place is the account itself, or the application that lends its credentials, as at a sign-in to it. The user comes back in the
     browser of the session. A session that is good in one organization only names no applications outside it.
     """
     if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
-        return ()
-    of_platform, places = platform_providers(ports), dict[ConnectionSlug, LinkedPlace]()
-    for place in await read.identities.list_places(account.id):
+        return (), frozenset()
+    listed, places = read.oauth_credentials.list_connections(), dict[ConnectionSlug, LinkedPlace]()
+    linked = await read.identities.list_places(account.id)
+    known = {each.slug: each for each in await listed}
+    for place in linked:
         is_elsewhere = caller.bounded_to is not None and place.org_id not in (None, caller.bounded_to)
-        if not is_elsewhere and (place.has_credentials or place.provider in of_platform):
+        is_offered = place.provider in known and (place.has_credentials or known[place.provider].settings.client_id is not None)
+        if is_offered and not is_elsewhere:
             places.setdefault(place.provider, place)
-    return tuple(places[slug] for slug in ports.providers.connections if slug in places)
+    return [places[slug] for slug in known if slug in places], frozenset(slug for slug in known if known[slug].can_reauthenticate)

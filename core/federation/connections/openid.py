@@ -4,7 +4,7 @@ Sources: OpenID Connect Core section 3.1; RFC 7636; RFC 9207.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -40,7 +40,7 @@ from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import is_printable
 from ports import Ports
 
-_CODE: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendix A.11
+_CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 and A.11
 MAX_HINT_LENGTH: Final = 320  # of an email address
 SECOND_FACTOR: Final = "mfa"  # in `amr` (RFC 8176 section 2)
 
@@ -118,21 +118,32 @@ async def complete(
 
     Raises: OpenIdAccessDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
-    metadata = await ports.openid_providers.discover(client)
-    check_response_issuer(metadata, answer.issuer)
-    if answer.error == "access_denied":
-        await refuse_access(ports, connection)
-    if answer.error is not None:
-        raise OpenIdErrorReturned(answer.error)
-    if not _CODE.fullmatch(answer.code or ""):
-        raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
     needed = {name for name in connection.mapping.document.values() if name is not None}
-    received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
+    try:
+        received = await redeem(ports, client, request, answer, needed)
+    except OpenIdErrorReturned as returned:
+        if returned.error == "access_denied":
+            await refuse_access(ports, connection)
+        raise
     with names_received(claim_names(received.claims)):
         claims = to_received(received.claims, connection.mapping)
         if claims.ends_at is not None and claims.ends_at <= ports.clock.now():
             raise OpenIdAnswerRefused(OpenIdFault.TIME)
     return replace(claims, session=_session_of(client, received))
+
+
+async def redeem(ports: Ports, client: OpenIdClient, request: CodeRequest, answer: ProviderAnswer, needed: Collection[str]) -> OpenIdAnswer:
+    """Return the verified claims for the code that a browser brings back from an identity provider.
+
+    Raises: OpenIdErrorReturned, OpenIdAnswerRefused; the errors of `exchange`.
+    """
+    metadata = await ports.openid_providers.discover(client)
+    check_response_issuer(metadata, answer.issuer)
+    if not _CODE_OR_ERROR.fullmatch(answer.error or answer.code or ""):
+        raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
+    if answer.error is not None or answer.code is None:
+        raise OpenIdErrorReturned(answer.error or "")
+    return await ports.openid_providers.exchange(client, metadata, request, answer.code, needed)
 
 
 async def refuse_access(ports: Ports, connection: OrganizationConnection) -> NoReturn:

@@ -7,17 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import urlencode
 from uuid import UUID
 
+from core.authentication import oauth_credentials
 from core.authentication.flow.model import Flow
 from core.federation.connections.model.connections import ConnectionProblem, OrganizationConnection, OrganizationConnectionNotFound
 from core.kernel import uris
-from core.kernel.connections import ConnectionRef
+from core.kernel.callers import OrganizationStatus
+from core.kernel.connections import Connection, ConnectionRef
 from core.kernel.errors import Invalid, refuse
-from core.kernel.page_paths import HOME_PATH
-from core.kernel.values import Domain
+from core.kernel.page_paths import HOME_PATH, connection_start_path
+from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
+from core.tenancy.model.domains import HomeRealmMatch
 from ports import Ports
+from ports.storage import Reading
 
 KNOWN_ROUTES_TTL: Final = timedelta(seconds=30)
 
@@ -54,19 +59,29 @@ async def find_reach(ports: Ports, connection: OrganizationConnection) -> Connec
 
 @dataclass(slots=True)
 class KnownRoutes:
-    """Whether any domain leads to a connection, as last read, so that sign-in pages need no other statement."""
+    """The platform connections, and whether any domain leads to an organization's connection.
 
+    Sign-in pages read this copy, so that they need no further statement.
+    """
+
+    platform_connections: Sequence[Connection] = ()
     lead_to_connections: bool = False
     read_at: datetime | None = None  # UTC
+
+    async def refresh(self, ports: Ports) -> None:
+        """Load the copy again if it is older than KNOWN_ROUTES_TTL."""
+        now = ports.clock.now()
+        if self.read_at is None or now - self.read_at >= KNOWN_ROUTES_TTL:
+            async with ports.storage.reading() as read:
+                listed = read.oauth_credentials.list_connections()
+                self.lead_to_connections = await read.home_realm.leads_to_connections()
+                self.platform_connections = await listed
+            self.read_at = now
 
 
 async def asks_address_first(ports: Ports, known: KnownRoutes) -> bool:
     """Return whether sign-in pages ask for the address alone, because it may lead to a connection."""
-    now = ports.clock.now()
-    if known.read_at is None or now - known.read_at >= KNOWN_ROUTES_TTL:
-        async with ports.storage.reading() as read:
-            known.lead_to_connections = await read.home_realm.leads_to_connections()
-        known.read_at = now
+    await known.refresh(ports)
     return known.lead_to_connections
 
 
@@ -96,3 +111,36 @@ async def find_initiator(ports: Ports, connection_id: UUID) -> str:
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
     return "" if connection is None else connection.settings.initiator
+
+
+async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service_slug: str | None) -> tuple[HomeRealmMatch, str] | None:
+    """Return the organization and the identity provider for this address, and the path that starts a sign-in there.
+
+    If the application with these slugs may use the identity provider, the path names it. Otherwise the path names
+    the organization that has proved the domain. The result is None if no route applies. It does not
+    depend on accounts (security B-4).
+    """
+    async with ports.storage.reading() as read:
+        match = await read.home_realm.match(email.domain)
+        if match is None:
+            return None
+        target = {"org": match.org_slug}
+        if org_slug and service_slug and await _may_use(read, org_slug, service_slug, match):
+            target = {"org": org_slug, "service": service_slug}
+    if match.connection is not None:
+        return match, connection_start_path(match.connection.id, **target)
+    return match, f"/auth/{match.provider}?{urlencode(target)}"
+
+
+async def _may_use(read: Reading, org_slug: str, service_slug: str, match: HomeRealmMatch) -> bool:
+    """Return whether users can sign in to this service through this identity provider.
+
+    A session that began at a connection is good in its organization only (security S-10).
+    """
+    client = await read.services.client_by_slug(org_slug, service_slug)
+    if client is None or client[1].status is not OrganizationStatus.ACTIVE:
+        return False
+    if match.provider is None:
+        return org_slug == match.org_slug
+    own = await read.oauth_credentials.list_of_service(client[1].org_id, client[1].id)
+    return match.provider in own or match.provider in await oauth_credentials.find_platform_providers(read)

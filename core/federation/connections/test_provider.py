@@ -70,7 +70,7 @@ async def find(ports: Ports, caller: Member, test: OpenConnectionTest) -> Organi
     """Return the connection of an open test sign-in of the caller."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, test.slug) or refuse(OrganizationConnectionNotFound)
-        trip = await read.flows.connection_trip(*_digests(test), connection.id, ports.clock.now())
+        trip = await read.flows.trip(*_digests(test), connection.id, ports.clock.now())
     if not connection.uses_test_provider:
         raise ConnectionTestOver
     _require_own(caller, trip)
@@ -85,7 +85,7 @@ async def answer(
     Without a person, the identity provider refuses to sign in.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        taken = tx.flows.take_connection_trip(*_digests(test), connection.id, ports.clock.now())
+        taken = tx.flows.take_trip(*_digests(test), connection.id, ports.clock.now())
     trip = _require_own(caller, await taken)
     key = await ports.certificates.create(caller.acts_in.slug, connection.slug, ports.clock.now(), KEY_YEARS)
     signed = _SignedAnswer(connection=connection, test=test, person=person, key=key, base_url=base_url)

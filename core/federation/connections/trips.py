@@ -1,7 +1,8 @@
 """Trips of browsers to the identity providers of organizations, to sign in, to sign in again, or to test a connection.
 
 The browser goes to the identity provider with a state, and returns once with this state. A trip ends with the person that the
-identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
+identity provider asserts. It belongs to one browser and one connection (security O-11, O-12). `platform_trips` has the
+trips to the identity providers of the platform, which start and end in the same way.
 """
 
 from collections.abc import Awaitable
@@ -36,7 +37,8 @@ from core.federation.model.sign_in import (
 from core.federation.saml.model.messages import new_message_id
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
-from core.kernel.errors import Refusal, refuse
+from core.kernel.connections import PLATFORM_IDS, ConnectionSlug
+from core.kernel.errors import ProviderFailed, Refusal, refuse
 from core.kernel.proofs import Method
 from core.kernel.values import digest, new_secret
 from ports import Ports
@@ -87,9 +89,9 @@ class PersonArrived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTripFailed:
-    """The trip failed. The user can go back to the flow, or to the page that asked for a newer sign-in."""
+    """The trip failed. The user can go back to the flow, or to the page from which they linked an account or signed in again."""
 
-    problem: Refusal
+    problem: Refusal | ProviderFailed
     flow: Flow
 
 
@@ -130,7 +132,7 @@ async def _load(ports: Ports, connection: OrganizationConnection) -> TripConnect
 
 
 async def begin(
-    ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, device_cookie: str, base_url: str, hints: ProviderHints | None = None
+    ports: Ports, caller: Caller, connection_id: UUID, device_cookie: str, base_url: str, flow: Flow, hints: ProviderHints | None = None
 ) -> ProviderVisit:
     """Return the place at the identity provider at which the user signs in.
 
@@ -167,7 +169,7 @@ async def begin_test(
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
     if connection.uses_test_provider:
         state = new_message_id()
-        await _store(ports, caller, trip, state)
+        await store(ports, caller, trip, state)
         return ProviderVisit(f"{way_back}/provider?{urlencode({'test': state})}")
     return await start(ports, caller, await _load(ports, connection), trip, device_cookie, base_url)
 
@@ -198,11 +200,12 @@ async def start(ports: Ports, caller: Caller, to: TripConnection, trip: Connecti
             visit = await saml.start(ports, details, settings, trip, state, base_url)
         case _:
             raise FlowEnded  # our side belongs to the other protocol
-    await _store(ports, caller, trip, state)
+    await store(ports, caller, trip, state)
     return visit
 
 
-async def _store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str) -> None:
+async def store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str) -> None:
+    """Store a trip with its state. Raises: FlowEnded."""
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.flows.start(trip, digest(state)):
             raise FlowEnded
@@ -226,10 +229,7 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
 
     Raises: Limited, ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
-    trip, found = await _take_trip(ports, caller, returned)
-    if trip is None:
-        await record_failure(ports, caller, LoginFailure.STATE, Method.CONNECTION, None)
-        raise ProviderStateUnknown
+    trip, found = await take(ports, caller, returned)
     if trip.flow.target is FlowTarget.TEST:
         # The values of the answer are for the admin alone.
         if visitor is None or visitor.user_id != trip.user_id:
@@ -264,21 +264,25 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         return ConnectionTripFailed(problem, trip.flow)
 
 
-async def _take_trip(
-    ports: Ports, caller: Caller, returned: ConnectionReturn
-) -> tuple[ConnectionTrip | None, ConnectionCredentials | None]:
-    """Return the trip that ends with this answer, if any, with the credentials of its connection, which are decrypted only then.
+async def take(
+    ports: Ports, caller: Caller, returned: ConnectionReturn, provider: ConnectionSlug | None = None
+) -> tuple[ConnectionTrip, ConnectionCredentials | None]:
+    """Return the trip that ends with this answer, with the credentials of an organization's connection, which are decrypted only then.
 
-    The trip ends once.
+    A trip ends only once. An answer from a platform connection names its `provider`, and ends only a trip to this provider.
+
+    Raises: ProviderStateUnknown.
     """
     browser, state, now = returned.browser, returned.state, ports.clock.now()
-    if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
+    is_here = (returned.connection_id in PLATFORM_IDS) == (provider is not None)
+    if is_here and browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
         async with ports.storage.transaction(by=caller) as tx:
-            taken = tx.flows.take_connection_trip(digest(state), digest(browser), returned.connection_id, now)
+            taken = tx.flows.take_trip(digest(state), digest(browser), returned.connection_id, now)
             found = tx.connections.credentials(returned.connection_id, now)
         if (trip := await taken) is not None:
             return trip, await found
-    return None, None
+    await record_failure(ports, caller, LoginFailure.STATE, provider or Method.CONNECTION, None)
+    raise ProviderStateUnknown
 
 
 async def read_test(

@@ -1,5 +1,6 @@
 """Storage for linked identities, credentials at identity providers, personal access tokens, signing keys and DPoP."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -10,8 +11,7 @@ from core.authentication.model.dpop import NonceKey
 from core.authentication.model.identities import Identity, IdentityMatch, LinkedPlace, ProviderToken, ServiceOAuthCredentials, TokenRenewal
 from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord, SigningKey
 from core.kernel.causes import Caller
-from core.kernel.connections import ConnectionSlug
-from core.kernel.providers import ProviderClient, ProviderTokens
+from core.kernel.connections import Connection, ConnectionSlug, PlatformCredentials, ProviderTokens
 from core.kernel.values import Email, Page, PageResult
 
 
@@ -105,17 +105,22 @@ class Identities(IdentitiesRead, Protocol):
 
 
 class OAuthCredentialsRead(Protocol):
-    """Read access to the services' credentials at identity providers. The secrets are encrypted."""
+    """Read access to the platform connections that are set up, and to the credentials there. The secrets are encrypted."""
 
-    async def load_client(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ProviderClient | None:
-        """Return the credentials with the secret. Raises: SealBroken."""
+    def list_connections(self) -> Awaitable[list[Connection]]: ...
+
+    async def load(self, slug: ConnectionSlug, org_id: UUID | None, service_id: UUID | None) -> PlatformCredentials | None:
+        """Return a platform connection with this service's client, or else with the platform's client. Raises: SealBroken."""
 
     async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[ConnectionSlug, ServiceOAuthCredentials]:
         """Return a service's credentials by provider, without the secrets."""
 
 
 class OAuthCredentials(OAuthCredentialsRead, Protocol):
-    """Write access to the credentials. Callers lock the organization before any method."""
+    """Write access to the credentials. Callers lock the organization before any change for a service."""
+
+    async def save_connection(self, slug: ConnectionSlug, credentials: PlatformCredentials | None, now: datetime) -> None:
+        """Store a platform connection's settings, and the platform's client there. None: the connection is not set up."""
 
     async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
         """Set a service's credentials at this provider."""

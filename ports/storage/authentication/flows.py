@@ -7,8 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.model import CodeAttempt, ConnectionTrip, EmailAttempt, EmailChallenge, Flow, ProviderTrip
-from core.kernel.connections import ConnectionSlug
+from core.authentication.flow.model import CodeAttempt, ConnectionTrip, EmailAttempt, EmailChallenge, Flow
 from core.kernel.values import Email
 
 
@@ -27,10 +26,10 @@ class FlowsRead(Protocol):
     async def email_by_link(self, link_hash: bytes, now: datetime) -> EmailChallenge | None:
         """Return the email that has the link with this hash, until it is used or expires. Its flow may have ended."""
 
-    async def ticket(self, secret_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
-        """Return the ticket with this hash for a trip to this provider. It is not used up."""
+    async def ticket(self, secret_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+        """Return the ticket with this hash for a trip to this connection. It is not used up."""
 
-    async def connection_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+    async def trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
         """Return the trip that this browser started to this connection. It goes on."""
 
 
@@ -61,14 +60,14 @@ class Flows(FlowsRead, Protocol):
     async def forget_user(self, user_id: UUID) -> None:
         """Remove this user's proofs from flows, and the emails to the user. Lock the account first."""
 
-    # Challenges: of a flow, only the newest one counts
+    # Challenges: only a flow's newest challenge counts
 
-    async def start(self, challenge: EmailChallenge | ProviderTrip | ConnectionTrip, state_hash: bytes | None = None) -> bool:
-        """Store an email, a trip or a ticket for one, and add the flow if it is not stored. A trip has a state.
+    async def start(self, challenge: EmailChallenge | ConnectionTrip, state_hash: bytes | None = None) -> bool:
+        """Store an email, a trip or a ticket for a trip, and add the flow if it is not stored. A trip has a state.
 
-        It replaces an earlier challenge and the proofs of the flow, and attempts start again. A ticket is
-        used up by the browser that starts its trip. Return False, and change nothing, if the flow has
-        ended, the ticket was used before, or the session that the flow is for has ended.
+        It replaces an earlier challenge and the flow's proofs, and attempts start again. A ticket is used up by the
+        browser that starts its trip. Return False, and change nothing, if the flow has ended, the ticket was used
+        before, or the session that the flow is for has ended.
         """
 
     async def find_email(self, challenge_id: UUID, now: datetime) -> tuple[EmailChallenge, str | None, str | None] | None:
@@ -83,13 +82,11 @@ class Flows(FlowsRead, Protocol):
     async def redeem_email(self, challenge_id: UUID, now: datetime) -> bool:
         """Use up an email. Exactly one concurrent call returns True. Lock the account first."""
 
-    async def take_trip(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
-        """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""
+    def take_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> Awaitable[ConnectionTrip | None]:
+        """Forget the trip that this browser started to this connection, and return it.
 
-    def take_connection_trip(
-        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
-    ) -> Awaitable[ConnectionTrip | None]:
-        """Take the trip that this browser started to this connection, as `take_trip` does."""
+        Exactly one parallel call gets it.
+        """
 
 
 class FlowSteps(Protocol):

@@ -13,16 +13,15 @@ from uuid import uuid4
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, RecoveryRequired
 from core.accounts.model.security_notices import UNDO_TTL
 from core.kernel.causes import SYSTEM
+from core.kernel.connections import PlatformCredentials
 from core.kernel.sign_in_policy.rules import Document, Rules
 from core.kernel.values import digest
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.accounts.api.test_reset_and_policies import PASSKEY, PROVIDER_OR_PASSKEY, TWO, try_to_add
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider
@@ -52,8 +51,8 @@ WAYS_IN = """
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 @dataclass

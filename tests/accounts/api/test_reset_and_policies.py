@@ -9,15 +9,14 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts import passkey_offers
 from core.accounts.model.accounts import Account, RecoveryRequired
 from core.kernel.causes import SYSTEM
+from core.kernel.connections import PlatformCredentials
 from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.authentication.api.recovery.lost import LostUser, add_lost_user
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider
@@ -67,8 +66,8 @@ CASES: list[tuple[str | None, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 async def store_policy(acme: Tenant, place: str, user: Account, document: dict[str, Any]) -> None:

@@ -14,8 +14,7 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.authentication.model.identities import Identity
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import CODEHOST
-from core.kernel.providers import ProviderTokens
+from core.kernel.connections import CODEHOST, ProviderTokens
 from core.kernel.values import Email, new_id
 from ports import Ports
 from tests.accounts.email_changes import open_proof, undo

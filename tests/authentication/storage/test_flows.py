@@ -19,17 +19,16 @@ from core.authentication.flow.model import (
     FLOW_TTL,
     MAX_OPEN,
     ChallengeOrigin,
+    ConnectionTrip,
     EmailChallenge,
     Flow,
     FlowTarget,
-    ProviderTrip,
     new_flow,
 )
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import ConnectionSlug, ProviderTokens
 from core.kernel.proofs import first_proof
-from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, digest
 from core.maintenance.model.housekeeping import Sweep
 from ports.crypto import SealBroken
@@ -238,7 +237,7 @@ async def test_expired_proofs_and_challenges_are_removed_and_their_flow_stays(st
     proved, new = await begin(storage, identity=IDENTITY), await begin(storage, Email("grace@example.com"), proofs_expire_at=NOW + 2 * TTL)
     origin = ChallengeOrigin("203.0.113.9", "agent", None)
     email = EmailChallenge(id=uuid4(), flow=page(), email=EVE, origin=origin, begun_at=NOW, expires_at=NOW + TTL)
-    trip = ProviderTrip(flow=page(), provider=ConnectionSlug("codehost"), begun_at=NOW, expires_at=NOW + TTL)
+    trip = ConnectionTrip(flow=page(), connection_id=uuid4(), begun_at=NOW, expires_at=NOW + TTL)
     assert [await within(storage, lambda tx, each=each: tx.flows.start(each, digest(str(each)))) for each in (email, trip)] == [True] * 2  # type: ignore[misc]
     at = NOW + TTL + SECOND
     sweeps = [await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FLOW_SECRETS, at, 2)) for _ in range(3)]

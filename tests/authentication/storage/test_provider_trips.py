@@ -10,15 +10,15 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailChallenge, Flow, FlowTarget, ProviderTrip, new_flow
+from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailChallenge, Flow, FlowTarget, new_flow
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import EVE, HOUR, NOW, SECOND, account, add, begin, within
 
-FIRST, OTHER, _ = PLATFORM_CONNECTIONS
+FIRST, OTHER = [id_ for id_, _ in PLATFORM_CONNECTIONS.values()][:2]
 TTL = timedelta(minutes=15)
 BROWSER, OTHER_BROWSER = digest("a browser"), digest("another browser")
 STATE, SECRET = digest("state"), digest("secret")
@@ -28,43 +28,43 @@ def page(browser: bytes = BROWSER, **values: Any) -> Flow:
     return new_flow(NOW, FlowTarget.PAGE, "/app/account", browser, **values)
 
 
-def trip_of(flow: Flow, **changes: Any) -> ProviderTrip:
-    return replace(ProviderTrip(flow=flow, provider=FIRST, begun_at=NOW, expires_at=NOW + TTL), **changes)
+def trip_of(flow: Flow, **changes: Any) -> ConnectionTrip:
+    return replace(ConnectionTrip(flow=flow, connection_id=FIRST, begun_at=NOW, expires_at=NOW + TTL), **changes)
 
 
-def ticket_of(user_id: UUID, session_id: UUID, secret: bytes = SECRET, **changes: Any) -> ProviderTrip:
+def ticket_of(user_id: UUID, session_id: UUID, secret: bytes = SECRET, **changes: Any) -> ConnectionTrip:
     return trip_of(new_flow(NOW, FlowTarget.LINK, "", secret_hash=secret, session_id=session_id), user_id=user_id, **changes)
 
 
-def opened(ticket: ProviderTrip, browser: bytes = BROWSER) -> ProviderTrip:
+def opened(ticket: ConnectionTrip, browser: bytes = BROWSER) -> ConnectionTrip:
     """Return the trip of the browser that opens this ticket."""
     flow = replace(stored(ticket).flow, browser_hash=browser, secret_hash=None, first_session_id=uuid4(), expires_at=NOW + TTL)
     return replace(ticket, flow=flow)
 
 
-def stored(trip: ProviderTrip) -> ProviderTrip:
+def stored(trip: ConnectionTrip) -> ConnectionTrip:
     return replace(trip, flow=replace(trip.flow, is_stored=True))
 
 
-async def start(storage: Postgres, trip: ProviderTrip, state: bytes | None = STATE) -> bool:
+async def start(storage: Postgres, trip: ConnectionTrip, state: bytes | None = STATE) -> bool:
     return await within(storage, lambda tx: tx.flows.start(trip, state))
 
 
 async def take(
-    storage: Postgres, state: bytes = STATE, browser: bytes = BROWSER, provider: ConnectionSlug = FIRST, after: timedelta = timedelta()
-) -> ProviderTrip | None:
-    return await within(storage, lambda tx: tx.flows.take_trip(state, browser, provider, NOW + after))
+    storage: Postgres, state: bytes = STATE, browser: bytes = BROWSER, connection_id: UUID = FIRST, after: timedelta = timedelta()
+) -> ConnectionTrip | None:
+    return await within(storage, lambda tx: tx.flows.take_trip(state, browser, connection_id, NOW + after))
 
 
 async def by_ticket(
-    storage: Postgres, secret: bytes = SECRET, provider: ConnectionSlug = FIRST, after: timedelta = timedelta()
-) -> ProviderTrip | None:
+    storage: Postgres, secret: bytes = SECRET, connection_id: UUID = FIRST, after: timedelta = timedelta()
+) -> ConnectionTrip | None:
     async with storage.reading() as read:
-        return await read.flows.ticket(secret, provider, NOW + after)
+        return await read.flows.ticket(secret, connection_id, NOW + after)
 
 
 @pytest.fixture
-async def ticket(storage: Postgres) -> ProviderTrip:
+async def ticket(storage: Postgres) -> ConnectionTrip:
     """A ticket of a user, which no browser has opened."""
     user_id = (await add(storage, account())).id
     added = ticket_of(user_id, (await begin(storage, user_id, "live")).id)
@@ -82,11 +82,11 @@ async def test_all_values_of_a_trip_are_stored(storage: Postgres, scopes: tuple[
     flow = page(org_id=uuid4(), service_id=uuid4(), wants_fresh=True, keeps_trust=False, first_session_id=uuid4())
     trip = trip_of(flow, scopes=scopes)
     of_session = trip_of(
-        new_flow(NOW, FlowTarget.REAUTHENTICATION, "/app/account", BROWSER, session_id=session_id), provider=OTHER, user_id=person.id
+        new_flow(NOW, FlowTarget.REAUTHENTICATION, "/app/account", BROWSER, session_id=session_id), connection_id=OTHER, user_id=person.id
     )
     assert [await start(storage, trip), await start(storage, of_session, digest("another"))] == [True, True]
     assert await take(storage) == stored(trip)
-    assert await take(storage, digest("another"), provider=OTHER) == stored(of_session)
+    assert await take(storage, digest("another"), connection_id=OTHER) == stored(of_session)
 
 
 async def test_a_trip_ends_only_in_its_browser_at_its_provider_and_in_time(storage: Postgres, pool: Pool) -> None:
@@ -96,7 +96,7 @@ async def test_a_trip_ends_only_in_its_browser_at_its_provider_and_in_time(stora
     for attempt in (
         take(storage, digest("guessed")),
         take(storage, browser=OTHER_BROWSER),
-        take(storage, provider=OTHER),
+        take(storage, connection_id=OTHER),
         take(storage, after=TTL),
     ):
         assert await attempt is None
@@ -120,9 +120,9 @@ async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connectio
 
     async def take_one(state: bytes = STATE, browser: bytes = BROWSER, id_: UUID = trip.connection_id, at: datetime = NOW) -> object:
         async with storage.transaction(by=SYSTEM) as tx:
-            return await tx.flows.take_connection_trip(state, browser, id_, at)
+            return await tx.flows.take_trip(state, browser, id_, at)
 
-    async def start_one(each: ConnectionTrip | ProviderTrip, state: bytes) -> bool:
+    async def start_one(each: ConnectionTrip, state: bytes) -> bool:
         return await within(storage, lambda tx: tx.flows.start(each, state))
 
     assert await start_one(trip, STATE)
@@ -140,7 +140,7 @@ async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connectio
     id_, late = trip.connection_id, NOW + TTL
     named = ((STATE, BROWSER, id_, NOW), (STATE, OTHER_BROWSER, id_, NOW), (STATE, BROWSER, uuid4(), NOW), (STATE, BROWSER, id_, late))
     async with storage.reading() as read:
-        seen = [await read.flows.connection_trip(*each) for each in named]
+        seen = [await read.flows.trip(*each) for each in named]
     assert seen == [replace(trip, flow=replace(trip.flow, is_stored=True)), None, None, None], "it goes on"
     taken = await run_concurrently(20, lambda _: take_one())
     assert [each for each in taken if each] == [replace(trip, flow=replace(trip.flow, is_stored=True))]
@@ -157,10 +157,10 @@ async def test_of_twenty_parallel_returns_one_gets_the_trip(storage: Postgres) -
 async def test_the_newest_trip_of_a_flow_wins(storage: Postgres) -> None:
     """Two tabs of one flow: the older one comes back to nothing."""
     older = trip_of(page())
-    newer = replace(stored(older), provider=OTHER, begun_at=NOW + SECOND, expires_at=NOW + SECOND + TTL)
+    newer = replace(stored(older), connection_id=OTHER, begun_at=NOW + SECOND, expires_at=NOW + SECOND + TTL)
     assert [await start(storage, older), await start(storage, newer, digest("newer"))] == [True, True]
     assert await take(storage) is None
-    assert await take(storage, digest("newer"), provider=OTHER) == newer
+    assert await take(storage, digest("newer"), connection_id=OTHER) == newer
 
 
 async def test_a_trip_starts_only_in_an_open_flow_of_its_browser(storage: Postgres, pool: Pool) -> None:
@@ -214,7 +214,7 @@ async def test_a_ticket_needs_a_live_session_of_its_user(storage: Postgres, pool
         session_id=live_session,
         first_session_id=live_session,
     )
-    again = trip_of(flow, provider=OTHER, user_id=user, expires_at=NOW + HOUR)
+    again = trip_of(flow, connection_id=OTHER, user_id=user, expires_at=NOW + HOUR)
     assert [await start(storage, ticket, None) for ticket in (link, again)] == [True, True]
     assert [await by_ticket(storage), await by_ticket(storage, digest("another"), OTHER)] == [stored(link), stored(again)]
 
@@ -227,9 +227,9 @@ async def test_a_link_needs_a_session_that_has_not_expired(storage: Postgres, ex
     assert await start(storage, trip_of(flow, user_id=user.id)) is is_added
 
 
-async def test_a_ticket_is_found_by_its_secret_for_its_provider_and_in_time(storage: Postgres, ticket: ProviderTrip) -> None:
+async def test_a_ticket_is_found_by_its_secret_for_its_provider_and_in_time(storage: Postgres, ticket: ConnectionTrip) -> None:
     assert await by_ticket(storage, digest("guessed")) is None
-    assert await by_ticket(storage, provider=OTHER) is None
+    assert await by_ticket(storage, connection_id=OTHER) is None
     assert await by_ticket(storage, after=TTL) is None
     assert await by_ticket(storage, after=TTL - SECOND) == await by_ticket(storage) == stored(ticket)
 
@@ -239,7 +239,7 @@ async def test_only_tickets_are_found_by_their_secret(storage: Postgres) -> None
     assert await by_ticket(storage) is None, "it is the state of a SAML sign-on, or the name of a pushed request"
 
 
-async def test_tickets_stay_when_the_emails_to_their_user_are_forgotten(storage: Postgres, ticket: ProviderTrip) -> None:
+async def test_tickets_stay_when_the_emails_to_their_user_are_forgotten(storage: Postgres, ticket: ConnectionTrip) -> None:
     assert ticket.user_id is not None
     await within(storage, lambda tx: tx.flows.forget_user(ticket.user_id))  # type: ignore[arg-type]
     assert await by_ticket(storage) == stored(ticket)
@@ -249,7 +249,7 @@ async def test_tickets_stay_when_the_emails_to_their_user_are_forgotten(storage:
     assert await take(storage) == trip
 
 
-async def test_without_an_opened_ticket_no_browser_returns(storage: Postgres, ticket: ProviderTrip) -> None:
+async def test_without_an_opened_ticket_no_browser_returns(storage: Postgres, ticket: ConnectionTrip) -> None:
     """The secret of the ticket is no state, and its flow belongs to no browser."""
     assert await take(storage, SECRET) is None
     async with storage.reading() as read:
@@ -260,7 +260,9 @@ async def test_without_an_opened_ticket_no_browser_returns(storage: Postgres, ti
 
 @pytest.mark.slow
 @pytest.mark.parametrize("browsers", [(BROWSER,), (BROWSER, OTHER_BROWSER)], ids=["one browser", "two browsers"])
-async def test_of_twenty_parallel_starts_one_uses_the_ticket(storage: Postgres, ticket: ProviderTrip, browsers: tuple[bytes, ...]) -> None:
+async def test_of_twenty_parallel_starts_one_uses_the_ticket(
+    storage: Postgres, ticket: ConnectionTrip, browsers: tuple[bytes, ...]
+) -> None:
     trips = [opened(ticket, browsers[number % len(browsers)]) for number in range(20)]
     started = await run_concurrently(20, lambda number: start(storage, trips[number], digest(str(number))))
     assert Counter(started) == {True: 1, False: 19}
@@ -273,7 +275,7 @@ async def test_of_twenty_parallel_starts_one_uses_the_ticket(storage: Postgres, 
             assert taken == (trips[winner] if is_of_winner else None)
 
 
-async def test_an_opened_ticket_starts_no_second_trip(storage: Postgres, ticket: ProviderTrip) -> None:
+async def test_an_opened_ticket_starts_no_second_trip(storage: Postgres, ticket: ConnectionTrip) -> None:
     trip = opened(ticket)
     assert await start(storage, trip)
     for browser in (BROWSER, OTHER_BROWSER):
@@ -282,7 +284,7 @@ async def test_an_opened_ticket_starts_no_second_trip(storage: Postgres, ticket:
     assert not await start(storage, trip, digest("after the return"))
 
 
-async def test_the_session_must_still_live_when_a_browser_opens_the_ticket(storage: Postgres, ticket: ProviderTrip) -> None:
+async def test_the_session_must_still_live_when_a_browser_opens_the_ticket(storage: Postgres, ticket: ConnectionTrip) -> None:
     session_id = ticket.flow.session_id
     assert session_id is not None
     await within(storage, lambda tx: tx.sessions.end(session_id, NOW))
@@ -293,7 +295,7 @@ async def test_the_session_must_still_live_when_a_browser_opens_the_ticket(stora
 @pytest.mark.parametrize("table", ["sessions", "users"])
 @pytest.mark.parametrize("is_opened", [False, True])
 async def test_tickets_are_deleted_with_their_session(
-    storage: Postgres, pool: Pool, ticket: ProviderTrip, table: str, is_opened: bool
+    storage: Postgres, pool: Pool, ticket: ConnectionTrip, table: str, is_opened: bool
 ) -> None:
     if is_opened:
         assert await start(storage, opened(ticket))

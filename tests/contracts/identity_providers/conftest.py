@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from adapters.http.providers import HttpProviders
 from core.kernel.connections import CODEHOST, OFFICESUITE, PLATFORM_CONNECTIONS, WEBSUITE, ConnectionSlug
-from tests.contracts.identity_providers.case import Case
+from tests.contracts.identity_providers.case import Case, make_providers
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 
@@ -15,7 +14,7 @@ OPENID = (WEBSUITE, OFFICESUITE)
 
 def run_provider(provider: ConnectionSlug, clock: FakeClock) -> Iterator[Case]:
     with FakeProvider(provider, now=lambda: clock.now().timestamp()) as server:
-        yield Case(server, HttpProviders([server.connection()], clock), clock)
+        yield Case(server, make_providers(clock), clock)
 
 
 @pytest.fixture(params=list(PLATFORM_CONNECTIONS))

@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
-from core.kernel.connections import OFFICESUITE, WEBSUITE, ConnectionSettings
+from core.federation.connections.model.openid import OPENID_FAULTS, OpenIdFault
+from core.kernel.connections import (
+    OFFICESUITE,
+    WEBSUITE,
+    ConnectionSettings,
+    FederatedIdentity,
+    ProviderTokens,
+    ReauthenticationNotConfirmed,
+)
 from core.kernel.errors import ProviderFailed
-from core.kernel.providers import FederatedIdentity, ProviderTokens, ReauthenticationNotConfirmed
 from tests.contracts.identity_providers.case import Case
 from tests.fakes.http_server import TRAP, in_form, in_json
-from tests.fakes.provider import CLIENT, Person
+from tests.fakes.provider import CLIENT, Person, sign
 from tests.support.builders import run_concurrently
 
 # The identity
@@ -21,6 +28,7 @@ async def test_an_identity_has_every_field(case: Case) -> None:
     identity = await case.identify()
     tokens = identity.tokens
     assert identity == FederatedIdentity(
+        provider=case.provider,
         issuer=case.server.address,
         subject="4711",
         email=identity.email,
@@ -51,7 +59,7 @@ async def test_codehost_can_answer_with_a_form(codehost: Case) -> None:
     assert identity.tokens.expires_at == codehost.clock.now() + timedelta(hours=8)
     assert identity.tokens.scopes == ("read:user", "user:email"), "with commas between them"
     codehost.server.answers["/token"] = in_form({"error": "bad_verification_code", "error_description": TRAP})
-    assert await codehost.refusal() == "the token endpoint refused"
+    assert await codehost.refusal() == OPENID_FAULTS[OpenIdFault.REQUEST]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,18 @@ async def test_the_user_info_completes_the_id_token(openid: Case) -> None:
     identity = await openid.identify()
     assert (identity.email, identity.email_verified) == ("ada@example.com", openid.provider == WEBSUITE)
     openid.server.answers["/user"] = in_json({"sub": "4712", "email": "eve@example.com", "email_verified": True})
-    assert await openid.refusal() == "the user info endpoint returned another user"
+    assert await openid.refusal() == OPENID_FAULTS[OpenIdFault.USERINFO_SUBJECT]
+
+
+async def test_a_claim_without_a_value_counts_as_missing(openid: Case) -> None:
+    """OpenID Connect Core section 5.3.2 says that providers should leave such claims out."""
+    openid.server.sign = lambda claims: sign({**claims, "email": None})
+    assert (await openid.identify()).email == "ada@example.com"
+
+
+async def test_an_answer_without_a_token_type_is_accepted(case: Case) -> None:
+    case.server.token_type = None
+    assert (await case.identify()).subject == "4711"
 
 
 async def test_expiry_and_refresh_token_are_optional(case: Case) -> None:
@@ -129,12 +148,12 @@ async def test_tokens_are_refreshed(case: Case) -> None:
     first = (await case.identify()).tokens
     assert first.refresh_token is not None
     case.clock.advance(timedelta(hours=2))
-    second = await case.providers.refresh(case.provider, CLIENT, first.refresh_token)
+    second = await case.providers.refresh(case.connection, CLIENT, first.refresh_token)
     assert second.access_token != first.access_token
     assert second.refresh_token not in (None, first.refresh_token)
     assert second.expires_at == case.clock.now() + timedelta(hours=1)
-    with pytest.raises(ProviderFailed, match="refused"):
-        await case.providers.refresh(case.provider, CLIENT, first.refresh_token)
+    with pytest.raises(ProviderFailed, match="does not accept"):
+        await case.providers.refresh(case.connection, CLIENT, first.refresh_token)
 
 
 async def test_the_old_refresh_token_stays_if_there_is_no_new_one(case: Case) -> None:
@@ -142,7 +161,7 @@ async def test_the_old_refresh_token_stays_if_there_is_no_new_one(case: Case) ->
     assert first.refresh_token is not None
     case.server.rotates = False
     for _ in range(2):
-        assert (await case.providers.refresh(case.provider, CLIENT, first.refresh_token)).refresh_token == first.refresh_token
+        assert (await case.providers.refresh(case.connection, CLIENT, first.refresh_token)).refresh_token == first.refresh_token
 
 
 async def test_many_parallel_requests_are_answered(websuite: Case) -> None:
@@ -152,5 +171,5 @@ async def test_many_parallel_requests_are_answered(websuite: Case) -> None:
 
 
 def test_secrets_are_not_in_representations() -> None:
-    settings = ConnectionSettings(client=CLIENT, authorize_url="https://a", token_url="https://t", userinfo_url="https://u")
-    assert CLIENT.client_secret not in repr(settings)
+    settings = ConnectionSettings(client_id=CLIENT.client_id, authorize_url="https://a", token_url="https://t", userinfo_url="https://u")
+    assert CLIENT.client_secret not in repr((settings, CLIENT))

@@ -8,13 +8,12 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.connections import PlatformCredentials
 from core.kernel.values import new_id
 from entrypoints.http.app import Edge
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.authentication.email_sign_ins import LINK_PAGE, REQUEST_PAGE, code_in, switch_on
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider
@@ -55,8 +54,8 @@ def browser(app: QuartTrio) -> FakeBrowser:
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 async def left(app: QuartTrio, path: str = "/auth/reset-password", method: str = "GET") -> int:

@@ -8,12 +8,11 @@ from urllib.parse import urlencode
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.connections import PlatformCredentials
 from core.kernel.values import new_secret
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 from tests.federation.api.client_authentication.keys import assertion, proof, register
@@ -39,8 +38,8 @@ URN: Final = "urn:ietf:params:oauth:request_uri:"
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ from typing import Any, Final
 import jwt
 import pytest
 
-from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
-from core.kernel.connections import WEBSUITE
-from ports.outside import IdentityProviders
+from core.kernel.connections import WEBSUITE, PlatformCredentials
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 from tests.federation.api.openid.client import next_of
@@ -244,8 +242,8 @@ def provider(clock: FakeClock) -> Iterator[FakeProvider]:
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 @pytest.fixture

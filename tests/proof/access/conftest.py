@@ -5,9 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from core.kernel.connections import PLATFORM_CONNECTIONS, platform_connection
 from core.kernel.policy import Policy
 from core.tenancy.model.domains import RECORD_PREFIX, VALUE_PREFIX
 from ports import Ports
@@ -17,7 +15,6 @@ from tests.proof.access.state import JournaledPool, begin_journal, forget_test, 
 from tests.proof.access.world import SLUGS, World, challenge_of, make_world
 from tests.support.builders import make_ports
 from tests.support.database import KeptConnections
-from tests.support.identities import NOWHERE
 
 _made: list[World] = []
 
@@ -66,7 +63,6 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
         metrics,
         policy,
         dns=dns,
-        providers=HttpProviders([platform_connection(slug, NOWHERE) for slug in PLATFORM_CONNECTIONS], clock),
         payments=SuccessfulPayments(),
     )
 

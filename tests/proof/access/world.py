@@ -21,7 +21,7 @@ from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.plans import Plan
 from core.applications.model.services import Service, ServiceType
-from core.authentication import impersonation
+from core.authentication import connections, impersonation
 from core.authentication.browser import authenticate, form_token
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.authentication.model.openid import Scope
@@ -32,7 +32,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import external_client_id
-from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
+from core.kernel.connections import CODEHOST, OFFICESUITE, PLATFORM_CONNECTIONS, WEBSUITE
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
@@ -76,7 +76,7 @@ from tests.proof.access.things.saml import saml_of, sign_on_with_saml
 from tests.proof.access.things.setup import add_setup_links_of_tenant
 from tests.proof.access.things.sign_ins import add_counted_attempts, add_hidden_sign_ins, add_sign_ins_of_tenant
 from tests.support.builders import SignedIn, add_account, add_member, mail_server, run_sql, sign_in
-from tests.support.identities import add_identity
+from tests.support.identities import add_identity, at_nowhere
 from tests.support.mfa import use_in_sessions
 from tests.support.passkeys.users import new_credential
 from tests.support.personal_tokens import add_personal_token
@@ -202,6 +202,7 @@ class World:
 
 async def make_world(ports: Ports, pool: Pool) -> World:
     """Create the world in an empty database."""
+    await connections.fill(ports, [at_nowhere(slug) for slug in PLATFORM_CONNECTIONS])
     belongings = Belongings(ports, pool)
     steward = await _add_person(ports, "steward@platform.example", is_platform_owner=True)
     stranger = await _add_person(ports, "stranger@nowhere.example")

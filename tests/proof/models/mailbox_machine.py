@@ -28,10 +28,9 @@ from core.authentication.model.identities import Identity, LastSignInMethod, Not
 from core.kernel.access import Requirement
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM, Anonymous
-from core.kernel.connections import CODEHOST
+from core.kernel.connections import CODEHOST, ProviderTokens
 from core.kernel.errors import Unauthenticated
 from core.kernel.proofs import Method, Proof, Strength
-from core.kernel.providers import ProviderTokens
 from core.kernel.sign_in_policy.rules import Rules
 from core.kernel.values import Email, new_id
 from core.maintenance import housekeeping

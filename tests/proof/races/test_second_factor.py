@@ -22,10 +22,9 @@ from core.authentication.methods.second_factor import Code
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import PreAuthInvalid, SignedIn
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import ConnectionSlug, ProviderTokens
 from core.kernel.policy import Policy
 from core.kernel.proofs import first_proof
-from core.kernel.providers import ProviderTokens
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock

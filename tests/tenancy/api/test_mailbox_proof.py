@@ -11,11 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from adapters.http.providers import HttpProviders
+from core.kernel.connections import PlatformCredentials
 from core.provisioning.model.users import DomainOfAnother
 from core.tenancy.model.invitations import MailTokenRequired
-from ports.outside import IdentityProviders
-from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.fakes.outside import FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.builders import PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
@@ -29,8 +28,8 @@ NEW_PASSWORD: Final = "a password of the owner"
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 async def mail_token(acme: Tenant, sent: FakeMailTransport) -> str:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.authentication.oauth_credentials import connection_context
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Answer, Row, SealingRepository
 from adapters.postgres.federation.connections.keys import CERTIFICATE, IN_ORDER, KEY, LIVE_KEY, to_keys
@@ -20,7 +21,6 @@ from core.federation.connections.model.connections import (
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import OidcSettings, SamlSettings, read_settings, to_document
 from core.kernel.values import Slug
-from ports.crypto import SecretContext
 
 
 def _settings_values(settings: OidcSettings | SamlSettings) -> dict[str, Any]:
@@ -46,10 +46,6 @@ CREDENTIALS: Final = f"""
         array(select row({CERTIFICATE.columns}) from connection_certificates x
               where x.org_id = c.org_id and x.connection_id = c.id {IN_ORDER})
     {OF_ACTIVE_ORG}"""
-
-
-def secret_context(row: UUID) -> SecretContext:
-    return SecretContext("connections", str(row), "client_secret")
 
 
 USE_MESSAGE: Final = """
@@ -78,7 +74,7 @@ class OrganizationConnections(SealingRepository):
         return await self._one(CONNECTION.read, f"select {CONNECTION.columns} {OF_ACTIVE_ORG}", connection_id=connection_id)
 
     def _open(self, connection_id: UUID, sealed: bytes) -> str:
-        return self._vault.open(sealed, secret_context(connection_id)).decode()
+        return self._vault.open(sealed, connection_context(connection_id)).decode()
 
     def _to_credentials(self, row: Row) -> ConnectionCredentials:
         connection, (secret, keys, certificates) = CONNECTION.read(row), row[CONNECTION.width :]
@@ -119,7 +115,7 @@ class OrganizationConnections(SealingRepository):
             """
             update connections set client_secret = %(secret)s, client_secret_set_at = %(set_at)s
             where org_id = %(org_id)s and id = %(connection_id)s""",
-            secret=None if secret is None else self._vault.seal(secret.encode(), secret_context(connection_id)),
+            secret=None if secret is None else self._vault.seal(secret.encode(), connection_context(connection_id)),
             set_at=set_at,
             org_id=org_id,
             connection_id=connection_id,

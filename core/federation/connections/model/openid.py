@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from core.authentication.model.openid import LOGOUT_EVENT
@@ -19,6 +20,7 @@ from core.federation.connections.model.settings import ProviderAuthentication
 from core.federation.oauth.model.authorization import s256_challenge
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel import uris
+from core.kernel.connections import ConnectionSlug, ProviderTokens
 from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL, SendFailure
 from core.kernel.values import is_printable
@@ -84,7 +86,7 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
         OpenIdFault.UNREACHABLE: "The identity provider did not answer within 10 seconds. Check that its host is public.",
         OpenIdFault.STATUS: "The identity provider answered with an error or a redirect. Check the issuer of the connection.",
         OpenIdFault.TOO_LARGE: (
-            "The answer of the identity provider has more than 256 KiB. If the user has many groups, leave them out of the tokens and send "
+            "The answer of the identity provider is too large. If the user has many groups, leave them out of the tokens and send "
             "them at the userinfo endpoint, or send only those that are assigned to the application. Otherwise, send fewer claims or keys."
         ),
         OpenIdFault.MALFORMED: "The answer of the identity provider is not a JSON object. Check the issuer of the connection.",
@@ -137,6 +139,11 @@ class OpenIdAnswerRefused(AnswerRefused):
         )
         self.fault = fault
 
+    @property
+    def reason(self) -> str:
+        """The sentence for admins."""
+        return OPENID_FAULTS[self.fault]
+
 
 class OpenIdProviderUnreachable(Invalid):
     """Your organization's identity provider can't be reached. Try again in a few minutes, or contact your IT department."""
@@ -181,6 +188,8 @@ class OpenIdClient:
     client_id: str
     authentication: ProviderAuthentication
     org_id: UUID | None = None  # requests count for this organization's limit; None: only for the connection's limit
+    provider: ConnectionSlug | None = None  # set for a platform provider, whose failures are for the operator
+    metadata: "OpenIdProviderMetadata | None" = None  # from the operator's settings; None: the issuer publishes the metadata
     client_secret: str | None = field(default=None, repr=False)
     key: SamlCertificate | None = field(default=None, repr=False)  # it signs our client assertions
 
@@ -192,12 +201,18 @@ class OpenIdProviderMetadata:
     issuer: str
     authorization_endpoint: str
     token_endpoint: str
-    jwks_uri: str
+    jwks_uri: str  # empty with plain OAuth
     userinfo_endpoint: str | None
     end_session_endpoint: str | None
     algorithms: tuple[str, ...]  # of ID tokens: those that we accept, too
     authentications: frozenset[str]  # at the token endpoint
     names_issuer: bool  # in each answer of the authorization endpoint (RFC 9207)
+    emails_endpoint: str = ""  # only with plain OAuth
+
+    @property
+    def is_openid(self) -> bool:
+        """Whether the provider returns an ID token. With plain OAuth, it does not."""
+        return not self.emails_endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +238,9 @@ class OpenIdAnswer:
     """The verified claims about a user, and the ID token, which a later sign-out names."""
 
     claims: Mapping[str, Any]
-    id_token: str = field(repr=False)
+    id_token: str = field(repr=False)  # empty with plain OAuth
     end_session_endpoint: str | None = None  # of the provider
+    tokens: ProviderTokens | None = None  # for a platform provider's API
 
     @property
     def subject(self) -> str:
@@ -295,18 +311,27 @@ def is_provider_url(issuer: str, url: str) -> bool:
 def authorization_url(client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest) -> str:
     """Return the URL that a browser is sent to, and from which it returns to the redirect URI with a code."""
     fields = {
+        **request.hints,
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": request.redirect_uri,
-        "scope": " ".join(dict.fromkeys(("openid", *request.scopes))),
+        "scope": " ".join(requested_scopes(metadata, request)),
         "state": request.state,
-        "nonce": request.nonce,
         "code_challenge": s256_challenge(request.code_verifier),
         "code_challenge_method": "S256",
     }
     if request.fresh_since is not None:
         fields |= {"prompt": "login", "max_age": "0"}
-    return uris.add_parameters(metadata.authorization_endpoint, {**request.hints, **fields})
+    if metadata.is_openid:
+        fields["nonce"] = request.nonce
+    url, _, configured = metadata.authorization_endpoint.partition("?")
+    kept = [field for field in configured.split("&") if field and field.partition("=")[0] not in fields]
+    return f"{url}?{'&'.join((*kept, urlencode(fields)))}"
+
+
+def requested_scopes(metadata: OpenIdProviderMetadata, request: CodeRequest) -> tuple[str, ...]:
+    """Return a request's scopes without duplicates."""
+    return tuple(dict.fromkeys(("openid", *request.scopes) if metadata.is_openid else request.scopes))
 
 
 def claim_names(claims: Iterable[str]) -> Iterator[str]:
@@ -315,7 +340,9 @@ def claim_names(claims: Iterable[str]) -> Iterator[str]:
 
 
 def check_response_issuer(metadata: OpenIdProviderMetadata, issuer: str | None) -> None:
-    """Check the `iss` parameter in the authorization endpoint's answer (RFC 9207 section 2.4)."""
+    """Check the `iss` parameter in the authorization endpoint's answer (RFC 9207 section 2.4). Plain OAuth defines no issuer."""
+    if not metadata.is_openid and issuer is not None:
+        issuer = metadata.issuer if uris.origin_of(issuer) == uris.origin_of(metadata.authorization_endpoint) else ""
     if issuer != metadata.issuer and (issuer is not None or metadata.names_issuer):
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE_ISSUER)
 
@@ -339,10 +366,10 @@ def add_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict
     # Without this check the answer could describe another user (OpenID Connect Core section 5.3.2).
     if userinfo.get("sub") != claims["sub"]:
         raise OpenIdAnswerRefused(OpenIdFault.USERINFO_SUBJECT)
+    kept, added = dict(claims), dict(userinfo)
     # An address and the statement that it is verified belong together.
-    kept = claims if "email" in claims else {name: value for name, value in claims.items() if name != "email_verified"}
-    added = userinfo if "email" not in claims else {name: value for name, value in userinfo.items() if name != "email_verified"}
-    return {**{name: value for name, value in added.items() if name not in PROTOCOL_CLAIMS}, **kept}
+    (kept if kept.get("email") is None else added).pop("email_verified", None)
+    return kept | {name: value for name, value in added.items() if name not in PROTOCOL_CLAIMS and kept.get(name) is None}
 
 
 def read_time(value: object) -> datetime | None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 from quart import Blueprint
 
-from core.federation.upstream.home_realm import find_sign_in
+from core.federation.connections.routing import find_sign_in
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email

@@ -139,7 +139,7 @@ async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
     linked_providers = {identity.provider for identity in linked}
     # Linked by a sign-in at an application, with its service's credentials.
     application_providers = set(await identities.list_sign_in_providers(ports(), signed_in())) - linked_providers
-    linkable_providers = oauth_credentials.platform_providers(ports()) - linked_providers
+    linkable_providers = await oauth_credentials.list_platform_providers(ports()) - linked_providers
     names = ports().policy.provider_names
     return {
         "linked": [

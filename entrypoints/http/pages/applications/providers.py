@@ -31,7 +31,7 @@ async def show_providers(org_slug: str, service_slug: str) -> Response:
     """List the identity providers with which users can sign in to an application."""
     service = await services.find(ports(), acting_member(), service_slug)
     own = await oauth_credentials.list_own(ports(), acting_member(), service_slug)
-    offered = oauth_credentials.platform_providers(ports())
+    offered = await oauth_credentials.list_platform_providers(ports())
     names = ports().policy.provider_names
     providers = [{"id": each, "name": names[each], "own": own.get(each), "is_offered": each in offered} for each in PLATFORM_CONNECTIONS]
     return await console_page(

@@ -3,18 +3,23 @@
 Source: security O-1, O-5, O-6 and G-2; decisions 86, 87.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
+from core.authentication.model.identities import parse_provider
+from core.federation.connections import platform_trips
+from core.federation.connections.model.saml import ProviderVisit
+from core.federation.connections.platform_trips import Authenticated, ErrorReported, IdentityLinked, TripResult
+from core.federation.connections.trips import ConnectionReturn, ConnectionTripFailed
 from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, SignedInAgain
 from core.federation.oauth.model.authorization import AuthorizationRequest
-from core.federation.upstream import trips
-from core.federation.upstream.trips import Authenticated, ErrorReported, IdentityLinked, ProviderReturn, TripFailed, TripResult
 from core.kernel.callers import Visitor
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Refusal
@@ -31,6 +36,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
+from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
 from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, provider_path, remember_way_back, require_tab
 from entrypoints.http.pages.form_pages import refused_page
@@ -53,10 +59,11 @@ CALLBACK_PARAMETERS: Final = {
 }
 
 
-def read_answer() -> ProviderAnswer:
-    """Return the identity provider's answer in its redirect's query."""
-    arguments = request.args
-    return ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss"))
+def read_return(connection_id: UUID) -> ConnectionReturn:
+    """Return the browser's return from this connection, with the identity provider's answer in the query."""
+    arguments, browser = request.args, cookies.DEVICE.read()
+    answer = ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss"))
+    return ConnectionReturn(connection_id=connection_id, browser=browser, state=arguments.get("state"), answer=answer)
 
 
 class ProviderConverter(BaseConverter):
@@ -88,19 +95,27 @@ async def start(provider: str) -> Response:
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)
-    slug = trips.find_provider(ports(), provider)
+    slug = parse_provider(provider)
+    begin = partial(platform_trips.begin, ports(), caller(), slug, browser, app_context().base_url)
+    return await begin_trip(arguments, slug, browser, begin)
+
+
+async def begin_trip(
+    arguments: Mapping[str, str], slug: ConnectionSlug | None, browser: str, begin: Callable[[Flow], Awaitable[ProviderVisit]]
+) -> Response:
+    """Return the redirect to this provider, or to an organization's connection. `begin` starts the trip for a flow."""
     try:
-        flow = await open_start(arguments, slug, browser)
+        flow = await _open_start(arguments, slug, browser)
         if isinstance(flow, Response):
             return flow
-        url = await trips.begin(ports(), caller(), flow, slug, browser, app_context().base_url)
+        visit = await begin(flow)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(arguments.get("flow"))
     sign_in_goes_on(browser)
-    return redirect(url, 302)
+    return visit_response(visit, 302)
 
 
-async def open_start(arguments: Mapping[str, str], slug: ConnectionSlug | None, browser: str) -> Flow | Response:
+async def _open_start(arguments: Mapping[str, str], slug: ConnectionSlug | None, browser: str) -> Flow | Response:
     """Return the flow for a sign-in that starts at this provider, or at an organization's connection.
 
     If the authorization endpoint answers the request instead, return the redirect there. Raises: FlowEnded; the errors of `begin_flow`.
@@ -113,14 +128,14 @@ async def open_start(arguments: Mapping[str, str], slug: ConnectionSlug | None, 
     if after and user_code is None:
         return page_flow(safe_next(after))
     of_application, user, base_url = AuthorizationRequest.from_fields(arguments), await visitor(), app_context().base_url
-    begun = await trips.begin_flow(ports(), caller(), user, of_application, slug, user_code, digest(browser), base_url)
+    begun = await platform_trips.begin_flow(ports(), caller(), user, of_application, slug, user_code, digest(browser), base_url)
     return redirect(of_application.path, 302) if begun is None else begun
 
 
 async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
-    user = await visitor()
+    user, base_url = await visitor(), app_context().base_url
     try:
-        return redirect(await trips.begin_with_ticket(ports(), caller(), provider, browser, app_context().base_url, ticket, user), 302)
+        return visit_response(await platform_trips.begin_with_ticket(ports(), caller(), provider, browser, base_url, ticket, user), 302)
     except BrowserSignInNeeded:
         return redirect(to_sign_in().headers["Location"], 302)
     except SignInNotRecent:
@@ -144,19 +159,19 @@ async def callback(provider: str) -> Response:
 
     The identity provider redirects the browser here. Register this URL there.
     """
-    browser, state = cookies.DEVICE.read(), request.args.get("state")
-    returned = ProviderReturn(provider_name=provider, browser=browser, state=state, answer=read_answer())
+    slug = parse_provider(provider)
     try:
-        user = await visitor()
-        return await _to_response(await trips.finish(ports(), caller(), user, returned, app_context().base_url), user)
+        user, returned = await visitor(), read_return(platform_trips.id_of(slug))
+        return await to_response(await platform_trips.finish(ports(), caller(), user, slug, returned, app_context().base_url), user)
     except FlowEnded:
         return await ended_page(None)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
         return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
 
 
-async def _to_response(result: TripResult, user: Visitor | None) -> Response:
-    if isinstance(result, ErrorReported | TripFailed):
+async def to_response(result: TripResult, user: Visitor | None) -> Response:
+    """Return the response to a browser after its trip to an identity provider."""
+    if isinstance(result, ErrorReported | ConnectionTripFailed):
         sign_in_failed()
     match result:
         case ErrorReported(answer, code):
@@ -165,7 +180,7 @@ async def _to_response(result: TripResult, user: Visitor | None) -> Response:
         case Authenticated(flow, method):
             remember_way_back(flow, "/sign-in")
             try:
-                start = provider_path(flow, method.trip.provider)
+                start = provider_path(flow, method.identity.provider)
                 return await sign_in_at_provider(method, flow, user, start, method.identity.email)
             except FlowEnded:  # in another tab
                 return await ended_page(str(flow.id))
@@ -173,7 +188,7 @@ async def _to_response(result: TripResult, user: Visitor | None) -> Response:
             return redirect(IDENTITIES_PATH, notice="account-linked")
         case SignedInAgain(next_path):
             return redirect(next_path)
-        case TripFailed(problem, flow):
+        case ConnectionTripFailed(problem, flow):
             if flow.target is FlowTarget.REAUTHENTICATION and isinstance(problem, Refusal):
                 return refused_page(problem, "authentication/not_confirmed.html", next_path=flow.request)
             if flow.target is FlowTarget.LINK:

@@ -11,6 +11,8 @@ from quart import Blueprint, Response, request
 
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow
+from core.authentication.model.identities import parse_provider
+from core.federation.connections import platform_trips
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
@@ -25,7 +27,6 @@ from core.federation.oauth.model.authorization import (
 from core.federation.oauth.model.external_clients import is_external
 from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
-from core.federation.upstream import trips
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.page_paths import HOME_PATH
@@ -132,7 +133,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
     _record(waiting.authorization)
     slug, step, wants_fresh = None, "", None
     if provider and waiting.refusal is None:
-        slug = trips.find_provider(ports(), provider)
+        slug = parse_provider(provider)
     else:
         outcome = await _advance(user, waiting, None, None)
         if not isinstance(outcome, Asked):
@@ -143,7 +144,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
     sign_in_goes_on(cookies.browser_id())
     by = user or caller()
     if slug is not None:
-        return redirect(provider_path(await trips.begin_request(ports(), by, user, waiting, slug, browser), slug))
+        return redirect(provider_path(await platform_trips.begin_request(ports(), by, user, waiting, slug, browser), slug))
     flow = await requests.begin(ports(), by, user, waiting, browser)
     if step == step_path(Step.SIGN_IN) and waiting.connection is not None:
         flow = await flows.ask_for_fresh(ports(), flow, wants_fresh)

@@ -208,7 +208,8 @@ def links(flow: Flow) -> dict[str, Any]:
 
 async def load_options(flow: Flow, destination: Destination | None = None) -> SignInOptions:
     """Return what a flow's sign-in page offers for this destination, which is loaded if it is missing. Raises: FlowEnded."""
-    options = await sign_in_flow.load_options(ports(), flow, app_context().base_url, destination)
+    here = app_context()
+    options = await sign_in_flow.load_options(here.ports, here.known_routes, flow, here.base_url, destination)
     await load_images(PLATFORM_CONNECTIONS[provider][0] for provider in [*options.providers, *options.folded_providers])
     return options
 

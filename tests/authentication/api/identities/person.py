@@ -7,21 +7,19 @@ from uuid import UUID
 
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug, platform_connection
-from tests.fakes.outside import FakeClock
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from tests.support.builders import Answer, Api, SignedIn, run_sql
-from tests.support.direct import change_ports
-from tests.support.identities import NOWHERE, add_identity
+from tests.support.direct import set_up
+from tests.support.identities import add_identity, at_nowhere
 from tests.support.tenants import Tenants
 
 PATH = "/api/user/identities"
 PLATFORM, SHOP, DESK = "platform", "shop", "desk"
 
 
-def set_up_providers(app: QuartTrio, providers: Sequence[ConnectionSlug] = tuple(PLATFORM_CONNECTIONS)) -> None:
-    change_ports(app, providers=HttpProviders([platform_connection(slug, NOWHERE) for slug in providers], FakeClock()))
+async def set_up_providers(app: QuartTrio, providers: Sequence[ConnectionSlug] = tuple(PLATFORM_CONNECTIONS)) -> None:
+    await set_up(app, [at_nowhere(slug) for slug in providers])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,10 @@ class Person:
         return await self.api.get(f"/api/provider-token/{provider}", token=self.token(context))
 
     async def tickets(self) -> list[tuple[Any, ...]]:
-        columns = "secret_hash, challenge_user_id, session_id, service_id, challenge ->> 'provider'"
+        provider = "(select slug from connections c where c.id::text = f.challenge ->> 'connection')"
+        columns = f"secret_hash, challenge_user_id, session_id, service_id, {provider}"
         times = "challenge_expires_at - challenge_begun_at, challenge_begun_at"
-        return await run_sql(self.tenants.pool, f"select {columns}, {times} from sign_in_flows order by challenge ->> 'provider'")  # noqa: S608
+        return await run_sql(self.tenants.pool, f"select {columns}, {times} from sign_in_flows f order by 5")  # noqa: S608
 
     async def changed_rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of all tables that linking and unlinking change."""

@@ -50,7 +50,7 @@ async def test_a_selected_organization_does_not_change_the_list(user: Person, ac
 
 
 async def test_a_link_starts_with_a_ticket_for_the_browser(user: Person, app: QuartTrio, clock: FakeClock) -> None:
-    set_up_providers(app)
+    await set_up_providers(app)
     answer = await user.link("websuite")
     assert (answer.status, answer.json.keys()) == (200, {"authorization_url"})
     address = urlsplit(answer.json["authorization_url"])
@@ -66,14 +66,14 @@ async def test_a_link_starts_with_a_ticket_for_the_browser(user: Person, app: Qu
 
 @pytest.mark.parametrize("base_url", ["https://id.example.com", "https://example.com/id"])
 async def test_the_url_of_a_link_starts_with_the_base_url(user: Person, app: QuartTrio, base_url: str) -> None:
-    set_up_providers(app)
+    await set_up_providers(app)
     bind_context(app, replace(app_context(app), base_url=base_url))
     assert (await user.link()).json["authorization_url"].startswith(f"{base_url}/auth/codehost?link=")
 
 
 async def test_only_configured_providers_can_be_linked(user: Person, app: QuartTrio) -> None:
     assert refused(await user.link()) == MISSING
-    set_up_providers(app, [WEBSUITE])
+    await set_up_providers(app, [WEBSUITE])
     for provider in ("codehost", "Websuite", "websuite%20", "nothing", "password"):
         assert refused(await user.link(provider)) == MISSING, provider
     assert (await user.link("websuite")).status == 200
@@ -81,7 +81,7 @@ async def test_only_configured_providers_can_be_linked(user: Person, app: QuartT
 
 
 async def test_an_already_linked_provider_is_refused(user: Person, app: QuartTrio) -> None:
-    set_up_providers(app)
+    await set_up_providers(app)
     await user.add_identity("codehost")
     await user.add_identity("websuite", SHOP)
     assert refused(await user.link("codehost")) == BAD
@@ -90,13 +90,13 @@ async def test_an_already_linked_provider_is_refused(user: Person, app: QuartTri
 
 
 async def test_an_application_cannot_start_a_link(user: Person, app: QuartTrio) -> None:
-    set_up_providers(app)
+    await set_up_providers(app)
     assert refused(await user.link(context=SHOP)) == FORBIDDEN
     assert await user.tickets() == []
 
 
 async def test_a_session_that_ends_during_the_request_starts_no_link(user: Person, app: QuartTrio) -> None:
-    set_up_providers(app)
+    await set_up_providers(app)
     lock = ("select 1 from users where id = %s for no key update", (user.account.id,))
     end = ("update sessions set ended_at = now() where user_id = %s", (user.account.id,))
     assert refused(await run_during(user.tenants.pool, [lock, end], user.link)) == UNAUTHORIZED
@@ -107,7 +107,7 @@ async def test_a_session_that_ends_during_the_request_starts_no_link(user: Perso
 
 
 async def test_an_unlinked_identity_is_deleted_and_can_be_linked_again(user: Person, app: QuartTrio) -> None:
-    set_up_providers(app)
+    await set_up_providers(app)
     await user.set_password()
     await user.add_identity(token="a token")
     answer = await user.unlink()
@@ -258,7 +258,7 @@ async def test_an_identity_deleted_with_its_service_is_not_reported_as_unlinked(
 
 
 async def test_an_impersonator_can_only_list_identities(user: Person, app: QuartTrio) -> None:
-    set_up_providers(app)
+    await set_up_providers(app)
     await user.set_password()
     await user.add_identity(token="gho_1")
     token = await impersonate(user.tenants.ports, await add_platform_owner(user.tenants.ports), user.account)

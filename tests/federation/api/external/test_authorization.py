@@ -8,7 +8,6 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.http.client_documents import HttpClientDocuments
-from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from core.applications.model.client_names import SELF_REGISTERED
 from core.kernel.claims import external_client_id
@@ -25,7 +24,7 @@ from tests.federation.api.relying import VERIFIER, add_relying_party, claims, si
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, error
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import EMAIL, PASSWORD, add_account, add_member, run_sql, sign_in
-from tests.support.direct import change_ports
+from tests.support.direct import change_ports, set_up
 from tests.support.mfa import add_mfa
 from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import save
@@ -92,7 +91,7 @@ async def test_a_page_that_is_loaded_ahead_fetches_nothing(client: ExternalParty
 async def test_the_sign_in_at_a_provider_goes_on_to_the_client(
     client: ExternalParty, app: QuartTrio, provider: FakeProvider, clock: FakeClock
 ) -> None:
-    change_ports(app, providers=HttpProviders([provider.connection()], clock))
+    await set_up(app, [provider.connection()])
     client.browser.cookies.clear()
     answer = await client.browser.open(client.path().replace("/auth/authorize", "/auth/websuite"), follows=False)
     assert answer.status == 302

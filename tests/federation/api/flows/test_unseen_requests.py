@@ -8,13 +8,11 @@ from urllib.parse import urlencode
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.connections import WEBSUITE
+from core.kernel.connections import WEBSUITE, PlatformCredentials
 from entrypoints.http.pages.flow.flows import FLOW_PATH
 from ports import Ports
-from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 from tests.federation.api.relying import RelyingParty, give_consent, redirect_parts, sign_in_browser
@@ -60,8 +58,8 @@ def provider(clock: FakeClock) -> Iterator[FakeProvider]:
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.oauth.model.authorization import AuthorizationRequest
@@ -19,7 +18,7 @@ from tests.fakes.provider import FakeProvider
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
 from tests.support.browser import HOME, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_member, add_provisioned, run_sql
-from tests.support.direct import change_ports
+from tests.support.direct import set_up
 from tests.support.mfa import Authenticator
 from tests.support.tenants import Tenant
 
@@ -180,7 +179,7 @@ async def test_a_request_with_an_unregistered_address_gets_no_sign_in_page(relyi
 async def test_an_application_can_choose_the_identity_provider(app: QuartTrio, ports: Ports, relying_party: RelyingParty) -> None:
     assert (await relying_party.open_request(provider="codehost")).status == 404, "it is not configured"
     with FakeProvider(CODEHOST) as provider:
-        change_ports(app, providers=HttpProviders([provider.connection()], ports.clock))
+        await set_up(app, [provider.connection()])
         target = leads_to(await relying_party.open_request(provider="codehost"))
     assert re.fullmatch("/auth/codehost\\?flow=[0-9a-f-]{36}", target)
 
@@ -189,7 +188,7 @@ async def test_no_sign_in_begins_at_a_provider_without_credentials(
     app: QuartTrio, ports: Ports, relying_party: RelyingParty, pool: Pool
 ) -> None:
     with FakeProvider(CODEHOST) as provider:
-        change_ports(app, providers=HttpProviders([provider.connection(client=None)], ports.clock))
+        await set_up(app, [provider.connection(client=None)])
         assert (await relying_party.open_request(provider="codehost")).status == 404
         path = relying_party.request().replace("/auth/authorize", "/auth/codehost")
         assert (await relying_party.browser.open(path)).status == 404

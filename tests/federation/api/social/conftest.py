@@ -4,18 +4,16 @@ from uuid import UUID
 
 import pytest
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from ports.outside import IdentityProviders
-from tests.fakes.outside import FakeClock
+from core.kernel.connections import PlatformCredentials
 from tests.fakes.provider import FakeProvider
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, 
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, run_concurrently, run_sql
+from tests.support.direct import set_up
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
@@ -108,6 +109,9 @@ async def test_a_state_works_only_for_its_own_provider(provider_sign_in: Provide
     callback = await provider_sign_in.start()
     other = next(each for each in PLATFORM_CONNECTIONS if each != provider_sign_in.provider.provider)
     await check_refused(provider_sign_in, callback.replace(f"/{provider_sign_in.name}/", f"/{other}/"), metrics)
+    own_id = PLATFORM_CONNECTIONS[provider_sign_in.provider.provider][0]
+    at_connection = callback.replace(f"/{provider_sign_in.name}/", f"/connections/{own_id}/")
+    assert (await provider_sign_in.browser.open(at_connection)).status == 400, "the endpoint of organizations ends no trip of the platform"
     assert (await provider_sign_in.browser.open(callback)).status == 303
 
 
@@ -191,6 +195,17 @@ async def test_a_user_who_refuses_consent_sees_an_error(provider_sign_in: Provid
     assert TRAP not in answer.text
     assert "what a provider says" not in answer.text
     assert metrics.login_failures == {"provider": 1}
+
+
+async def test_a_refusal_is_reported_although_the_provider_was_removed_meanwhile(
+    app: QuartTrio, provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID
+) -> None:
+    provider_sign_in.provider.refuses = "access_denied"
+    callback = await provider_sign_in.start(**SHOP, redirect_uri=REDIRECT_URI, state="x y")
+    await set_up(app, [])
+    answer = await provider_sign_in.come_back(callback)
+    assert parse_qs(urlsplit(answer.headers["Location"]).query)["error"] == ["access_denied"]
+    assert (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}")).status == 404
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
+from core.authentication import connections
+from core.federation.connections.routing import KNOWN_ROUTES_TTL
 from core.kernel.connections import CODEHOST, OFFICESUITE
 from core.kernel.values import digest
 from ports import Ports
@@ -23,7 +24,7 @@ from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, 
 from tests.federation.provider_sign_in import ProviderSignIn, flow_in, trips_of
 from tests.support.browser import ACCOUNT, HOME, FakeBrowser, action_of, is_step, leads_to
 from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_sql, sign_in
-from tests.support.direct import change_ports
+from tests.support.direct import set_up
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -335,7 +336,7 @@ async def test_a_service_uses_its_own_credentials_and_scopes(provider_sign_in: P
 async def test_a_service_with_credentials_needs_no_platform_credentials(
     app: QuartTrio, clock: FakeClock, provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID
 ) -> None:
-    change_ports(app, providers=HttpProviders([provider_sign_in.provider.connection(client=None)], clock))
+    await set_up(app, [provider_sign_in.provider.connection(client=None)])
     assert (await provider_sign_in.browser.open("/auth/websuite")).status == 404
     assert (await provider_sign_in.browser.open(f"/auth/websuite?{urlencode(SHOP)}")).status == 404
     page = action_of(await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(SHOP)}"))
@@ -371,6 +372,15 @@ async def test_the_sign_in_page_offers_the_configured_providers(provider_sign_in
     assert f'href="/auth/{provider_sign_in.name}?next=%2Fapp%2Faccount%2Fdevices"' in page.text
     wrong = await provider_sign_in.browser.sign_in(password="wrong")
     assert "Continue with" in wrong.text
+
+
+async def test_a_sign_in_page_follows_a_start_with_other_settings_within_30_seconds(
+    ports: Ports, provider_sign_in: ProviderSignIn, clock: FakeClock
+) -> None:
+    assert "Continue with" in (await provider_sign_in.browser.open("/app/sign-in")).text
+    await connections.fill(ports, [])
+    clock.advance(KNOWN_ROUTES_TTL)
+    assert "Continue with" not in (await provider_sign_in.browser.open("/app/sign-in")).text
 
 
 async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:

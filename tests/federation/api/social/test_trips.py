@@ -169,13 +169,13 @@ async def test_a_flow_that_ends_while_its_browser_comes_back_ends_on_a_page_that
 
     class EndingFlows:
         def __getattr__(self, name: str) -> object:
-            return getattr(ports.providers, name)
+            return getattr(ports.openid_providers, name)
 
-        async def identify(self, *arguments: Any) -> object:
+        async def exchange(self, *arguments: Any) -> object:
             await run_sql(provider_sign_in.pool, "update sign_in_flows set closed_at = begun_at")
-            return await ports.providers.identify(*arguments)
+            return await ports.openid_providers.exchange(*arguments)
 
-    change_ports(app, providers=EndingFlows())
+    change_ports(app, openid_providers=EndingFlows())
     page = await provider_sign_in.come_back(callback)
     assert (has_ended(page), await provider_sign_in.user_id()) == (True, None)
 

@@ -71,7 +71,7 @@ class Walk:
 
     async def begin_sign_in(self, **values: Any) -> ConnectionReturn:
         flow = new_flow(self.ports.clock.now(), FlowTarget.PAGE, "/app", digest(self.browser), **values)
-        return self.arrive((await trips.begin(self.ports, SYSTEM, flow, self.connection.id, self.browser, BASE_URL)).url)
+        return self.arrive((await trips.begin(self.ports, SYSTEM, self.connection.id, self.browser, BASE_URL, flow)).url)
 
     async def finish_sign_in(self, returned: ConnectionReturn) -> PersonArrived | ConnectionTripFailed:
         result = await trips.finish(self.ports, SYSTEM, None, returned, BASE_URL)
@@ -259,4 +259,4 @@ async def test_only_an_active_connection_of_an_active_organization_signs_users_i
     await run_sql(pool, "update organizations set status = 'active'")
     gone = replace(new_flow(walk.ports.clock.now(), FlowTarget.PAGE, "/app", digest(walk.browser)), is_stored=True)
     with pytest.raises(FlowEnded):
-        await trips.begin(walk.ports, SYSTEM, gone, walk.connection.id, walk.browser, BASE_URL)
+        await trips.begin(walk.ports, SYSTEM, walk.connection.id, walk.browser, BASE_URL, gone)

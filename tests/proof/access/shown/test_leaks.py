@@ -241,6 +241,7 @@ async def without_home(
     forget_test(database_without_home)
     pool = JournaledPool(kept_without_home, database_without_home)
     if missing := world.state_without_home - await state(pool):
+        await run_sql(pool, "delete from connections")  # those of the platform, which the world has filled
         await fill(pool, missing)
         await begin_journal(pool)
     alone = replace(ports, storage=Postgres(pool, make_vault(), ports.clock))

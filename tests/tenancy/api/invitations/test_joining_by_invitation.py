@@ -10,15 +10,14 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from core.authentication.model.login import InviteeNeedsPassword
 from core.kernel.causes import SYSTEM
+from core.kernel.connections import PlatformCredentials
 from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
-from ports.outside import IdentityProviders
-from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.fakes.outside import FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import SIGN_IN, FakeBrowser, form_token, hidden_fields, leads_to
@@ -36,8 +35,8 @@ TO_ORGANIZATIONS: Final = f"{SIGN_IN}?next=%2Fapp%2Faccount%2Forganizations"
 
 
 @pytest.fixture
-def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders([provider.connection()], clock)
+def providers(provider: FakeProvider) -> list[PlatformCredentials]:
+    return [provider.connection()]
 
 
 async def invited(acme: Tenant, sent: FakeMailTransport, email: str = EMAIL) -> str:

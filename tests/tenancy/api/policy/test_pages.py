@@ -9,16 +9,15 @@ from uuid import uuid4
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import CODEHOST, WEBSUITE, platform_connection
+from core.kernel.connections import CODEHOST, WEBSUITE, PlatformCredentials, platform_connection
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_sql
-from tests.support.direct import change_ports
+from tests.support.direct import set_up
 from tests.support.identities import NOWHERE
 from tests.support.services import add_service, add_service_user
 
@@ -200,8 +199,8 @@ async def test_the_form_offers_the_methods_that_users_can_have_here(
     page, desk = "/app/organizations/acme/applications/shop/sign-in-policy", "/app/organizations/acme/applications/desk/sign-in-policy"
     least = ["password", "passkey", "totp"]
     assert [offered(await owner_browser.open(path)) for path in (PAGE, page, desk)] == [least] * 3
-    settings = replace(NOWHERE, client=None)  # only an application has credentials
-    change_ports(app, providers=HttpProviders([platform_connection(slug, settings) for slug in (CODEHOST, WEBSUITE)], FakeClock()))
+    settings = replace(NOWHERE, client_id=None)  # only an application has credentials
+    await set_up(app, [PlatformCredentials(platform_connection(slug, settings), None) for slug in (CODEHOST, WEBSUITE)])
     await run_sql(pool, "update services set email_sign_in = true where id = %s", shop)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.oauth_credentials.put(acme, shop, ServiceOAuthCredentials(CODEHOST, "client", ports.clock.now()), "secret")

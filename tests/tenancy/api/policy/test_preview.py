@@ -10,17 +10,16 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import WEBSUITE, platform_connection
+from core.kernel.connections import WEBSUITE
 from core.kernel.proofs import Method, Proof, Proofs
 from core.kernel.roles import RoleName
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, add_member, one_factor, run_sql, sign_in, two_factors
-from tests.support.direct import change_ports
-from tests.support.identities import NOWHERE, add_identity
+from tests.support.direct import set_up
+from tests.support.identities import add_identity, at_nowhere
 from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import preview, save, try_preview
 
@@ -90,7 +89,7 @@ async def add_member_of(kind: Kind, acme: Tenant, ports: Ports, pool: Pool, numb
 async def test_a_preview_names_the_members_who_are_then_stopped(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, rules: dict[str, Any], grace_days: int
 ) -> None:
-    change_ports(app, providers=HttpProviders([platform_connection(WEBSUITE, NOWHERE)], clock))
+    await set_up(app, [at_nowhere(WEBSUITE)])
     members = [await add_member_of(kind, acme, ports, pool, number) for number, kind in enumerate(kinds())]
     people = [person.id for person in acme.people.values()]
     await run_sql(pool, "update users set passkey_count = 1, password_hash = 'a hash' where id = any(%s)", people)

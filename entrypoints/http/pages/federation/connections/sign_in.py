@@ -1,19 +1,21 @@
 """The redirects to an organization's identity provider and back, and the page that asks to link an account."""
 
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
-from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, ProviderHints
+from core.authentication.flow.model import Flow, FlowEnded, ProviderHints
 from core.federation.connections import people, routing, trips
+from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.people import LinkNeeded
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.people import ConnectionAnswer
-from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, ConnectionTripFailed, PersonArrived, SetupTestReturned
-from core.federation.model.sign_in import ProviderStateUnknown, SignedInAgain
+from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, PersonArrived, SetupTestReturned
+from core.federation.model.sign_in import ProviderStateUnknown
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
@@ -25,11 +27,11 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.access.declaration import Taking
 from entrypoints.http.edge.forms import read_request_of_application
-from entrypoints.http.edge.limits import limited_if_refused, sign_in_failed, sign_in_goes_on
+from entrypoints.http.edge.limits import limited_if_refused, sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
-from entrypoints.http.pages.authentication.social import CALLBACK_PARAMETERS, PARAMETERS, open_start, read_answer
+from entrypoints.http.pages.authentication.social import CALLBACK_PARAMETERS, PARAMETERS, begin_trip, read_return, to_response
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.federation.oauth import LISTED
@@ -43,7 +45,7 @@ from entrypoints.http.pages.flow.flows import (
     remember_way_back,
     require_tab,
 )
-from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
+from entrypoints.http.pages.form_pages import form_page, read_own_form
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_sign_in", __name__)
@@ -70,16 +72,9 @@ async def start(connection_id: str) -> Response:
     require_tab()
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
     browser, arguments = cookies.browser_id(), joined_query()
-    try:
-        flow = await open_start(arguments, None, browser)
-        if isinstance(flow, Response):
-            return flow
-        hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
-        visit = await trips.begin(ports(), caller(), flow, id_, browser, app_context().base_url, hints)
-    except FlowEnded:  # the user went back to an earlier page
-        return await ended_page(arguments.get("flow"))
-    sign_in_goes_on(browser)
-    return visit_response(visit, 302)
+    hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
+    begin = partial(trips.begin, ports(), caller(), id_, browser, app_context().base_url, hints=hints)
+    return await begin_trip(arguments, None, browser, begin)
 
 
 INITIATION: Final = {
@@ -107,7 +102,7 @@ async def begin_initiated(connection_id: UUID, issuer: str | None, target: str |
     """Return the redirect to the identity provider that has initiated a sign-in. `target` is the URL at which the user continues."""
     require_tab()
     browser, to = cookies.browser_id(), await routing.find_initiated_target(ports(), connection_id, issuer, target)
-    visit = await trips.begin(ports(), caller(), page_flow(to), connection_id, browser, app_context().base_url, hints)
+    visit = await trips.begin(ports(), caller(), connection_id, browser, app_context().base_url, page_flow(to), hints)
     sign_in_goes_on(browser)
     return visit_response(visit)
 
@@ -145,9 +140,7 @@ async def callback(connection_id: str) -> Response:
 
     The identity provider redirects the browser here. Register this URL there.
     """
-    id_, state = parse_id(connection_id) or refuse(ProviderStateUnknown), request.args.get("state")
-    browser, answer = cookies.DEVICE.read(), read_answer()
-    return await finish(ConnectionReturn(connection_id=id_, browser=browser, state=state, answer=answer))
+    return await finish(read_return(parse_id(connection_id) or refuse(ProviderStateUnknown)))
 
 
 async def finish(returned: ConnectionReturn) -> Response:
@@ -163,27 +156,20 @@ async def finish(returned: ConnectionReturn) -> Response:
             product = PRESETS.get(tested.connection.preset or "")
             name = "your identity provider" if product is None else product.name
             return result_page(tested, name, await opening.load_design(ports(), tested.connection.org_id))
-        case SignedInAgain(next_path):
-            return redirect(next_path)
-    return await _arrive(result, user)
+        case PersonArrived(flow, person):
+            return await _arrive(flow, person, user)
+    return await to_response(result, user)
 
 
-async def _arrive(result: PersonArrived | ConnectionTripFailed, user: Visitor | None) -> Response:
+async def _arrive(flow: Flow, person: AssertedPerson, user: Visitor | None) -> Response:
     """Sign in the person that the identity provider authenticated, or ask to link the account that exists already."""
-    flow = result.flow
-    if isinstance(result, ConnectionTripFailed):
-        sign_in_failed()
-    if isinstance(result, ConnectionTripFailed) and flow.target is FlowTarget.REAUTHENTICATION:
-        return refused_page(result.problem, "authentication/not_confirmed.html", next_path=flow.request)
     remember_way_back(flow, "/sign-in")
-    if isinstance(result, ConnectionTripFailed):
-        raise result.problem
     try:
         try:
-            person, start = result.person, connection_path(flow, result.person.connection_id)
+            start = connection_path(flow, person.connection_id)
             return await sign_in_at_provider(ConnectionAnswer(person), flow, user, start, person.email)
         except LinkNeeded:
-            return redirect(path_of(await people.ask_to_link(ports(), caller(), flow, result.person), "/link"))
+            return redirect(path_of(await people.ask_to_link(ports(), caller(), flow, person), "/link"))
     except FlowEnded:  # in another tab
         return await ended_page(str(flow.id))
 

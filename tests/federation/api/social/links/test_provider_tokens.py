@@ -105,7 +105,8 @@ async def test_a_sign_in_during_the_refresh_keeps_its_tokens(
         assert await tx.identities.claim_renewal(user.id, None, CODEHOST, now, now + timedelta(seconds=15)) is None
     await provider_sign_in.sign_in()
     fresh = (await api_client.get_token()).json["access_token"]
-    renewed = await ports.providers.refresh(CODEHOST, CLIENT, claim.refresh_token)
+    connection = provider_sign_in.provider.connection().connection
+    renewed = await ports.openid_providers.refresh(connection, CLIENT, claim.refresh_token)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert not await tx.identities.complete_renewal(claim, renewed)
     assert (await api_client.get_token()).json["access_token"] == fresh

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from core.kernel.connections import CODEHOST, WEBSUITE
 from core.kernel.roles import ADMIN
@@ -23,7 +22,7 @@ from tests.federation.api.social.links.clients import SHOP
 from tests.federation.provider_sign_in import ProviderSignIn, flow_in
 from tests.support.browser import ACCOUNT, action_of, form_token, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, PASSWORD, Answer, add_member, add_organization, run_sql
-from tests.support.direct import change_ports
+from tests.support.direct import change_ports, set_up
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa, use_in_sessions
 from tests.support.passkeys.users import RP_ID, add_passkeys
@@ -168,7 +167,7 @@ async def test_a_policy_that_accepts_the_provider_leads_there_as_its_application
     browser, provider = provider_sign_in.browser, provider_sign_in.provider
     shop = await add_service(acme.pool, acme.org)
     if owns_client:  # and the platform has none
-        change_ports(app, providers=HttpProviders([provider.connection(client=None)], clock))
+        await set_up(app, [provider.connection(client=None)])
         provider.clients["of-the-shop"] = "the shop's secret"
         path = f"/api/organizations/acme/services/shop/oauth-credentials/{provider.provider}"
         body = {"client_id": "of-the-shop", "client_secret": "the shop's secret"}

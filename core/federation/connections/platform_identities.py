@@ -1,25 +1,42 @@
-"""Sign-in with an account at an identity provider (security A-4, A-7, O-5)."""
+"""Identities at platform providers: signing in to an account, linking an account, and confirming a session.
+
+Source: security A-4, A-7, O-5, O-6.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
+from core.accounts.factors import own_proofs
 from core.accounts.model import accounts as accounts_model
 from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.notices import security_notices
+from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
 from core.authentication.flow.methods import Proved, SendBehind, record_failure
-from core.authentication.flow.model import Flow, ProviderTrip
-from core.authentication.model.identities import PendingIdentity
+from core.authentication.flow.model import ConnectionTrip, Flow, FlowTarget
+from core.authentication.model.identities import AlreadyLinked, PendingIdentity
 from core.authentication.model.login import LoginFailure
-from core.federation.model.sign_in import ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown
-from core.kernel.callers import OrganizationStatus
+from core.authentication.model.sessions import OtherIdentity
+from core.authentication.reauthentication import reauthentication
+from core.federation.model.sign_in import (
+    IdentityLinkedToAnother,
+    LinkOfAnotherBrowser,
+    ProviderEmailMissing,
+    ProviderEmailTaken,
+    ProviderStateUnknown,
+    SignedInAsAnotherUser,
+)
+from core.kernel.callers import OrganizationStatus, Person, Visitor
 from core.kernel.causes import Caller
-from core.kernel.errors import OrganizationNotActive, Refusal, refuse
+from core.kernel.connections import FederatedIdentity
+from core.kernel.errors import OrganizationNotActive, Refusal, SessionEnded, refuse
 from core.kernel.proofs import first_proof
-from core.kernel.providers import FederatedIdentity
+from core.kernel.sign_in_age import SignInAge, find_age_refusal
 from ports import Ports
 from ports.storage import Transaction
 
@@ -28,7 +45,7 @@ from ports.storage import Transaction
 class ProviderIdentity:
     """The answer of an identity provider that authenticated a user."""
 
-    trip: ProviderTrip
+    trip: ConnectionTrip
     identity: FederatedIdentity
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
@@ -44,14 +61,14 @@ class ProviderIdentity:
 
         async def refused(refusal: Refusal) -> None:
             if isinstance(refusal, (ProviderEmailMissing, ProviderEmailTaken)):
-                await record_failure(ports, caller, LoginFailure.ADDRESS, trip.provider, None, trip.flow.application)
+                await record_failure(ports, caller, LoginFailure.ADDRESS, identity.provider, None, trip.flow.application)
 
-        proof = first_proof(trip.provider, ports.clock.now(), is_fresh=identity.is_fresh)
+        proof = first_proof(identity.provider, ports.clock.now(), is_fresh=identity.is_fresh)
         return Proved(proof=proof, lock=lock, refused=refused)
 
 
 async def _find_account(
-    ports: Ports, trip: ProviderTrip, identity: FederatedIdentity, tx: Transaction
+    ports: Ports, trip: ConnectionTrip, identity: FederatedIdentity, tx: Transaction
 ) -> tuple[Account, PendingIdentity | None]:
     """Return the locked account of this identity, and the identity to link, if any.
 
@@ -62,7 +79,7 @@ async def _find_account(
     A linked identity is found by provider, issuer and subject, in this or another context, and
     never by its email address (security O-5).
     """
-    now, service_id, provider = ports.clock.now(), trip.service_id, trip.provider
+    now, service_id, provider = ports.clock.now(), trip.service_id, identity.provider
     if service_id is not None:  # the organization may have been suspended while the browser was at the provider
         service = await tx.services.context_by_id(service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
@@ -88,7 +105,7 @@ async def _find_account(
     return account, pending_identity
 
 
-async def _find_account_by_email(trip: ProviderTrip, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
+async def _find_account_by_email(trip: ConnectionTrip, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
     """Return the locked account for a new identity.
 
     It is a new account, or the account with the same email address, if the provider has verified
@@ -116,3 +133,55 @@ async def _find_account_by_email(trip: ProviderTrip, identity: FederatedIdentity
     elif account.is_usable and account.is_unproven:
         raise ProviderEmailTaken
     return await mailbox.prove_mailbox(tx, account, now) or account
+
+
+# For a session
+
+
+async def complete_for_session(
+    ports: Ports, caller: Caller, trip: ConnectionTrip, identity: FederatedIdentity, visitor: Visitor | None
+) -> None:
+    """Link the identity to the account of the user who started, or store that they signed in again.
+
+    The session in which they started must be alive. `visitor` is the user who is signed in in this
+    browser. It must still be the session in which the browser went to the provider (security O-6).
+
+    Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, AccountGone, SessionEnded; to link,
+    SignInNotRecent, PasskeyNeeded, IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
+    """
+    session_id, provider = trip.flow.session_id or refuse(SessionEnded), identity.provider
+    if visitor is not None and visitor.user_id != trip.user_id:
+        raise SignedInAsAnotherUser
+    if visitor is None or visitor.session_id != trip.flow.first_session_id:
+        raise LinkOfAnotherBrowser
+    person = Person(user_id=visitor.user_id, email=visitor.email, session_id=session_id, address=caller.address, agent=caller.agent)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=person) as tx:
+        await tx.identities.lock_subject(provider, identity.issuer, identity.subject)
+        account = await lock_own_account(tx, person, now)
+        match = await tx.identities.match(provider, identity.issuer, identity.subject, None)
+        if trip.flow.target is FlowTarget.REAUTHENTICATION:
+            if match is None or match.user_id != account.id:
+                raise OtherIdentity
+            proof = first_proof(provider, now, is_fresh=identity.is_fresh)
+            await reauthentication.complete_at_provider(ports, tx, account, person.session_id, provider, proof)
+            return
+        await _check_sign_ins(ports, tx, trip, session_id, visitor, now)
+        await own_proofs.require_strongest_proof(ports, tx, person, account, trip.begun_at)
+        if match is not None and match.user_id != account.id:
+            raise IdentityLinkedToAnother
+        if not await tx.identities.add(trip.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):
+            raise AlreadyLinked
+        await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=provider)
+        tx.record(accounts_events.identity_linked(account.id, provider))
+
+
+async def _check_sign_ins(ports: Ports, tx: Transaction, trip: ConnectionTrip, session_id: UUID, visitor: Visitor, now: datetime) -> None:
+    """Repeat the checks of `begin_with_ticket` under the account's lock: the user may have turned on a second factor since."""
+    sessions = {session_id}
+    if await tx.session_sign_ins.browser_of(session_id, visitor.user_id) is None:
+        sessions.add(visitor.session_id)
+    for used in sessions:
+        session = await tx.session_contexts.load(used, visitor.user_id, None, now) or refuse(SessionEnded)
+        if (refusal := find_age_refusal(session.sign_in, SignInAge.FRESH, ports.policy, trip.begun_at)) is not None:
+            raise refusal
