@@ -1,7 +1,8 @@
-"""The loop for actors that deliver from a queue: claim due deliveries, send them, and store the outcomes."""
+"""The loop for actors that deliver from a queue: claim due deliveries, send them, and store the outcomes, also while the process stops."""
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn, TypeVar
 from uuid import UUID
@@ -10,7 +11,6 @@ import structlog
 import trio
 
 from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
-from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.eventing.model import webhooks
 from core.eventing.model.webhooks import DeliveryBatch, DeliveryFailure, DeliveryOutcome, DispatchCapacity, LeasedDelivery
@@ -151,3 +151,43 @@ def log_failure(outcome: DeliveryOutcome[Any]) -> None:
     else:
         seconds = (outcome.next_retry_at - outcome.at).total_seconds()
         log.info("delivery_attempt_failed", attempt=attempt, status=outcome.status, reason=outcome.error, next_in=round(seconds))
+
+
+R = TypeVar("R")
+
+LONGEST_PAUSE: Final = 5.0  # seconds
+
+
+async def retry_until_stored(store: Callable[[], Awaitable[R]], report: Callable[[Outage], object]) -> R:
+    """Return the result from `store` once it succeeds, and call `report` for every outage before that.
+
+    Use this for outcomes that only this process has. If such an outcome is lost, the same work is done twice.
+    """
+    pause = 0.1
+    while True:
+        try:
+            return await store()
+        except Outage as outage:
+            report(outage)
+        await trio.sleep(jittered(pause))
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+@asynccontextmanager
+async def shutdown_grace(seconds: float) -> AsyncIterator[None]:
+    """Let a block run for up to `seconds` after a cancellation from outside. Without a cancellation, there is no limit.
+
+    Use this for steps that must store their outcome once they have started, such as sending an email.
+    """
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope(shield=True) as shielded:
+
+            async def watch() -> None:
+                try:
+                    await trio.sleep_forever()
+                finally:  # only a cancellation ends sleep_forever
+                    shielded.deadline = trio.current_time() + seconds
+
+            nursery.start_soon(watch)
+            yield
+        nursery.cancel_scope.cancel()

@@ -6,7 +6,7 @@ import structlog
 
 from actors.dispatching import DeliveryQueue, dispatch, log_failure
 from actors.mailbox import Mailbox
-from core.eventing import logout_notices
+from core.eventing import deliveries
 from core.eventing.model.webhooks import ClaimedLogoutNotice, DeliveryOutcome
 from ports import Ports
 
@@ -30,9 +30,9 @@ async def _finish(ports: Ports, outcome: DeliveryOutcome[ClaimedLogoutNotice]) -
 
 QUEUE: Final = DeliveryQueue(
     job="logout_notice",
-    record_and_claim=logout_notices.record_and_claim,
-    record_outcomes=logout_notices.record_outcomes,
-    attempt=logout_notices.attempt,
+    record_and_claim=deliveries.record_and_claim_notices,
+    record_outcomes=deliveries.record_notice_outcomes,
+    attempt=deliveries.attempt_notice,
     describe=lambda notice: {"service": str(notice.service_id)},
     finish=_finish,
 )

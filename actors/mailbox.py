@@ -1,7 +1,9 @@
-"""Mailboxes, which wake actors. Mailboxes contain no work: the work is in the database."""
+"""Mailboxes, which wake actors, and the signals that wake each actor. Mailboxes contain no work: the work is in the database."""
 
 import random
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -9,6 +11,7 @@ import trio
 
 from actors.turns import waiting
 from ports.observe import Clock
+from ports.signals import Signal
 
 NOW: Final = datetime.min.replace(tzinfo=UTC)  # a past time by any clock
 # Seconds to wait after a due time. The actor sleeps by Trio's clock, and then the work must also be
@@ -76,3 +79,53 @@ class TimedMailbox:
 def jittered(seconds: float) -> float:
     """Return `seconds`, randomly changed by up to a quarter, so that processes that start together do not query together."""
     return seconds * random.uniform(0.75, 1.25)  # noqa: S311  (spreads load, guards nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Mailboxes:
+    """A mailbox per actor. Implements ports.signals.Signals by posting to them.
+
+    Storage sends this process's signals directly after every commit. Signals from other processes arrive through the
+    listener, as notifications on `channels`.
+    """
+
+    mailer: Mailbox = field(default_factory=Mailbox)
+    webhook_dispatcher: Mailbox = field(default_factory=Mailbox)
+    logout_notifier: Mailbox = field(default_factory=Mailbox)
+    siem_forwarder: Mailbox = field(default_factory=Mailbox)
+    key_reader: Mailbox = field(default_factory=Mailbox)
+    metrics_refresher: Mailbox = field(default_factory=Mailbox)
+    invitation_sweeper: TimedMailbox = field(default_factory=TimedMailbox)
+    subscription_sweeper: TimedMailbox = field(default_factory=TimedMailbox)
+    billing_reconciler: TimedMailbox = field(default_factory=TimedMailbox)
+
+    @property
+    def channels(self) -> Mapping[str, Mailbox | TimedMailbox]:
+        """Return the mailboxes for the database channels that other processes notify.
+
+        Expiring invitations and subscriptions have no channel: they fall due long after they are written, and every
+        sweep reads the next time from the database. Figures have no channel, because every commit with a notification
+        takes a lock on the whole database server. Other processes refresh their gauges every 30 seconds anyway.
+        """
+        return {
+            "mails": self.mailer,
+            "webhooks": self.webhook_dispatcher,
+            "logout_notices": self.logout_notifier,
+            "siem": self.siem_forwarder,
+            "signing_keys": self.key_reader,
+            "subscriptions_in_doubt": self.billing_reconciler,
+        }
+
+    def send(self, signal: Signal, at: datetime | None = None) -> None:
+        mailboxes: Mapping[Signal, Mailbox | TimedMailbox] = {
+            Signal.EMAIL_DUE: self.mailer,
+            Signal.DELIVERIES_DUE: self.webhook_dispatcher,
+            Signal.SIEM_ENTRIES_DUE: self.siem_forwarder,
+            Signal.SIGNING_KEYS_ROTATED: self.key_reader,
+            Signal.INVITATION_DUE: self.invitation_sweeper,
+            Signal.SUBSCRIPTION_DUE: self.subscription_sweeper,
+            Signal.SUBSCRIPTION_IN_DOUBT: self.billing_reconciler,
+            Signal.FIGURES_CHANGED: self.metrics_refresher,
+            Signal.USER_SIGNED_UP: self.metrics_refresher,
+        }
+        mailboxes[signal].post(at or NOW)

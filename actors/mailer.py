@@ -10,9 +10,8 @@ from uuid import UUID
 import structlog
 import trio
 
+from actors.dispatching import retry_until_stored, shutdown_grace
 from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
-from actors.outages import retry_until_stored
-from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.accounts import email_queue
 from core.accounts.model.email_queue import CAUSED_BY_ORGANIZATIONS, BusyServers, EmailOutcome, EmailResult, QueuedEmail

@@ -6,9 +6,8 @@ from typing import Final, NoReturn
 import structlog
 import trio
 
+from actors.dispatching import retry_until_stored, shutdown_grace
 from actors.mailbox import Mailbox, jittered
-from actors.outages import retry_until_stored
-from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.eventing import siem
 from core.eventing.model.siem import ClaimedSiemQueue, SiemAttempt, SiemResult

@@ -4,7 +4,7 @@ from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
-from adapters.low_priority_threads import LowPriorityThreads
+from adapters.threads import LowPriorityThreads
 from core.kernel.images import IMAGE_PATH, LARGE, SMALL, ImageDamaged, ImageHeader, ImageType, NewImage
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ _FORMATS: Final = {ImageType.PNG: "PNG", ImageType.JPEG: "JPEG", ImageType.WEBP:
 
 
 class PillowImages:
-    """Implements `ports.images.Images` with a single thread, so that at most one image is decoded at a time.
+    """Implements `ports.outside.Images` with a single thread, so that at most one image is decoded at a time.
 
     Decoding an image with MAX_PIXELS takes less than 100 MB.
     """

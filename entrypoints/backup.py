@@ -11,7 +11,7 @@ import trio
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from adapters.clock import SystemClock
-from adapters.crypto.key_checks import keys_that_do_not_fit, make_key_checks
+from adapters.crypto.vault import keys_that_do_not_fit, make_key_checks
 from adapters.postgres.backup import (
     BACKUP_FILE,
     BackupError,

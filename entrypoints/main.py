@@ -23,7 +23,7 @@ from core.accounts import relying_party
 from core.accounts.model.platform import AccountNotUsable, PlatformOwnerExists
 from core.authentication import connections, owner_recovery
 from core.authentication.model import tokens as tokens_model
-from core.authentication.tokens import issuer, signing_keys
+from core.authentication.tokens import issuing, signing_keys
 from core.demo import creation, notes
 from core.demo.model.demo import Demo
 from core.demo.notes import NotesDemo
@@ -144,7 +144,7 @@ async def prepare_database(
                 log.info("migrated", count=len(applied), first=applied[0], last=applied[-1])
             address = await load_base_url(settings, conninfo, listening.sockets)
             async with wire(settings, address, conninfo) as wired:
-                if warning := await issuer.adopt(wired.ports):
+                if warning := await issuing.adopt_issuer(wired.ports):
                     log.warning("unusual_base_url", problem=warning)
                 if warning := await relying_party.find_foreign_host(wired.ports):
                     log.warning("passkeys_of_another_host", problem=warning)

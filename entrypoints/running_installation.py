@@ -11,11 +11,11 @@ from typing import Any, Final
 import trio
 from pydantic import SecretStr
 
-from actors.actor_states import ActorStates
 from actors.metrics_refresher import Pool
+from actors.supervisor import ActorStates
 from core.maintenance.model.health import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
 from entrypoints.bind import format_server
-from entrypoints.doctor.findings import Health
+from entrypoints.doctor import Health
 from entrypoints.setting_types import TierSetting
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.version import VERSION
@@ -25,7 +25,7 @@ CHECKS_LIFETIME: Final = 60.0  # seconds
 
 
 class RunningInstallation:
-    """Implements `ports.installation.Installation`."""
+    """Implements `ports.observe.Installation`."""
 
     version = VERSION
 

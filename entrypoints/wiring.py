@@ -11,18 +11,16 @@ from typing import Final, NoReturn
 import structlog
 import trio
 
-from actors import billing_reconciler, sweep_jobs
-from actors.actor_states import ActorStates
+from actors import sweep_jobs
 from actors.key_reader import key_reader
 from actors.listener import listener
 from actors.logout_notifier import logout_notifier
-from actors.mailbox import TimedMailbox
-from actors.mailboxes import Mailboxes
+from actors.mailbox import Mailboxes, TimedMailbox
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.siem_forwarder import siem_forwarder
-from actors.supervisor import supervise
-from actors.sweeper import sweeper
+from actors.supervisor import ActorStates, supervise
+from actors.sweep_jobs import sweeper
 from actors.turns import Turns, record_progress
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.anonymizers import AnonymizerFile
@@ -31,8 +29,7 @@ from adapters.crypto import Argon2Passwords, JwtClientAssertions, JwtDpopProofs,
 from adapters.email.message import EmailTemplates
 from adapters.email.transports import MailRouter, OrganizationSmtp
 from adapters.geoip import FileUnreadable, GeoIpFile
-from adapters.http.client_documents import HttpClientDocuments
-from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
+from adapters.http.client_keys import HttpClientDocuments, HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import EVERYWHERE, Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
 from adapters.http.openid_providers import HttpOpenIdProviders
@@ -43,8 +40,8 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments, XmlProviders
+from adapters.threads import TrioThreads
 from adapters.tls import TlsCertificate
-from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.kernel.values import new_id
 from entrypoints import logs
@@ -269,7 +266,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "policy_reminder": partial(sweeper, ports, sweep_jobs.POLICY_REMINDER, TimedMailbox(), holder),
         "program_ender": partial(sweeper, ports, sweep_jobs.PROGRAM_ENDS, TimedMailbox(), holder),
         "secret_announcer": partial(sweeper, ports, sweep_jobs.SECRET_ANNOUNCEMENT, TimedMailbox(), holder),
-        "billing_reconciler": partial(sweeper, ports, billing_reconciler.JOB, mailboxes.billing_reconciler, holder),
+        "billing_reconciler": partial(sweeper, ports, sweep_jobs.SUBSCRIPTION_RECONCILIATION, mailboxes.billing_reconciler, holder),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool, mailboxes.metrics_refresher),
     }
     assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"

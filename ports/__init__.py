@@ -4,25 +4,24 @@ from dataclasses import dataclass
 
 from core.kernel.policy import Policy
 from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passkeys, Passwords, PipelineTokens, Tokens, Vault
-from ports.images import Images
-from ports.installation import Installation
-from ports.observe import Clock, Metrics
+from ports.observe import Clock, Installation, Metrics
 from ports.outside import (
     Anonymizers,
     ClientDocuments,
     EmailTemplates,
     GeoIp,
     HttpSender,
+    Images,
     MailTransport,
     OpenIdProviders,
     Payments,
     PublishedKeys,
     TxtRecords,
     UserAgentParser,
+    WorkerThreads,
 )
 from ports.saml import SamlDocuments, SamlProviders
 from ports.storage import Storage
-from ports.threads import WorkerThreads
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""The clock, and the metrics that operators see."""
+"""The clock, the metrics that operators see, and the interface to the running process and its settings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -11,6 +11,7 @@ from core.federation.connections.model.health import HealthState
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_policy.decision import Outcome
+from core.maintenance.model.health import ActorState, CheckFinding, ConnectionCounts, SettingInForce
 
 # Labels for HTTP requests in metrics and logs
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -83,3 +84,30 @@ class Metrics(Protocol):
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         """Set the platform's gauges."""
+
+
+class Installation(Protocol):
+    """This process, and the settings that all processes share."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def process_id(self) -> int: ...
+
+    @property
+    def connections(self) -> ConnectionCounts:
+        """The process's database connections now."""
+
+    @property
+    def has_mail_server(self) -> bool:
+        """Whether the platform has a mail server. Without a mail server, emails are written to a folder."""
+
+    def actors(self) -> Sequence[ActorState]:
+        """Return the actors in this process, sorted by name."""
+
+    async def run_checks(self) -> Sequence[CheckFinding]:
+        """Return the findings from `gatehouse doctor`, at most a minute old. The checks contact servers, which can take half a minute."""
+
+    def settings(self) -> Sequence[SettingInForce]:
+        """Return all settings, in the order of the settings model. Secrets have no value (security L-3)."""

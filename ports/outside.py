@@ -1,9 +1,9 @@
-"""Interfaces to services outside the process: email, the DNS, webhook targets, identity providers, payments, and GeoIP data."""
+"""Interfaces to the world outside the core: email, the DNS, webhook targets, identity providers, payments, GeoIP, images, threads."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from core.accounts.model.devices import Location, ParsedUserAgent
@@ -19,6 +19,7 @@ from core.federation.connections.model.openid import (
 )
 from core.federation.oauth.model.client_documents import ClientDocument
 from core.kernel.connections import Connection, ProviderClient, ProviderTokens
+from core.kernel.images import ImageHeader, NewImage
 from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply
 from core.kernel.shares import Share
 from core.kernel.values import Email
@@ -238,3 +239,29 @@ class Payments(Protocol):
 
         A subscription that has already ended counts as canceled.
         """
+
+
+class Images(Protocol):
+    """The decoder for uploaded images."""
+
+    async def reencode(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
+        """Return the image in both sizes, without the file's other contents. Animations keep only their first frame.
+
+        `content` has passed `check_header`, which returned `header`. With `is_square`, the longer side is cut.
+        Threads and memory are bounded.
+
+        Raises: ImageDamaged; Limited if too many images wait.
+        """
+
+    def url(self, key: str) -> str:
+        """Return the large image's URL, by its key."""
+
+
+T = TypeVar("T")
+
+
+class WorkerThreads(Protocol):
+    """Worker threads for CPU work in the core that would block other requests for milliseconds."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread and return its result. Raises: the errors of `work`."""

@@ -1,11 +1,10 @@
 """Passwords, one-time codes, passkeys, tokens, certificates and encrypted secrets. Only this package imports cryptographic libraries."""
 
 from adapters.crypto.certificates import X509Certificates
-from adapters.crypto.client_assertions import JwtClientAssertions, JwtPipelineTokens
+from adapters.crypto.client_assertions import JwtClientAssertions, JwtPipelineTokens, sign_assertion
 from adapters.crypto.dpop import JwtDpopProofs
 from adapters.crypto.jwk import is_usable_key
 from adapters.crypto.one_time_codes import TotpCodes
-from adapters.crypto.own_assertions import sign_assertion
 from adapters.crypto.own_tokens import JwtTokens
 from adapters.crypto.passkeys import WebAuthnPasskeys
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from adapters.crypto.own_assertions import public_jwk, sign_assertion
-from adapters.trio_threads import TrioThreads
+from adapters.crypto.client_assertions import public_jwk, sign_assertion
+from adapters.threads import TrioThreads
 from core.federation.connections.model.connections import CertificateFacts, ProviderCertificateInvalid
 from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
 from core.kernel.values import new_id

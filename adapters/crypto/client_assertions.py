@@ -1,14 +1,23 @@
-"""Client assertions: JWTs that OAuth clients sign to authenticate (RFC 7523), and JWTs that pipelines get from their own provider."""
+"""Client assertions (RFC 7523): JWTs that OAuth clients and pipelines authenticate with, and our own JWTs for identity providers."""
 
+import hashlib
 import json
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt.algorithms import RSAAlgorithm
 
 from adapters.crypto.jwk import KEY_TYPES, Keys, KeyUnusable, NoSuchKey, find_key, has_type, load_key
+from adapters.crypto.rsa_signatures import sign_sha256
 from adapters.crypto.signed_tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
 from core.applications.model.client_settings import ASSERTION_ALGORITHMS, ClientKeysInvalid
 from core.federation.oauth.model.clients import AssertionKeyUnknown, ClientAssertionInvalid
+from core.federation.saml.model.configuration import SamlCertificate
+from core.kernel.values import base64url
 
 _ALGORITHM_OF_TYPE: Final = {KEY_TYPES[algorithm]: algorithm for algorithm in ASSERTION_ALGORITHMS}
 
@@ -85,3 +94,35 @@ def _parse(payload: bytes) -> dict[str, Any]:
     if not isinstance(claims, dict):
         raise ClientAssertionInvalid("it has no claims")
     return claims
+
+
+ALGORITHM: Final = "RS256"
+
+
+def sign_assertion(key: SamlCertificate, claims: Mapping[str, Any]) -> str:
+    """Return a JWT with these claims. Raises: SealBroken."""
+    # Most providers find the key by its id, but Entra ID by its certificate's thumbprint (RFC 7515 section 4.1.8).
+    kid = _thumbprint(key.certificate)
+    header = {"alg": ALGORITHM, "typ": "JWT", "kid": kid, "x5t#S256": kid}
+    signed = f"{_encode(header)}.{_encode(claims)}"
+    return f"{signed}.{base64url(sign_sha256(key.private_key, signed.encode()))}"
+
+
+def public_jwk(certificate: str) -> dict[str, str]:
+    """Return the public key in a PEM certificate as a JWK. The key id is the certificate's thumbprint."""
+    from cryptography import x509  # needs megabytes, and is rarely used
+
+    key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    assert isinstance(key, RSAPublicKey), "we create RSA keys"
+    jwk = RSAAlgorithm.to_jwk(key, as_dict=True)
+    kid = _thumbprint(certificate)
+    return {"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": kid, "x5t#S256": kid, "n": jwk["n"], "e": jwk["e"]}
+
+
+@lru_cache(maxsize=64)
+def _thumbprint(certificate: str) -> str:
+    return base64url(hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).digest())
+
+
+def _encode(part: Mapping[str, Any]) -> str:
+    return base64url(json.dumps(part, separators=(",", ":")).encode())

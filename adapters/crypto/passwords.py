@@ -11,7 +11,7 @@ from functools import partial
 import argon2
 
 from adapters.crypto.argon2id import HASH_LENGTH, Cost, compute
-from adapters.low_priority_threads import LowPriorityThreads
+from adapters.threads import LowPriorityThreads
 
 _SALT = struct.Struct(">III")  # memory in KiB, time cost, parallelism; random bytes follow
 _SALT_BYTES = 16

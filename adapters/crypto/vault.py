@@ -1,12 +1,12 @@
-"""Encrypting stored secrets with AES-GCM."""
+"""Encrypting stored secrets with AES-GCM, and values that tell whether the keys belong to a backup."""
 
 import base64
 import binascii
 import os
 import re
 import secrets
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -120,3 +120,28 @@ def _join_with_lengths(*parts: bytes) -> bytes:
 
 def _fail(context: SecretContext, fact: str) -> NoReturn:
     raise SealBroken(f"{context.table}.{context.column} of {context.row} {fact}.") from None
+
+
+_TEXT: Final = b"gatehouse backup"
+
+
+def make_key_checks(keys: str) -> dict[str, str]:
+    """Return checks by key id: a fixed text, encrypted with the key. Raises: ValueError."""
+    return {key_id: base64.b64encode(AesVault([(key_id, key)]).seal(_TEXT, _context(key_id))).decode() for key_id, key in parse_keys(keys)}
+
+
+def keys_that_do_not_fit(keys: str, checks: Mapping[str, str]) -> list[str]:
+    """Return the check ids for which `keys` lacks the key, or has another key with this id. Raises: ValueError."""
+    vault = AesVault(parse_keys(keys))
+    return [key_id for key_id, check in checks.items() if not _fits(vault, key_id, check)]
+
+
+def _fits(vault: AesVault, key_id: str, check: str) -> bool:
+    try:
+        return vault.open(base64.b64decode(check, validate=True), _context(key_id)) == _TEXT
+    except (SealBroken, binascii.Error, ValueError):
+        return False
+
+
+def _context(key_id: str) -> SecretContext:
+    return SecretContext("backup", key_id, "key_checks")

@@ -15,10 +15,11 @@ from core.accounts.model.email_queue import (
     ORGANIZATION_EMAILS,
     OWNER_CHANGE_EMAILS,
     EmailKind,
+    NoticedSecret,
     OwnerChange,
+    SecretNotice,
 )
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
-from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
 from core.accounts.model.security_notices import ASKS_FOR_FACTORS, NEEDS_RECOVERY, PASSWORD_REMOVED, RESTORES_BY_UNDO
 from core.authentication.model.sessions import CODE_TTL
 from core.federation.connections.model.health import ConnectionNotice

@@ -1,15 +1,30 @@
-"""The keys that OAuth clients and pipeline issuers publish, fetched through the guard (security W-1)."""
+"""The keys and metadata that OAuth clients and pipeline issuers publish, fetched through the guard (security W-1)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
-from adapters.http.host_places import HostBusy, HostPlaces
+import trio
+
 from adapters.http.provider_keys import REFETCH_PAUSE, Caches, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
 from core.applications.model.client_settings import usable_keys
+from core.federation.oauth.model.client_documents import FETCH_WITHIN as FETCH_DOCUMENT_WITHIN
+from core.federation.oauth.model.client_documents import (
+    ClientDocument,
+    ClientDocumentUnavailable,
+    ClientHostBusy,
+    fresh_for,
+    parse_document,
+)
+from core.federation.oauth.model.client_documents import host_of as document_host
 from core.federation.oauth.model.clients import ClientAssertionInvalid
+from core.kernel.errors import Limited
 from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
-from core.kernel.shares import Share, current_share
+from core.kernel.policy import Policy
+from core.kernel.shares import FairPlaces, Share, current_share
 from core.kernel.uris import has_port_of, host_of, is_web_url
 from ports.observe import Clock
 
@@ -112,3 +127,93 @@ class HttpIssuerKeys(FetchedKeys):
         # interface, and the guard refuses it, unless the operator allows it.
         is_downgrade = url.startswith("https://") and not keys_url.startswith("https://")
         return await self._get_keys(keys_url) if not is_downgrade and len(keys_url) <= LONGEST_URL and is_web_url(keys_url) else None
+
+
+ADVICE: Final = "Try again later, or tell its developer."
+MAX_CACHED: Final = 1000  # documents; documents that were used longest ago are forgotten first
+
+
+class HttpClientDocuments:
+    """Implements `ports.outside.ClientDocuments`. Valid documents are cached, but no failures."""
+
+    def __init__(self, sender: HttpGetter, clock: Clock, policy: Policy) -> None:
+        self._sender = sender
+        self._clock = clock
+        self._policy = policy
+        self._documents: OrderedDict[str, tuple[ClientDocument, datetime]] = OrderedDict()
+        self._hosts = HostPlaces()
+
+    def cached(self, address: str) -> ClientDocument | None:
+        document, fresh_until = self._documents.get(address, (None, self._clock.now()))
+        if document is None or fresh_until <= self._clock.now():
+            return None
+        self._documents.move_to_end(address)
+        return document
+
+    async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
+        host = document_host(address)
+        try:
+            async with self._hosts.of(host, FETCH_DOCUMENT_WITHIN):
+                cached = self.cached(address)
+                is_late = cached is not None and (since is None or cached.fetched_at > since)
+                return cached if cached is not None and is_late else await self._request(address)
+        except HostBusy:
+            raise ClientHostBusy(host) from None
+
+    async def _request(self, address: str) -> ClientDocument:
+        try:
+            reply = await self._sender.get(address, FETCH_DOCUMENT_WITHIN)
+        except SendFailed as failure:
+            raise ClientDocumentUnavailable(document_host(address), f"is not available: {failure.reason}", ADVICE) from None
+        if reply.status != 200:
+            raise ClientDocumentUnavailable(document_host(address), f"is not available: its server answers {reply.status}", ADVICE)
+        now, headers = self._clock.now(), reply.headers
+        document = parse_document(address, headers.get("content-type", ""), reply.body, self._policy, now)
+        self._documents[address] = document, now + fresh_for(headers.get("cache-control", ""), headers.get("age", ""))
+        self._documents.move_to_end(address)
+        if len(self._documents) > MAX_CACHED:
+            self._documents.popitem(last=False)
+        return document
+
+
+MAX_CONCURRENT: Final = 300  # requests in this process
+MAX_OF_SHARE: Final = 6  # requests by an organization, or a client address
+MAX_OF_HOST: Final = 6  # requests to a host, from six organizations
+
+
+class HostBusy(Exception):
+    """Earlier requests by the organization, or to the host, took too long."""
+
+
+class HostPlaces:
+    """The hosts with a request in flight."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[Hashable, FairPlaces] = {}  # by host, by share, by (share, host), and by None for all hosts
+
+    @asynccontextmanager
+    async def of(self, host: str, within: float) -> AsyncIterator[None]:
+        """Let a request go to this host in its turn. Raises: HostBusy after `within` seconds.
+
+        The most shared places are taken last. So a waiting request holds no place that unrelated callers need (security N-11).
+        """
+        share = current_share.get()
+        totals = {(share, host): 1, share: MAX_OF_SHARE, host: MAX_OF_HOST, None: MAX_CONCURRENT}
+        async with AsyncExitStack() as taken:
+            try:
+                with trio.fail_after(within):
+                    for key, total in totals.items():
+                        await taken.enter_async_context(self._place(key, total))
+            except (Limited, trio.TooSlowError):
+                raise HostBusy from None
+            yield
+
+    @asynccontextmanager
+    async def _place(self, key: Hashable, total: int) -> AsyncIterator[None]:
+        places = self._hosts.setdefault(key, FairPlaces(trio.Event, total, of_share=total))
+        try:
+            with await places.take():
+                yield
+        finally:
+            if places.is_idle and self._hosts.get(key) is places:
+                del self._hosts[key]

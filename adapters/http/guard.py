@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 import trio
 
-from adapters.trio_threads import TrioThreads
+from adapters.threads import TrioThreads
 from core.kernel.outbound import SendFailed, SendFailure
 
 LOOKUP_DEADLINE: Final = 5.0  # seconds

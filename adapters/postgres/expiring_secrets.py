@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
+from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import member_rights_array, to_array
 from adapters.postgres.programs.api_resources import is_active
 from adapters.postgres.programs.created_secrets import API_KEY_RIGHTS, REGISTRATION_TOKEN_RIGHTS, SCIM_TOKEN_RIGHTS
 from adapters.postgres.programs.registration_tokens import creator_may_create
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
-from core.accounts.model.secret_notices import NoticedSecret
+from core.accounts.model.email_queue import NoticedSecret
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.maintenance.model.expiring_secrets import ExpiringSecret

@@ -2,112 +2,90 @@
 
 from typing import Any, Generic, Protocol, TypeVar
 
-from adapters.postgres.account_logs import AccountLogs
-from adapters.postgres.accounts.accounts import Accounts
+from adapters.postgres.accounts.accounts import Accounts, EmailChanges
 from adapters.postgres.accounts.attempt_limits import AttemptLimits
 from adapters.postgres.accounts.devices import Devices
-from adapters.postgres.accounts.email_changes import EmailChanges
-from adapters.postgres.accounts.email_queue import EmailQueue
+from adapters.postgres.accounts.email_queue import EmailQueue, OneTimeTokens
 from adapters.postgres.accounts.images import Images
 from adapters.postgres.accounts.mfa import Mfa
-from adapters.postgres.accounts.one_time_tokens import OneTimeTokens
 from adapters.postgres.accounts.passkeys import Passkeys
-from adapters.postgres.accounts.platform import Platform
-from adapters.postgres.accounts.platform_users import PlatformUsers
+from adapters.postgres.accounts.platform_users import Platform, PlatformUsers
 from adapters.postgres.accounts.security_notices import SecurityNotices
 from adapters.postgres.applications.access_reasons import AccessReasons
-from adapters.postgres.applications.analytics import Analytics
+from adapters.postgres.applications.analytics import Analytics, OrganizationOverview
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
 from adapters.postgres.applications.authorization import Authorizations
-from adapters.postgres.applications.claims import ServiceClaims
 from adapters.postgres.applications.end_users import EndUsers
 from adapters.postgres.applications.evaluations import Evaluations
-from adapters.postgres.applications.figure_counting import FigureCounting
-from adapters.postgres.applications.figures import Figures
-from adapters.postgres.applications.overview import OrganizationOverview
-from adapters.postgres.applications.own_applications import OwnApplications
+from adapters.postgres.applications.figures import FigureCounting, Figures
 from adapters.postgres.applications.plans import Plans
 from adapters.postgres.applications.role_assignments import RoleAssignments
+from adapters.postgres.applications.service_access import OwnApplications
 from adapters.postgres.applications.service_users import ServiceUsers
-from adapters.postgres.applications.services import Services
+from adapters.postgres.applications.services import ServiceClaims, Services
 from adapters.postgres.authentication.challenges import Flows
 from adapters.postgres.authentication.dpop import UsedProofs
-from adapters.postgres.authentication.failed_logins import FailedLogins
-from adapters.postgres.authentication.forms import KeptForms, SentForms
+from adapters.postgres.authentication.forms import KeptForms, Reauthentications, SentForms
 from adapters.postgres.authentication.identities import Identities
-from adapters.postgres.authentication.impersonations import Impersonations
-from adapters.postgres.authentication.logins import Logins
+from adapters.postgres.authentication.logins import FailedLogins, Logins
 from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
-from adapters.postgres.authentication.openid_facts import OpenIdFacts
-from adapters.postgres.authentication.organization_sessions import OrganizationSessions
+from adapters.postgres.authentication.openid import OpenIdFacts
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
 from adapters.postgres.authentication.policy_passes import PolicyPasses
-from adapters.postgres.authentication.reauthentications import Reauthentications
 from adapters.postgres.authentication.recoveries import Recoveries
 from adapters.postgres.authentication.refresh_tokens import RefreshTokens
-from adapters.postgres.authentication.session_contexts import SessionContexts
+from adapters.postgres.authentication.session_contexts import Impersonations, SessionContexts
 from adapters.postgres.authentication.session_sign_ins import SessionSignIns
-from adapters.postgres.authentication.sessions import Sessions
+from adapters.postgres.authentication.sessions import OrganizationSessions, Sessions
 from adapters.postgres.authentication.sign_in_log import SignInLog
 from adapters.postgres.authentication.signing_keys import SigningKeys
 from adapters.postgres.billing.cancellations import Cancellations
-from adapters.postgres.billing.checkouts import Checkouts
-from adapters.postgres.billing.customers import Customers
+from adapters.postgres.billing.checkouts import Checkouts, Customers
 from adapters.postgres.billing.facts import Billing
 from adapters.postgres.billing.subscriptions import Subscriptions
 from adapters.postgres.engine.scope import Scope
-from adapters.postgres.eventing.audit import Audit
-from adapters.postgres.eventing.deliveries import Deliveries
-from adapters.postgres.eventing.logout_notices import LogoutNotices
-from adapters.postgres.eventing.platform_log import PlatformLog
+from adapters.postgres.eventing.audit import Audit, PlatformLog
+from adapters.postgres.eventing.deliveries import Deliveries, LogoutNotices
 from adapters.postgres.eventing.siem import Siem
 from adapters.postgres.eventing.webhooks import Webhooks
 from adapters.postgres.expiring_secrets import ExpiringSecrets
-from adapters.postgres.federation.connections.connections import OrganizationConnections
+from adapters.postgres.federation.connections.connections import ConnectionKeys, OrganizationConnections
 from adapters.postgres.federation.connections.health import ConnectionHealths
 from adapters.postgres.federation.connections.identities import ConnectionIdentities
-from adapters.postgres.federation.connections.keys import ConnectionKeys
 from adapters.postgres.federation.connections.logins import ConnectionLogins
-from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
+from adapters.postgres.federation.oauth.authorization import AuthorizationCodes, PushedRequests
 from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
-from adapters.postgres.federation.oauth.consents import Consents
+from adapters.postgres.federation.oauth.consents import Consents, ExternalGrants
 from adapters.postgres.federation.oauth.device_flow import DeviceCodes
 from adapters.postgres.federation.oauth.external_clients import ExternalClients
-from adapters.postgres.federation.oauth.external_grants import ExternalGrants
-from adapters.postgres.federation.oauth.pushed_requests import PushedRequests
 from adapters.postgres.federation.saml.configuration import Saml
 from adapters.postgres.federation.saml.logout import SamlLogouts
 from adapters.postgres.federation.saml.sign_on import SamlSignOns
 from adapters.postgres.kernel.rate_limits import Rates
 from adapters.postgres.maintenance.housekeeping import Housekeeping, Leases
-from adapters.postgres.personal_data import PersonalData
+from adapters.postgres.personal_data import AccountLogs, PersonalData
 from adapters.postgres.privacy import Privacy
 from adapters.postgres.programs.api_resources import ApiResources
 from adapters.postgres.programs.created_secrets import CreatedSecrets
-from adapters.postgres.programs.credentials import Credentials
-from adapters.postgres.programs.program_clients import ProgramClients
+from adapters.postgres.programs.credentials import Credentials, ProgramClients
 from adapters.postgres.programs.registration_tokens import RegistrationTokens
 from adapters.postgres.programs.service_accounts import ServiceAccounts
 from adapters.postgres.provisioning.blocks import DirectoryBlocks
-from adapters.postgres.provisioning.request_log import ScimRequests
-from adapters.postgres.provisioning.tokens import ScimTokens
+from adapters.postgres.provisioning.tokens import ScimRequests, ScimTokens
 from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
 from adapters.postgres.setup.links import SetupLinks
 from adapters.postgres.tenancy.attributes import Attributes
 from adapters.postgres.tenancy.branding import Branding
-from adapters.postgres.tenancy.domains import Domains
-from adapters.postgres.tenancy.group_roles import GroupRoles
-from adapters.postgres.tenancy.groups import Groups
-from adapters.postgres.tenancy.home_realm import HomeRealm
+from adapters.postgres.tenancy.domains import Domains, HomeRealm
+from adapters.postgres.tenancy.groups import GroupRoles, Groups
 from adapters.postgres.tenancy.invitations import Invitations
 from adapters.postgres.tenancy.mail_server import Smtp
 from adapters.postgres.tenancy.members import Members
-from adapters.postgres.tenancy.organizations import Organizations
+from adapters.postgres.tenancy.organizations import Organizations, Tiers
 from adapters.postgres.tenancy.roles import Roles
 from adapters.postgres.tenancy.sign_in_policies import SignInPolicies
-from adapters.postgres.tenancy.tiers import Tiers
 from ports.storage.repositories import Autocommit, Reading
 from ports.storage.repositories import Repositories as Port
 

@@ -10,7 +10,7 @@ from adapters.postgres.authentication import flows, forms, identities, oauth_cre
 from adapters.postgres.billing import facts
 from adapters.postgres.engine.statements import SealingRepository
 from adapters.postgres.eventing import siem, webhooks
-from adapters.postgres.federation.connections import keys, logins
+from adapters.postgres.federation.connections import connections, logins
 from adapters.postgres.federation.saml import configuration as saml
 from adapters.postgres.setup import links as setup_links
 from adapters.postgres.tenancy import mail_server
@@ -72,7 +72,7 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
     ),
     SealedColumn.SAML_KEYS: _column(_by_id(saml.secret_context), "saml_certificates", "private_key"),
     SealedColumn.CONNECTION_SECRETS: _column(_by_id(oauth_credentials.connection_context), "connections", "client_secret"),
-    SealedColumn.CONNECTION_KEYS: _column(_by_id(keys.secret_context), "connection_keys", "private_key"),
+    SealedColumn.CONNECTION_KEYS: _column(_by_id(connections.key_secret_context), "connection_keys", "private_key"),
     SealedColumn.SETUP_PROPOSALS: _column(_by_id(setup_links.document_context), "setup_proposals", "document"),
     SealedColumn.CONNECTION_LOGOUTS: _column(_by_id(logins.secret_context), "connection_logins", "logout"),
     SealedColumn.IDENTITY_ACCESS_TOKENS: _column(identities.access_token_context, "identities", "access_token"),

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from adapters.low_priority_threads import LowPriorityThreads
+from adapters.threads import LowPriorityThreads
 from core.federation.connections.model.saml import (
     IdentityProviderMetadata,
     OwnServiceProvider,
@@ -63,9 +63,10 @@ class _Documents:
             raise
 
     def _load(self) -> Any:
-        from adapters.saml import metadata, provider_logout, requests, responses, xml
+        from adapters.saml import metadata, requests, responses, xml
+        from adapters.saml import responses as saml_responses
 
-        self._modules = SimpleNamespace(metadata=metadata, provider_logout=provider_logout, requests=requests, responses=responses, xml=xml)
+        self._modules = SimpleNamespace(metadata=metadata, provider_logout=saml_responses, requests=requests, responses=responses, xml=xml)
         return self._modules
 
 

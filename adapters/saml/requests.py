@@ -26,9 +26,8 @@ from adapters.saml.xml import (
 )
 from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlLogoutRequest, SamlSignInRequest
 from core.federation.connections.model.settings import SsoBinding
-from core.federation.saml.model.bindings import encode_post, encode_redirect
 from core.federation.saml.model.configuration import SamlCertificate
-from core.federation.saml.model.messages import HTTP_POST, SamlStatus, new_message_id
+from core.federation.saml.model.messages import HTTP_POST, SamlStatus, encode_post, encode_redirect, new_message_id
 
 
 def sign_in_request(own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:

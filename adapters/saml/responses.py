@@ -1,22 +1,32 @@
-"""Verifying responses from identity providers: sizes, structure, signatures, decryption.
+"""Verifying responses and logout requests from identity providers: sizes, structure, signatures, decryption.
 
 Everything that an identity has is read from a document that was parsed from signed bytes (docs/adr/0045). `statements`
 has the rules about an assertion's content.
 
 Sources: SAML profiles section 4.1.4; SAML core section 3.2; security X-12, security X-13, security X-14.
+
+Sources: SAML profiles section 4.4.4.1; SAML bindings sections 3.4.4.1 and 3.5.4; security X-17.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from adapters.saml import decryption, second_judge, signed_parts
+from adapters.saml import decryption, second_judge, signed_parts, verification
 from adapters.saml.parsing import parse
 from adapters.saml.sizes import check_size
 from adapters.saml.statements import attribute_names, check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
-from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS
+from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS, read_message
 from core.federation.connections.model.answers import names_received
-from core.federation.connections.model.saml_responses import MAX_TEXT, AssertedIdentity, SamlFault, SamlPartner, SamlStatusReturned
-from core.federation.saml.model.messages import SamlMessageInvalid
+from core.federation.connections.model.saml_responses import (
+    MAX_TEXT,
+    AssertedIdentity,
+    SamlFault,
+    SamlPartner,
+    SamlResponseRefused,
+    SamlStatusReturned,
+)
+from core.federation.saml.model.messages import LogoutRequest, LogoutSignatureInvalid, QuerySignature, SamlMessageInvalid
 
 _RESPONSE: Final = f"{{{PROTOCOL}}}Response"
 _ASSERTION: Final = f"{{{ASSERTION}}}Assertion"
@@ -149,3 +159,33 @@ def _check_response(response: Any, partner: SamlPartner, now: datetime, expected
     refuse_unless(destination == partner.acs_url, SamlFault.DESTINATION)
     refuse_unless(response.get("InResponseTo") == expected, SamlFault.IN_RESPONSE_TO)
     check_issue_instant(response, now)
+
+
+def read_request(document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
+    """Return a LogoutRequest that is signed in the query, or in the document. Only signed content is read. Raises: SamlResponseRefused."""
+    part = None
+    try:
+        root = parse(document)
+        check_size(root)
+        if signature is None:
+            if root.find(signed_parts.SIGNATURE) is None:
+                raise SamlResponseRefused(SamlFault.UNSIGNED)
+            part = signed_parts.verify(root, certificates)
+            root = part.root
+        elif not any(_is_signed(signature, certificate) for certificate in certificates):
+            raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
+        request = read_message(root)
+    except SamlMessageInvalid:
+        raise SamlResponseRefused(SamlFault.MALFORMED) from None
+    if not isinstance(request, LogoutRequest):
+        raise SamlResponseRefused(SamlFault.MALFORMED)
+    second_judge.confirm(part)
+    return request
+
+
+def _is_signed(signature: QuerySignature, certificate: str) -> bool:
+    try:
+        verification.verify_query(signature, certificate)
+    except LogoutSignatureInvalid:
+        return False
+    return True

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 from lxml import etree
 
 from adapters.crypto import sign_sha256
-from core.federation.saml.model.bindings import encode_post
 from core.federation.saml.model.configuration import SamlCertificate
+from core.federation.saml.model.messages import encode_post
 
 DSIG: Final = "http://www.w3.org/2000/09/xmldsig#"
 ENVELOPED: Final = f"{DSIG}enveloped-signature"

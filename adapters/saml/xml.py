@@ -15,7 +15,6 @@ from lxml import etree
 from adapters.saml import signatures
 from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
-from core.federation.saml.model.bindings import encode_redirect
 from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate, SamlIdentityProvider, endpoint_url
 from core.federation.saml.model.messages import (
     HTTP_POST,
@@ -33,6 +32,7 @@ from core.federation.saml.model.messages import (
     SamlMessageInvalid,
     SamlResponse,
     SamlStatus,
+    encode_redirect,
     new_message_id,
 )
 

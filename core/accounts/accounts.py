@@ -1,4 +1,4 @@
-"""Use cases for accounts: registration, email verification, passwords and the email address."""
+"""Use cases for accounts: registration, email verification, the email address, and passwords by the platform's and organizations' rules."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -11,11 +11,12 @@ from core.accounts import (
     events,
     factor_changes,
     mailbox,
+    security_notices,
     ways_in,
 )
 from core.accounts.factors import history as factor_history
-from core.accounts.factors import new_passwords
 from core.accounts.model.accounts import (
+    MIN_PASSWORD_LENGTH,
     Account,
     AccountOrigin,
     CurrentPasswordWrong,
@@ -26,6 +27,7 @@ from core.accounts.model.accounts import (
     PasswordAlreadySet,
     PasswordNeeded,
     PasswordReset,
+    RequiredLength,
     VerifiedEmail,
     check_new_password,
     check_password_length,
@@ -35,7 +37,6 @@ from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailKind, LinkContinuation, TokenPurpose, new_email
 from core.accounts.model.profiles import NO_PROFILE, Profile, parse_name
 from core.accounts.model.security_notices import ASKS_FOR_FACTORS, NEEDS_RECOVERY, PASSWORD_REMOVED, RESTORES_BY_UNDO
-from core.accounts.notices import security_notices
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
@@ -43,7 +44,7 @@ from core.kernel.errors import refuse
 from core.kernel.proofs import FactorKind, Method
 from core.kernel.values import Email, digest
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 async def register(
@@ -197,7 +198,7 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
             added=added,
             keeps_factors=len(added) < len(methods) or keys_stay or app_stays,
             is_enough=not asks_for_factors and await factor_changes.accept_password(read, account.id, now),
-            least_length=await new_passwords.find_least_length(read, account),
+            least_length=await find_least_password_length(read, account),
             restores_by_undo=await factor_history.is_restored_by_undo(ports, read, account, now),
         )
 
@@ -214,7 +215,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     """
     async with ports.storage.reading() as read:  # saves the expensive hash; `_redeem` decides
         email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) or refuse(LinkInvalid)
-    await new_passwords.check_of_address(ports, email, new_password)
+    await check_password_of_address(ports, email, new_password)
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -261,14 +262,14 @@ async def find_own_password_rules(ports: Ports, caller: Person) -> tuple[Account
     """Return the caller's account, and the least length for its new password."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        return account, await new_passwords.find_least_length(read, account)
+        return account, await find_least_password_length(read, account)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
     """Set an account's first password. No session ends."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    await new_passwords.check(ports, account, account.email, new_password)
+    await check_password_of_account(ports, account, account.email, new_password)
     if account.password_hash is not None:
         raise PasswordAlreadySet
     password_hash = await ports.passwords.hash(new_password)
@@ -304,7 +305,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     check_password_length(current)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    await new_passwords.check(ports, account, account.email, new_password)
+    await check_password_of_account(ports, account, account.email, new_password)
     if account.password_hash is None:
         raise NoPasswordSet
     subject = session_subject(caller.session_id)
@@ -361,3 +362,37 @@ async def delete_account(tx: Transaction, user_id: UUID, now: datetime) -> None:
     await tx.logins.remove(user_id)
     await tx.accounts.remove(user_id)
     await tx.audit.forget(user_id)  # at the end, because it locks totals that concurrent transactions wait for
+
+
+async def check_password_of_account(ports: Ports, account: Account | None, email: Email, password: str) -> None:
+    """Check a new password for an account with this address. None: there is no account yet."""
+    required = None
+    if account is not None and account.origin_org_id is not None:
+        async with ports.storage.reading() as read:
+            required = await _required_length(read, account)
+    check_new_password(password, email, ports.policy.common_passwords, required)
+
+
+async def find_least_password_length(read: Reading, account: Account) -> int:
+    """Return the least length that a new password for this account must have. Only its user may learn it."""
+    required = await _required_length(read, account)
+    return MIN_PASSWORD_LENGTH if required is None else max(MIN_PASSWORD_LENGTH, required.length)
+
+
+async def check_password_of_address(ports: Ports, email: Email, password: str) -> None:
+    """Check a new password for the account with this address, if the account exists."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_email(email)
+    await check_password_of_account(ports, account, email, password)
+
+
+async def _required_length(read: Reading, account: Account) -> RequiredLength | None:
+    """Return the least length that the organization asks for which created the account.
+
+    No other organization decides about its password.
+    """
+    if account.origin_org_id is None or not (await read.accounts.account_control(account.id, account.origin_org_id)).controls_account:
+        return None
+    policy = await read.sign_in_policies.effective(account.origin_org_id)
+    length = None if policy is None else policy.parts[0].rules.min_password_length
+    return None if policy is None or length is None else RequiredLength(policy.name, length)

@@ -8,7 +8,7 @@ once in accounts that they control.
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, factor_changes, required_connections
+from core.accounts import events, factor_changes, required_connections, security_notices
 from core.accounts.email_queue import require_within_limit
 from core.accounts.model.accounts import (
     Account,
@@ -21,7 +21,6 @@ from core.accounts.model.accounts import (
     new_email_change,
 )
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
-from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
 from core.kernel.values import Email

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+from core.accounts.model.email_queue import EndedCredential
 from core.accounts.model.passkeys import Passkey
-from core.accounts.model.secret_notices import EndedCredential
 from core.kernel.callers import ServiceContext
 from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event

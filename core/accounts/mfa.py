@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, events, factor_changes, passkey_waits, session_proofs
+from core.accounts import attempt_limits, events, factor_changes, passkey_waits, security_notices, session_proofs
 from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
@@ -28,7 +28,6 @@ from core.accounts.model.mfa import (
     SetupCodeWrong,
     attempt_subject,
 )
-from core.accounts.notices import security_notices
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, factor_changes, relying_party, session_proofs
+from core.accounts import events, factor_changes, relying_party, security_notices, session_proofs
 from core.accounts.email_queue import require_within_limit
 from core.accounts.factors import history, own_proofs
 from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded
@@ -25,7 +25,6 @@ from core.accounts.model.passkeys import (
     TooManyPasskeyWaits,
 )
 from core.accounts.model.security_notices import AFTER_WAIT
-from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone, AddressNotVerified
 from core.kernel.callers import Person

@@ -1,4 +1,4 @@
-"""The passkeys and security keys of the caller's own account: add, list, rename and delete them (security #passkeys)."""
+"""The passkeys and security keys of the caller's own account: offer, add, list, rename and delete them (security #passkeys)."""
 
 import secrets
 from collections.abc import Sequence
@@ -6,7 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import email_changes, events, factor_changes, mfa, passkey_waits, relying_party, session_proofs, ways_in
+from core.accounts import (
+    email_changes,
+    events,
+    factor_changes,
+    mfa,
+    passkey_waits,
+    relying_party,
+    security_notices,
+    session_proofs,
+    ways_in,
+)
 from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
@@ -17,6 +27,7 @@ from core.accounts.model.passkeys import (
     DEFAULT_NAMES,
     HANDLE_BYTES,
     MAX_PASSKEYS,
+    OFFER_PAUSE,
     Ceremony,
     CeremonyRefused,
     ChallengeBinding,
@@ -34,7 +45,6 @@ from core.accounts.model.passkeys import (
     UsedChallenge,
     proof_of,
 )
-from core.accounts.notices import security_notices
 from core.kernel.access import AccountGone, AddressNotVerified
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
@@ -42,7 +52,7 @@ from core.kernel.errors import refuse
 from core.kernel.proofs import FactorKind, Proof
 from core.kernel.values import new_id
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 # Functions that write also raise the errors of `factor_changes.lock_account`.
 
@@ -321,3 +331,49 @@ def _to_passkey(created: NewPasskey, user_id: UUID, name: str | None, kind: Pass
         created_at=now,
     )
     return passkey if name else replace(passkey, name=passkey.product or DEFAULT_NAMES[kind])
+
+
+async def is_offer_due(ports: Ports, user_id: UUID, session_id: UUID, now: datetime) -> bool:
+    """Return whether a passkey is to be offered in this session.
+
+    The address is verified, and the account has no passkey that works here and had no offer for a while. The user's sign-in policies accept
+    this sign-in for a passkey: an offer is no reason to ask for another sign-in.
+    """
+    if not relying_party.has_host(ports):
+        return False
+    async with ports.storage.reading() as read:
+        hosts = await read.passkeys.find_offerable(user_id, now - OFFER_PAUSE)
+        if hosts is None or relying_party.present_id(ports, hosts) in hosts.passkeys:
+            return False
+        return await _may_create(ports, read, user_id, session_id, now)
+
+
+async def _may_create(ports: Ports, read: Reading, user_id: UUID, session_id: UUID, now: datetime) -> bool:
+    account = await read.accounts.by_id(user_id)
+    if account is None or account.key_count >= MAX_PASSKEYS:
+        return False
+    return await factor_changes.may_add(ports, read, session_id, account, now)
+
+
+async def show_offer(ports: Ports, caller: Person) -> tuple[Json, Json] | None:
+    """Return the options for a conditional and a usual registration on the offer page.
+
+    None: there is no offer now.
+
+    The time of the offer is stored, so "Not now" needs no request.
+    """
+    now = ports.clock.now()
+    if not await is_offer_due(ports, caller.user_id, caller.session_id, now):
+        return None
+    options = await start(ports, caller, conditional=True), await start(ports, caller)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.passkeys.set_offered(caller.user_id, now)
+    return options
+
+
+async def offer_again(ports: Ports, caller: Person) -> Json | None:
+    """Return the options for another attempt, or None if the caller can create no passkey now."""
+    async with ports.storage.reading() as read:
+        if not await _may_create(ports, read, caller.user_id, caller.session_id, ports.clock.now()):
+            return None
+    return await start(ports, caller)

@@ -1,19 +1,36 @@
-"""Platform owners' rights in a transaction, and the platform's metrics.
+"""Platform owners' rights in a transaction, the users that they manage (decisions 241, 243), and the platform's metrics.
 
-`core.accounts.platform_users` has platform owners' use cases for other users' accounts.
+`core.accounts.platform` has platform owners' use cases for other users' accounts.
 `core.tenancy.platform_owners` makes users platform owners.
 """
 
+from collections.abc import Sequence
+from itertools import chain
 from uuid import UUID
 
+from core.accounts import events, mfa
 from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.platform import (
+    ALERT_PERIOD,
+    MAX_ALERTS,
+    METRICS_PERIOD,
+    AccountAnonymized,
+    AccountNotFound,
+    CannotRemoveOwnMfa,
+    FoundUser,
+    MfaAlert,
+    MfaMetrics,
     PlatformFigures,
     PlatformOwnerNeedsPerson,
+    UserMfaStatus,
 )
+from core.kernel import event_catalog
 from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person, PlatformCaller
-from core.kernel.errors import ProgramStopped
+from core.kernel.errors import ProgramStopped, refuse
+from core.kernel.event_catalog import Event
+from core.kernel.values import Email
 from ports import Ports
 from ports.storage import Transaction
 
@@ -60,3 +77,110 @@ async def count_due_jobs(ports: Ports) -> int:
     """Return how many background jobs are due."""
     async with ports.storage.reading() as read:
         return await read.platform.due_jobs(ports.clock.now())
+
+
+async def search_users(
+    ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
+) -> tuple[Sequence[FoundUser], bool]:
+    """Search all accounts, also deactivated accounts.
+
+    Return them, newest first, and whether there are more.
+
+    `email` is a part of the address, in upper or lower case. A domain matches in its Unicode and ASCII forms.
+    The list begins after the account `after`, if any.
+    """
+    email_part = Email.parse_part(email or "") or None
+    async with ports.storage.reading() as read:
+        users = await read.platform_users.search(limit + 1, email=email_part, user_id=user_id, after=after)
+    return users[:limit], len(users) > limit
+
+
+async def list_owners(ports: Ports) -> Sequence[FoundUser]:
+    """Return all platform owners, the newest accounts first."""
+    async with ports.storage.reading() as read:
+        return await read.platform_users.owners()
+
+
+async def find_user(ports: Ports, user_id: UUID) -> Account:
+    """Return an account."""
+    async with ports.storage.reading() as read:
+        return await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+
+
+async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
+    """Return a user's second-factor status."""
+    async with ports.storage.reading() as read:
+        return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
+
+
+async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> bool:
+    """Remove a user's second factor and end all their sessions. Return whether it was enabled (security M-6, M-7).
+
+    Passkeys stay, but are not asked for. If it was off, only a pending secret is deleted. Otherwise the user gets an email, the
+    organizations of their confirmed memberships get an event and an audit entry, and the platform's
+    log gets the reason.
+    """
+    if user_id == caller.actor_id:
+        raise CannotRemoveOwnMfa
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account, caller_is_owner = await lock_target_account(tx, caller, user_id)
+        if not caller_is_owner:
+            raise NotAPlatformOwner
+        if account is None:
+            raise AccountNotFound
+        removed = await mfa.force_removal(tx, caller, account, now, reason=reason)
+        for event in chain.from_iterable(events.mfa_disabled(account.id, factor, forced=True) for factor in removed):
+            tx.record(event)
+            if event.kind.audited:
+                tx.record(event_catalog.to_platform_log(event, reason))
+    return bool(removed)
+
+
+async def reactivate_user(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> Account:
+    """Undo a deactivation by a platform owner, and return the account as it is now (security I-8).
+
+    Nothing else changes: an account that a directory has deactivated, too, stays closed. Otherwise the user gets an
+    email. The log entries and events are the same as in `authentication.user_access.deactivate`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        before = await lock_account(tx, caller, user_id)
+        if before.platform_deactivated_at is None:
+            return before
+        await tx.accounts.reactivate_by_platform(before.id, now)
+        account = await tx.accounts.lock(before.id) or refuse(AccountNotFound)
+        if account.is_usable:
+            await tx.email_queue.add(new_email(EmailKind.ACCOUNT_REACTIVATED, account.email, now))
+        record_with_reason(tx, events.account_reactivated(account.id, whole_account=account.is_usable), reason)
+    return account
+
+
+async def lock_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> Account:
+    """Lock a user's account, and the caller's rights."""
+    account, caller_is_owner = await lock_target_account(tx, caller, user_id)
+    if not caller_is_owner:
+        raise NotAPlatformOwner
+    if account is None:
+        raise AccountNotFound
+    if account.anonymized_at is not None:
+        raise AccountAnonymized
+    return account
+
+
+def record_with_reason(tx: Transaction, event: Event, reason: str) -> None:
+    """Record the event in the organizations' logs, and a copy with the reason in the platform's log."""
+    tx.record(event)
+    tx.record(event_catalog.to_platform_log(event, reason))
+
+
+async def get_mfa_metrics(ports: Ports) -> MfaMetrics:
+    """Return how many users have a second factor, and how often some events happened in the last seven days."""
+    async with ports.storage.reading() as read:
+        return await read.platform_users.mfa_metrics(ports.clock.now() - METRICS_PERIOD)
+
+
+async def list_alerts(ports: Ports) -> Sequence[MfaAlert]:
+    """Return the alerts from the last 24 hours, the newest first, at most MAX_ALERTS."""
+    async with ports.storage.reading() as read:
+        return await read.platform_users.alerts(ports.clock.now() - ALERT_PERIOD, MAX_ALERTS)

@@ -1,8 +1,9 @@
-"""Access to services: settings, and which users are assigned (decision 57)."""
+"""Access to services: settings, which users are assigned (decision 57), and the applications that a user may use."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from core.accounts.own_account import lock_person
@@ -16,8 +17,9 @@ from core.applications.model.users import (
     EnrollmentOrigin,
     GroupNotAssigned,
     NotAssigned,
+    OwnApplication,
 )
-from core.kernel.callers import OrganizationCaller
+from core.kernel.callers import OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
@@ -185,3 +187,16 @@ async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, gr
         if user_ids:
             await tx.scim_users.lock(service.org_id, user_ids)
             await tx.organization_sessions.end_without_access(service.org_id, [service.id], user_ids, ports.clock.now())
+
+
+MAX_OWN_LISTED: Final = 200
+
+
+async def list_own_applications(ports: Ports, caller: Person) -> list[OwnApplication]:
+    """Return the applications that the caller may use, by organization and name, at most MAX_LISTED.
+
+    The list has applications that the caller has used or is assigned to, and all applications in organizations that the caller is a
+    confirmed member of. A session that is good in a single organization shows no other organization.
+    """
+    async with ports.storage.reading() as read:
+        return await read.own_applications.of_user(caller.user_id, MAX_OWN_LISTED, ports.clock.now(), org_id=caller.bounded_to)

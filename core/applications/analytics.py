@@ -1,25 +1,34 @@
-"""Login analytics for an organization's members and for a service's API keys.
+"""Login analytics and the overview, for an organization's members and for a service's API keys.
 
 Only successful logins count: logins to existing services, and members' logins to the platform. Every login adds to a
 total per day (UTC). The cost therefore depends on how many days the range has, and not on how many logins (security
 N-6).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from core.accounts.model.email_queue import NoticedSecret
 from core.applications.model.analytics import (
     DEFAULT_RANGE,
+    MOST_COUNTED,
     RECENT_LOGINS_BATCH,
+    REVIEWS,
+    CredentialToReview,
     DailyLogins,
     DateRange,
+    Overview,
     ProviderLogins,
     RecentLogin,
     ServiceLogins,
     ServiceUsage,
+    compute_days,
+    fill_days,
+    select_tasks,
 )
 from core.applications.model.plans import SubscriptionStatus
-from core.kernel.access import require_view
+from core.kernel.access import require_view, viewed_rights
 from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.roles import Capability
 from core.kernel.values import Batches
@@ -79,3 +88,33 @@ async def analyze_service(ports: Ports, caller: ServiceKey, date_range: DateRang
             by_provider=await read.analytics.by_provider(org_id, service_id, date_range),
             subscriptions=await read.subscriptions.counts(org_id, service_id, now),
         )
+
+
+async def load_overview(ports: Ports, caller: OrganizationCaller) -> Overview:
+    """Return the organization's figures, its sign-ins in the last days, and the pending tasks that the caller can do."""
+    now = ports.clock.now()
+    days = compute_days(now)
+    async with ports.storage.reading() as read:
+        figures = await read.overview.figures(caller.acts_in.id, now)
+        logins = await read.analytics.by_day(caller.acts_in.id, None, days)
+    to_review = await list_to_review(ports, caller, MOST_COUNTED)
+    return Overview(
+        figures.members,
+        figures.services,
+        figures.has_sign_ins,
+        fill_days(logins, days),
+        select_tasks({**figures.tasks, **Counter(credential.task for credential in to_review)}, viewed_rights(caller)),
+        to_review,
+    )
+
+
+async def list_to_review(ports: Ports, caller: OrganizationCaller, limit: int) -> list[CredentialToReview]:
+    """Return the credentials that the caller can replace because their creators have left or may no longer create them, oldest first."""
+    rights = viewed_rights(caller)
+    kinds = [kind for kind, task in REVIEWS.items() if task.capability in rights]
+    if Capability.API_KEYS_VIEW not in rights:  # the other kinds are listed by the right to replace them
+        kinds = [kind for kind in kinds if kind is not NoticedSecret.API_KEY]
+    if not kinds:
+        return []
+    async with ports.storage.reading() as read:
+        return await read.created_secrets.to_review(caller.acts_in.id, kinds, ports.clock.now(), limit)

@@ -6,10 +6,9 @@ from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition, RoleRemoval
-from core.applications.model.claims import CLAIM_MEMBERS
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
-from core.applications.model.services import SETTINGS, Service
+from core.applications.model.services import CLAIM_MEMBERS, SETTINGS, Service
 from core.applications.model.users import EnrollmentOrigin
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.proofs import FactorKind

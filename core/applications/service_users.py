@@ -1,4 +1,4 @@
-"""How the service API shows a service's users (security K-3, K-4).
+"""How the service API shows the service itself, and its users (security K-3, K-4).
 
 An API key can act only on its service's users. A key's rights to an account depend on who created the account, and on
 who else uses it (core.tenancy.model.members).
@@ -10,8 +10,10 @@ from core.accounts import accounts, email_changes
 from core.accounts import events as accounts_events
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.applications import api_keys, events
-from core.applications.model.services import Service
+from core.applications import api_keys, events, services
+from core.applications.model import services as services_model
+from core.applications.model.api_keys import ApiKeyInvalid
+from core.applications.model.services import Service, SettingChanges
 from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
@@ -125,3 +127,17 @@ async def _lock_account(tx: Transaction, organization: Organization, service: Se
 
 def _to_service_user(account: Account) -> ServiceUser:
     return ServiceUser(account.id, account.email, account.created_at)
+
+
+async def find_service(ports: Ports, caller: ServiceKey) -> Service:
+    """Return the key's service."""
+    async with ports.storage.reading() as read:
+        return await read.services.by_id(caller.service.org_id, caller.service.id) or refuse(ApiKeyInvalid)
+
+
+async def update_service(ports: Ports, caller: ServiceKey, settings: SettingChanges) -> Service:
+    """Apply these settings to the key's service. `settings` must not contain a service type."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, old = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)
+        return await services.save_changes(tx, old, services_model.apply_settings(old, settings), now)

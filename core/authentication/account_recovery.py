@@ -20,7 +20,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.mfa import CODE_ALPHABET, ENABLED, MfaEvent, MfaSetup, SetupCodeMalformed, SetupCodeWrong
 from core.accounts.model.passkeys import HANDLE_BYTES, Ceremony, ChallengeBinding, Json, PasskeyKind
-from core.accounts.platform_users import lock_account, record_with_reason
+from core.accounts.platform import lock_account, record_with_reason
 from core.applications.model.users import EndUserNotFound
 from core.authentication import events
 from core.authentication.model.login import AccountInRecovery

@@ -1,4 +1,4 @@
-"""What follows from a verdict about a session: its refusal, its pass, the reports of break glass, and reminders.
+"""The judgement of a request with a session, and what follows: a refusal, a pass, the reports of break glass, and reminders.
 
 `core.kernel.judgement` alone judges. An allowed session gets a pass, so that the next requests need no verdict.
 """
@@ -9,6 +9,8 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlencode
 from uuid import UUID
 
+from core.accounts import factor_changes
+from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication.model.policy import (
     REMINDER_PAUSE,
@@ -21,9 +23,10 @@ from core.authentication.model.policy import (
 )
 from core.authentication.service_access import Opened
 from core.authentication.sign_in_facts import count, facts_of
+from core.kernel.access import Requirement
 from core.kernel.callers import ConnectionSignIn, Member, OrganizationContext, Person, PolicyState, ServiceContext, to_member
 from core.kernel.errors import Refusal
-from core.kernel.judgement import Ask, PolicyPath, Refuse, SignInFacts, Start, Verdict, decide_with_age, judge, requires_connection
+from core.kernel.judgement import Act, Ask, PolicyPath, Refuse, SignInFacts, Start, Verdict, decide_with_age, judge, requires_connection
 from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
 from core.kernel.proofs import Factor, FactorKind
 from core.kernel.roles import is_admin
@@ -377,3 +380,38 @@ async def find_own_way(ports: Ports, user: Person) -> Decision | None:
         return None
     decisions = (judge(replace(loaded[1], age=age)).decision for age in (SignInAge.FRESH, SignInAge.RECENT))
     return next((decision for decision in decisions if decision.outcome is Outcome.STEP_UP and decision.asks_own), None)
+
+
+def check_act(ports: Ports, path: PolicyPath, caller: Person, requirement: Requirement) -> SignInFacts:
+    """Refuse a request that the caller's credentials alone forbid. Return the facts about the request for `admit`."""
+    needs_more = requirement.age is not SignInAge.ANY or requirement.changes_factors or requirement.is_of_platform
+    act = Act(caller, requirement, is_loaded=not needs_more and caller.impersonator_id is None)
+    facts = SignInFacts(now=ports.clock.now(), settings=ports.policy, path=path, act=act)
+    verdict = judge(facts)
+    if not isinstance(verdict, Ask):
+        Admission(verdict=verdict).require(ports, caller)
+    return facts
+
+
+async def admit(ports: Ports, facts: SignInFacts) -> Person:
+    """Return the caller, if they may send the request now. A member comes with the sign-in at a required connection."""
+    assert facts.act is not None, "the facts are about a request"
+    caller, requirement = facts.act.caller, facts.act.requirement
+    if facts.act.is_loaded:
+        return caller
+    if caller.impersonator_id is not None and not requirement.ends_session:
+        await require_of_impersonator(ports, caller)
+    if requirement.is_of_platform:
+        await require_on_platform(ports, caller)
+    has_policy = isinstance(caller, Member) and caller.has_sign_in_policy and caller.personal_token is None
+    if isinstance(caller, Member) and has_policy and requirement.age is not SignInAge.ANY:
+        found = await find_connection_sign_in(ports, facts.path, caller, requirement.age)
+        caller = replace(caller, connection_sign_in=found)
+    missing = None
+    if requirement.changes_factors:
+        is_fresh = is_enough(caller.sign_in, requirement.age, ports.policy, facts.now)
+        find = own_proofs.find_missing_passkey if is_fresh else factor_changes.find_missing_sign_in
+        missing = await find(ports, caller)
+    verdict = judge(replace(facts, act=Act(caller, requirement, missing, is_loaded=True)))
+    Admission(verdict=verdict).require(ports, caller)
+    return caller

@@ -10,9 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, factor_changes, ways_in
+from core.accounts import events, factor_changes, security_notices, ways_in
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.notices import security_notices
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
 from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow

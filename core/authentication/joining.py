@@ -1,19 +1,35 @@
-"""The answer to an invitation, on the page that its email links to."""
+"""The answer to an invitation, on the page that its email links to, and a new user's first sign-in there.
 
-from dataclasses import dataclass
+The email of an invitation proves the mailbox, so a new user chooses a password right on its page. If the organization accepts no
+passwords, the mailbox alone signs in, and the user then sets up a factor that the sign-in policy accepts.
+
+That works only for an account that has no user yet. Otherwise a forwarded invitation would open the
+account of its recipient: it lives for days, unlike a reset link.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
-from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import LinkContinuation
+from core.accounts import accounts, events, profiles
+from core.accounts.model.accounts import Account, EmailNotFree
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
+from core.accounts.model.profiles import ProfileChanges
 from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy
 from core.authentication.browser import check_form_token
-from core.authentication.model.login import InvitationAnswer, OpenInvitation
+from core.authentication.flow.methods import Proved, SendBehind
+from core.authentication.flow.model import Flow
+from core.authentication.model.login import InvitationAnswer, InviteeHasAccount, InviteeNeedsPassword, OpenInvitation
 from core.kernel.callers import OrganizationStatus, Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive
-from core.kernel.values import digest
-from core.tenancy import invitations
+from core.kernel.proofs import Method, Proof
+from core.kernel.values import KEEP, digest
+from core.tenancy import invitations, sign_in_policies
+from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
+from core.tenancy.model.members import AlreadyMember
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.settings import Design
 from ports import Ports
@@ -98,3 +114,68 @@ async def application_to_open(ports: Ports, continuation: LinkContinuation) -> S
             return None
         service = await read.services.by_id(context.org_id, context.id)
     return None if service is None or service.access.launch_url is None else service
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationSignIn:
+    """The token of an invitation's email, and the password and the name that its recipient chose. An empty name changes nothing.
+
+    `password` is None where the organization accepts none.
+    """
+
+    token: str = field(repr=False)
+    password: str | None = field(repr=False)
+    name: str
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Check the invitation and the password.
+
+        The transaction accepts the invitation, creates the account if there is none, and sets its password and name.
+
+        Raises: InviteeHasAccount, InviteeNeedsPassword, NameInvalid; the errors of `find_invitation` and `check_new_password`. In the
+        transaction: AlreadyMember, InviteeCannotJoin; the errors of `invitations.add_invited_member`.
+        """
+        opened = await find_invitation(ports, self.token, None)  # saves the expensive hash; the transaction decides
+        if opened.answer is not InvitationAnswer.NEW_USER:
+            raise InviteeHasAccount
+        invitation, password_hash = opened.received.invitation, None
+        if self.password is not None:
+            await accounts.check_password_of_address(ports, invitation.email, self.password)
+        elif Method.PASSWORD in await sign_in_policies.accepted_ways(ports, invitation.org_id):
+            raise InviteeNeedsPassword
+        changes = ProfileChanges.parse(name=self.name.strip() or KEEP)
+        if self.password is not None:
+            password_hash = await ports.passwords.hash(self.password)
+        now = ports.clock.now()
+
+        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
+            account = await self._join(tx, caller, now)
+            await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
+            if password_hash is not None:
+                await tx.accounts.set_password(account.id, password_hash, now)
+                tx.record(events.password_changed(account.id, "set"))
+            await profiles.apply_changes(tx, account, changes, now)
+            return await tx.accounts.lock(account.id) or account, None
+
+        return Proved(proof=Proof(Method.EMAIL if password_hash is None else Method.PASSWORD, now), lock=lock)
+
+    async def _join(self, tx: Transaction, caller: Caller, now: datetime) -> Account:
+        """Accept the invitation, and return the locked account, which is created if there is none."""
+        organization, invitation = await invitations.lock_by_token(tx, caller, self.token)
+        if organization.status is not OrganizationStatus.ACTIVE:
+            raise OrganizationNotActive
+        invitations.require_pending(invitation)
+        if invitation.expires_at <= now:  # the sweeper marks it
+            raise InvitationExpired
+        # Lock order: organization, membership, account.
+        existing = await tx.accounts.by_email(invitation.email)
+        if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
+            raise AlreadyMember
+        # Not `lock_by_email`: it does not see an account that another transaction is creating.
+        try:
+            account, _is_new = await accounts.find_or_add(tx, invitation.email, now)
+        except EmailNotFree:
+            raise InviteeCannotJoin from None
+        if not invitation.is_proved_by(digest(self.token)) or await has_user(tx, account):
+            raise InviteeHasAccount
+        return await invitations.add_invited_member(tx, organization, invitation, now, by_mail=True)

@@ -6,13 +6,12 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import events as account_events
-from core.accounts import mfa
+from core.accounts import mfa, security_notices
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import ListedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.platform import AccountNotFound, CannotDeactivateSelf, FoundUser, PlatformOwnerNotDeactivated, UserMfaStatus
-from core.accounts.notices import ended_secrets
-from core.accounts.platform_users import lock_account, record_with_reason
+from core.accounts.platform import lock_account, record_with_reason
 from core.applications.model.users import LinkedIdentity
 from core.authentication import events
 from core.authentication.model.sessions import LiveSession
@@ -115,7 +114,7 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.service_accounts.end_going_on(account.id, None, now)
-        await ended_secrets.end_all_credentials(tx, account.id, now)
+        await security_notices.end_all_credentials(tx, account.id, now)
         for org_id in org_ids:
             await grants.void_stopped_accounts(tx, org_id, account.id, now)
         await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DEACTIVATED, account.email, now))

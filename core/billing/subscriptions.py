@@ -1,4 +1,4 @@
-"""Subscriptions, managed by the service's API keys and listed for members.
+"""Subscriptions, managed by the service's API keys, listed for members, and canceled by their users.
 
 A user can have several subscriptions to a service over time, but at most one is live. The current subscription is the
 live one, or else the newest. API keys change subscriptions under the lock on the organization. Only the sweeper works
@@ -8,9 +8,10 @@ without this lock, and it only marks expired subscriptions.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
-from core.accounts.own_account import lock_person
+from core.accounts.own_account import lock_own_account, lock_person
 from core.applications import api_keys, cancellations, services
 from core.applications.model.plans import Cancellation, PlanNotFound, SubscriptionStatus
 from core.applications.model.users import EnrollmentOrigin, ServiceUserNotFound
@@ -24,6 +25,8 @@ from core.billing.model.subscriptions import (
     ListedSubscription,
     NoServiceContext,
     NotSubscribed,
+    OwnSubscription,
+    OwnSubscriptionNotFound,
     PlanOfAnotherService,
     PlanRemoved,
     ServiceSubscriptions,
@@ -277,3 +280,35 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         return len(expired)
 
     return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, EXPIRY_BATCH, {"subscriptions": expire_batch})
+
+
+MAX_LISTED: Final = 200
+
+
+async def list_own_subscriptions(ports: Ports, caller: Person) -> Sequence[OwnSubscription]:
+    """Return the caller's current subscriptions, one per service, live ones first, at most MAX_LISTED."""
+    async with ports.storage.reading() as read:
+        return await read.subscriptions.list_of_user(caller.user_id, MAX_LISTED, ports.clock.now())
+
+
+async def find_own_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnSubscription:
+    """Return the caller's live subscription with this id."""
+    for own in await list_own_subscriptions(ports, caller):
+        if own.subscription.id == subscription_id and own.subscription.status.is_live:
+            return own
+    raise OwnSubscriptionNotFound
+
+
+async def cancel_own(ports: Ports, caller: Person, subscription_id: UUID) -> None:
+    """End the caller's live subscription at once, as `subscriptions.end` does."""
+    known = (await find_own_live(ports, caller, subscription_id)).subscription
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.organizations.lock(known.org_id) or refuse(OwnSubscriptionNotFound)
+        await lock_own_account(tx, caller, now)
+        current = await tx.subscriptions.lock_of_user(known.org_id, known.service_id, caller.user_id, now)
+        if current is None or current.id != subscription_id or not current.status.is_live:
+            raise OwnSubscriptionNotFound
+        await end_locked(tx, current, now)
+    if current.provider_subscription_id is not None:
+        await cancellations.cancel_now(ports, current.org_id, current.service_id)

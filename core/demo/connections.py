@@ -12,7 +12,7 @@ from core.kernel.values import Domain, Slug
 from core.setup import links
 from core.setup.links import SetupLinkDraft
 from core.setup.model.links import SetupLinkKind
-from core.tenancy import home_realm
+from core.tenancy import domains
 from ports import Ports
 from ports.storage import Transaction
 
@@ -31,7 +31,7 @@ async def ensure_connection(ports: Ports, tx: Transaction, caller: Member) -> Or
 async def ensure_route(ports: Ports, caller: Member) -> Domain:
     """Let a domain lead to an identity provider, as soon as it is verified, and return the domain."""
     domain = Domain(f"partner.{caller.acts_in.slug}.example")
-    await home_realm.set_route(ports, caller, domain, WEBSUITE)
+    await domains.set_route(ports, caller, domain, WEBSUITE)
     return domain
 
 

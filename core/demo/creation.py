@@ -21,7 +21,7 @@ from core.authentication import sessions
 from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
-from core.demo import connections, factors, groups, roles
+from core.demo import connections, factors, groups
 from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
@@ -38,7 +38,7 @@ from core.kernel.errors import Refusal
 from core.kernel.proofs import Method, Proof
 from core.kernel.roles import ADMIN, MEMBER, OWNER, Permission, RoleName, rights_of
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
-from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
+from core.programs import api_resources, credentials, service_accounts
 from core.programs.model.service_accounts import MAX_ACCOUNTS
 from core.programs.service_accounts import NewServiceAccount
 from core.provisioning import tokens as scim_tokens
@@ -191,10 +191,10 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     await _ensure_claims(seeding, caller, web.service, member.id)
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in demo.END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
-    await roles.ensure_roles(seeding.ports, seeding.tx, caller, web.service, {roles.MANAGER: admin, roles.CLERK: end_users[0]})
+    await groups.ensure_roles(seeding.ports, seeding.tx, caller, web.service, {groups.MANAGER: admin, groups.CLERK: end_users[0]})
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
     group_id = await groups.ensure_group(seeding.ports, seeding.tx, caller, web.service.redirect_uris, [admin.id, member.id])
-    await roles.give_to_group(seeding.ports, seeding.tx, caller, web.service, group_id)
+    await groups.give_to_group(seeding.ports, seeding.tx, caller, web.service, group_id)
     await groups.ensure_auditors(seeding.ports, seeding.tx, caller, demo.AUDITOR, [admin.id])
     await groups.ensure_sales(seeding.ports, seeding.tx, caller, demo.COST_CENTER, [admin.id])
     if slug == demo.ORGANIZATION_WITH_POLICY:
@@ -309,13 +309,13 @@ async def _ensure_api_resource(seeding: _Seeding, caller: Member) -> DemoApiReso
     if existing:
         resource = existing[0]
         for credential in await tx.credentials.of_client(org_id, resource.id):
-            await resource_credentials.revoke(ports, caller, resource.id, credential.id)
+            await credentials.revoke_of_resource(ports, caller, resource.id, credential.id)
         if demo.READ_ORDERS not in resource.scope_names:
             changes = api_resources.ApiResourceChanges(scopes=demo.RESOURCE_SCOPES)
             resource = await api_resources.update(ports, caller, resource.id, changes)
     else:
         resource = await api_resources.create(ports, caller, identifier, demo.RESOURCE_NAME, demo.RESOURCE_SCOPES)
-    _, text = await resource_credentials.create(ports, caller, resource.id, demo.NEW_SECRET)
+    _, text = await credentials.create_for_resource(ports, caller, resource.id, demo.NEW_SECRET)
     assert text is not None, "a secret has a text"
     return DemoApiResource(resource, text)
 
@@ -331,7 +331,7 @@ async def _replace_service_account(seeding: _Seeding, caller: Member, resource_i
     else:
         request = NewServiceAccount(name=demo.ROBOT_NAME, role=ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
         account_id = (await service_accounts.create(seeding.ports, caller, request)).account.id
-    await service_account_resources.save(seeding.ports, caller, account_id, resource_id, [demo.READ_ORDERS])
+    await service_accounts.save_resource(seeding.ports, caller, account_id, resource_id, [demo.READ_ORDERS])
     _, text = await service_accounts.create_credential(seeding.ports, caller, account_id, demo.NEW_SECRET)
     assert text is not None, "a secret has a text"
     return DemoServiceAccount(account_id, text)

@@ -1,15 +1,17 @@
-"""The demo's groups: one opens an application, one gives an organization role, and one has an attribute value."""
+"""The demo's groups, and the permissions and roles in its web shop."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 from uuid import UUID
 
-from core.applications import access, services
+from core.applications import access, authorization, role_assignments, services
+from core.applications.model.authorization import AuthorizationDocument, DeclaredPermission, RoleDefinition
 from core.applications.model.services import Service, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
+from core.demo.model.demo import DemoUser
 from core.kernel.callers import Member
 from core.kernel.values import Slug
-from core.tenancy import attributes, group_roles, groups
+from core.tenancy import attributes, groups
 from ports import Ports
 from ports.storage import Transaction
 
@@ -37,7 +39,7 @@ async def ensure_auditors(ports: Ports, tx: Transaction, caller: Member, role: s
     """Create a group with these members that gives an organization role. What exists stays."""
     group_id, is_new = await _ensure(ports, tx, caller, AUDITORS, "Reads the logs", user_ids)
     if is_new:
-        await group_roles.give(ports, caller, group_id, role)
+        await groups.give_role(ports, caller, group_id, role)
 
 
 async def ensure_sales(ports: Ports, tx: Transaction, caller: Member, attribute: str, user_ids: Collection[UUID]) -> None:
@@ -62,3 +64,34 @@ async def _create_service(ports: Ports, caller: Member, redirect_uris: tuple[str
     created = await services.create(ports, caller, SLUG, NAME, ServiceType.WEB, {"redirect_uris": redirect_uris})
     await access.save_settings(ports, caller, SLUG, AccessSettings(AccessPolicy.ASSIGNED))
     return created.service
+
+
+MANAGER: Final = "manager"
+CLERK: Final = "clerk"
+DOCUMENT: Final = AuthorizationDocument.parse(
+    (
+        DeclaredPermission("orders:read", "See orders"),
+        DeclaredPermission("orders:refund", "Refund orders"),
+        DeclaredPermission("products:write", "Change products and prices"),
+    ),
+    (
+        RoleDefinition(CLERK, "Clerk", "Answers customers", ("orders:read",)),
+        RoleDefinition(MANAGER, "Manager", "Runs the shop", ("orders:read", "orders:refund", "products:write")),
+    ),
+)
+
+
+async def ensure_roles(ports: Ports, tx: Transaction, caller: Member, service: Service, users: Mapping[str, DemoUser]) -> None:
+    """Declare the permissions and roles unless the service has some, and give these users their roles, by slug."""
+    found = await tx.authorizations.find(service.org_id, service.id)
+    if found is not None and not found.version:
+        await authorization.replace_document(ports, caller, service.slug, DOCUMENT)
+    for slug, user in users.items():
+        if await tx.authorizations.find_role(service.org_id, service.id, slug) is not None:
+            await role_assignments.assign(ports, caller, service.slug, slug, user.id)
+
+
+async def give_to_group(ports: Ports, tx: Transaction, caller: Member, service: Service, group_id: UUID) -> None:
+    """Give the group the clerk's role, unless the service has other roles."""
+    if await tx.authorizations.find_role(service.org_id, service.id, CLERK) is not None:
+        await role_assignments.assign_to_group(ports, caller, service.slug, CLERK, group_id)

@@ -13,10 +13,9 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import Refusal
 from core.kernel.roles import OWNER, rights_of
 from core.kernel.values import Email, Slug, new_id
-from core.programs import api_resources, resource_credentials
+from core.programs import api_resources, credentials
 from core.programs.model.api_resources import ApiResource, ResourceScope
-from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
-from core.programs.model.client_presets import PRESETS
+from core.programs.model.client_policy import PRESETS, ClientAdmission, ExternalClientPolicy
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -82,7 +81,7 @@ async def _ensure_resource(ports: Ports, tx: Transaction, caller: Member, identi
 
 async def _replace_secret(ports: Ports, tx: Transaction, caller: Member, resource_id: UUID) -> str:
     for credential in await tx.credentials.of_client(caller.acts_in.id, resource_id):
-        await resource_credentials.revoke(ports, caller, resource_id, credential.id)
-    _, text = await resource_credentials.create(ports, caller, resource_id, demo.NEW_SECRET)
+        await credentials.revoke_of_resource(ports, caller, resource_id, credential.id)
+    _, text = await credentials.create_for_resource(ports, caller, resource_id, demo.NEW_SECRET)
     assert text is not None, "a secret has a text"
     return text

@@ -11,15 +11,17 @@ from uuid import UUID
 
 from core.eventing import audit, events
 from core.eventing.model import webhooks
-from core.eventing.model.webhook_health import NO_ATTEMPTS, Resent, WebhookHealth
 from core.eventing.model.webhooks import (
+    NO_ATTEMPTS,
     OVERLAP,
     PING,
     Delivery,
     DeliveryNotFound,
     NoWebhookChanges,
+    Resent,
     TooManyWebhooks,
     Webhook,
+    WebhookHealth,
     WebhookInactive,
     WebhookNotFound,
     new_signing_secret,

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from core.applications import events, services
-from core.applications.model.claims import NO_STORED_CLAIMS, ClaimsChanged, StoredClaims
-from core.applications.model.services import Service
+from core.applications.model.services import NO_STORED_CLAIMS, ClaimsChanged, Service, StoredClaims
 from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, ClaimDocumentInvalid, Document
 from core.authentication.model.openid import Scope
 from core.federation import sign_in_preview

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import passkey_offers
+from core.accounts import passkeys
 from core.accounts.model.devices import PresentedDevice
 from core.authentication import admissions, joining
 from core.authentication.admissions import UserSession
@@ -16,8 +16,8 @@ from core.authentication.flow.facts import opened_by
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
+from core.authentication.joining import InvitationSignIn
 from core.authentication.methods import second_factor
-from core.authentication.methods.invitation import InvitationSignIn
 from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import PreAuthToken, SecondFactorOptions
 from core.authentication.model.policy import DueEnrollment, PolicyPlace
@@ -208,7 +208,7 @@ async def sign_in_browser(
         expires_at = await end_replaced(ports, caller, cookie, outcome.session)
     user_id, session_id = outcome.session.user_id, outcome.session.id
     offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
-    offers = offers and await passkey_offers.is_due(ports, user_id, session_id, outcome.session.created_at)
+    offers = offers and await passkeys.is_offer_due(ports, user_id, session_id, outcome.session.created_at)
     offers = offers and not (await admissions.preview(ports, opened_by(flow, external_for), UserSession(user_id, session_id))).decision.asks
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
 

@@ -18,8 +18,13 @@ from core.authentication.model.sessions import OpenIdSubject, TokenSubject
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
 from core.federation.oauth import requests, target
-from core.federation.oauth.model.authorization import Authorization, AuthorizationRefused, choose_redirect_uri, s256_challenge
-from core.federation.oauth.model.pushed_requests import PushedRequest
+from core.federation.oauth.model.authorization import (
+    Authorization,
+    AuthorizationRefused,
+    PushedRequest,
+    choose_redirect_uri,
+    s256_challenge,
+)
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider, SamlValuesNotJoinable, TooManySamlValues

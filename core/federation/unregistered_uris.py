@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from core.applications.model.registered_uris import UnregisteredUri
+from core.applications.model.services import UnregisteredUri
 from core.authentication import browser
 from core.kernel.access import OrganizationNotFound
 from core.kernel.causes import Caller

@@ -1,4 +1,4 @@
-"""The last step before a queued email is sent: create its token, look up its data, and decide whether to send it.
+"""The last step before an email is sent: create its token, look up its data, and decide whether to send it. Tests go out at once.
 
 The mailer does this outside any request. A request for an unknown address therefore takes exactly as long as a request
 for a known address (security B-2). Two kinds of email have their token in the queue from the start. An invitation
@@ -39,14 +39,16 @@ from core.authentication.methods import email as email_method
 from core.authentication.model.login import IssuedEmailSignIn, new_code
 from core.authentication.model.recovery import RECOVERY_TTL, name_factors
 from core.authentication.model.sessions import CODE_TTL
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.causes import SYSTEM
+from core.kernel.errors import refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.values import digest, new_id
 from core.mailing.model.emails import PreparedEmail
 from core.provisioning.model.users import WelcomeContext
 from core.setup.model.links import CODE_TTL as SETUP_CODE_TTL
 from core.setup.model.links import SetupLinkState
+from core.tenancy.model.settings import Design, MailServerCheck, MailServerNotSet
 from ports import Ports
 from ports.outside import EmailMessage
 from ports.storage import Transaction
@@ -379,3 +381,25 @@ async def _limit_is_reached(ports: Ports, tx: Transaction, email: QueuedEmail, k
     """
     org_id = email.org_id if email.kind in IMPOSED_RULE_EMAILS else None
     return await tx.email_queue.count_since(email.address, kinds, now - LIMIT_WINDOW, org_id) >= ports.policy.mails_per_recipient
+
+
+EXAMPLE_TOKEN = "example"  # in a link that does not work  # noqa: S105
+
+
+async def send_test(ports: Ports, caller: Member) -> MailServerCheck:
+    """Send an email to the caller's own address through the organization's mail server, with the organization's design."""
+    async with ports.storage.reading() as read:
+        server = await read.smtp.server(caller.acts_in.id) or refuse(MailServerNotSet)
+        design = await read.branding.design(caller.acts_in.id)
+    return await ports.mail.check_server(server, _compose(ports, caller, EmailKind.MAIL_SERVER_TEST, design))
+
+
+def compose_example(ports: Ports, caller: Member, design: Design) -> EmailMessage:
+    """Return an email to the caller in this design. The email is not sent, and its link does not work."""
+    return _compose(ports, caller, EmailKind.RESET_PASSWORD, design)
+
+
+def _compose(ports: Ports, caller: Member, kind: EmailKind, design: Design | None) -> EmailMessage:
+    now = ports.clock.now()
+    mail = PreparedEmail(id=new_id(), kind=kind, address=caller.email, created_at=now, due_at=now, token=EXAMPLE_TOKEN, design=design)
+    return ports.email_templates.compose(mail)

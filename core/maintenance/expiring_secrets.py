@@ -4,8 +4,7 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.secret_notices import NoticedSecret
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, new_email
 from core.maintenance import housekeeping
 from core.maintenance.model.expiring_secrets import ANNOUNCED_DAYS, BATCH, LEASE, LEASE_NAME
 from ports import Ports

@@ -1,6 +1,8 @@
-"""Deleting obsolete rows (security N-9), and `process_in_batches`, which all sweeps use.
+"""Deleting obsolete rows (security N-9) and personal data in logs (docs/adr/0008), and `process_in_batches`, which all sweeps use.
 
 No rule relies on this: all code that uses a row checks its expiry.
+
+The removal works in batches, because a log may be longer than a transaction should process.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,8 +11,7 @@ from functools import partial
 from uuid import UUID
 
 from core.kernel.causes import SYSTEM
-from core.maintenance import log_redaction
-from core.maintenance.model.housekeeping import BATCH, LEASE, SealedColumn, Sweep
+from core.maintenance.model.housekeeping import BATCH, LEASE, REDACTION_BATCH, SealedColumn, Sweep
 from ports import Ports
 from ports.storage import Transaction
 
@@ -61,7 +62,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
     async def process(kind: Sweep, tx: Transaction, _: datetime) -> int:
         if kind is Sweep.LOG_REDACTIONS:
-            return await log_redaction.sweep(tx, BATCH)
+            return await sweep_redactions(tx, BATCH)
         if kind is Sweep.DPOP_PROOFS:
             return await tx.dpop_proofs.sweep(started)
         return await tx.housekeeping.sweep(kind, started - by_policy.get(kind, kind.kept), BATCH)
@@ -94,3 +95,33 @@ async def _open_sealed(ports: Ports, *, renew: bool) -> int:
                 opened, after = await (tx.sealed.renew if renew else tx.sealed.check)(column, after, BATCH)
             count += opened
     return count
+
+
+async def finish_redaction(ports: Ports, user_id: UUID) -> None:
+    """Redact the rest of the user's log entries, one transaction per batch.
+
+    The housekeeper may work on the same entries at the same time.
+    """
+    async with ports.storage.reading() as read:
+        if await read.privacy.next_log_to_redact(user_id) is None:
+            return
+    done = REDACTION_BATCH
+    while done >= REDACTION_BATCH:
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            done = await _redact(tx, user_id, REDACTION_BATCH)
+
+
+async def sweep_redactions(tx: Transaction, limit: int) -> int:
+    """Redact at most `limit` entries about anonymized users, one user after the other. Return how many entries were redacted."""
+    done = 0
+    while done < limit and (user_id := await tx.privacy.next_user_to_redact()) is not None:
+        done += await _redact(tx, user_id, limit - done)
+    return done
+
+
+async def _redact(tx: Transaction, user_id: UUID, limit: int) -> int:
+    await tx.accounts.lock(user_id)  # a concurrent redaction waits here, and then continues with the next entries
+    done = 0
+    while done < limit and (log := await tx.privacy.next_log_to_redact(user_id)) is not None:
+        done += await tx.privacy.redact(user_id, log, limit - done)
+    return done

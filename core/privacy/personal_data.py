@@ -7,20 +7,19 @@ from enum import Enum, auto
 from uuid import UUID
 
 from core.accounts import events as accounts_events
-from core.accounts import platform
+from core.accounts import platform, security_notices
 from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import Account, EmailTaken
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
 from core.accounts.model.security_notices import SecurityNotice
-from core.accounts.notices import ended_secrets, security_notices
 from core.authentication import admissions
 from core.kernel.access import NotForApplications
 from core.kernel.callers import Person
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.values import Batches, Email, Page, PageResult
-from core.maintenance import log_redaction
+from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model
 from core.privacy.model.personal_data import (
     ANONYMIZED,
@@ -45,8 +44,8 @@ from core.privacy.model.personal_data import (
 )
 from core.tenancy import events as tenancy_events
 from core.tenancy import grants
+from core.tenancy.grants import let_programs_go_on
 from core.tenancy.model.invitations import InvitationStatus
-from core.tenancy.program_ends import let_programs_go_on
 from ports import Ports
 from ports.storage import Reading, Transaction
 from ports.storage.privacy import PrivacyRead
@@ -214,7 +213,7 @@ async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, c
     else:
         raise Limited(1)
     if done.erase_at is None:
-        await log_redaction.finish(ports, user_id)
+        await housekeeping.finish_redaction(ports, user_id)
     return done.erase_at
 
 
@@ -321,7 +320,7 @@ async def _erase(
 
 async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[MembershipControl], now: datetime) -> None:
     """End the account's credentials, and the credentials of its stopped service accounts."""
-    await ended_secrets.end_all_credentials(tx, account.id, now)
+    await security_notices.end_all_credentials(tx, account.id, now)
     for membership in memberships:
         await grants.void_stopped_accounts(tx, membership.org_id, account.id, now)
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from core.applications import access
-from core.applications.model.client_names import client_host
+from core.applications.model.client_settings import client_host
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.access import require_view

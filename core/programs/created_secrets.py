@@ -6,7 +6,7 @@ The keys and tokens keep working without the service account, so the owner can e
 from collections.abc import Sequence
 from uuid import UUID
 
-from core.accounts.model.secret_notices import CreatedSecret
+from core.accounts.model.email_queue import CreatedSecret
 from core.kernel.callers import Member
 from core.kernel.roles import Capability
 from core.programs import events

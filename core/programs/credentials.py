@@ -1,4 +1,4 @@
-"""Credentials for service accounts and API resources: creation and revocation.
+"""Credentials for service accounts and API resources: creation and revocation. With theirs, APIs ask about received tokens (RFC 7662).
 
 The use cases that call these functions lock the credential's program, and check the user's rights.
 """
@@ -10,9 +10,12 @@ from uuid import UUID
 
 from core.applications.model.client_settings import ClientKeysInvalid, parse_keys, thumbprint
 from core.kernel import scannable_secrets, uris
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import digest, new_id
+from core.programs import api_resources, events
+from core.programs.model.api_resources import ApiResourceNotFound
 from core.programs.model.credentials import (
     MAX_FEDERATED,
     MAX_STORED,
@@ -23,6 +26,7 @@ from core.programs.model.credentials import (
     CredentialKind,
     CredentialNotFound,
     NewCredential,
+    NotForApiResources,
     TooManyCredentials,
     TooManyTrusts,
 )
@@ -89,3 +93,31 @@ async def remove(tx: Transaction, org_id: UUID | None, client_id: UUID, credenti
     credential = await tx.credentials.by_id(org_id, client_id, credential_id) or refuse(CredentialNotFound)
     await tx.credentials.remove(org_id, client_id, credential_id)
     return credential
+
+
+async def create_for_resource(
+    ports: Ports, caller: OrganizationCaller, resource_id: UUID, request: NewCredential
+) -> tuple[Credential, str | None]:
+    """Create a credential for an API resource. Return it, with its text if it is a secret, which cannot be read again."""
+    if request.kind is CredentialKind.FEDERATED:
+        raise NotForApiResources
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await api_resources.lock_organization_for(tx, caller, resource_id)
+        credential, secret = await add(ports, tx, resource.org_id, resource.id, request, caller.actor_id)
+        tx.record(events.resource_credential_created(resource, credential))
+    return credential, secret
+
+
+async def list_of_resource(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> list[Credential]:
+    """Return an API resource's credentials, newest first."""
+    async with ports.storage.reading() as read:
+        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        return await read.credentials.of_client(resource.org_id, resource.id)
+
+
+async def revoke_of_resource(ports: Ports, caller: OrganizationCaller, resource_id: UUID, credential_id: UUID) -> None:
+    """Revoke an API resource's credential. The credential's next request is refused."""
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await api_resources.lock_organization_for(tx, caller, resource_id)
+        credential = await remove(tx, resource.org_id, resource.id, credential_id)
+        tx.record(events.resource_credential_revoked(resource, credential))

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from core.accounts.model.secret_notices import CreatedSecret, NoticedSecret
-from core.applications.model.client_names import client_label
+from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
+from core.applications.model.client_settings import client_label
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 from core.programs.model.api_resources import ApiResource, ResourceClient

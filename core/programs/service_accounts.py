@@ -1,4 +1,4 @@
-"""Service accounts, managed by their organization's admins and owner, or by platform owners.
+"""Service accounts, managed by organizations or platform owners, and the API resource scopes that they get (RFC 6749 section 4.4).
 
 Members manage their organization's service accounts. Platform owners manage the platform's service accounts. The
 platform's service accounts have no role: their scopes and granted capabilities are the platform's. No use case here
@@ -10,19 +10,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import platform
-from core.accounts.notices import ended_secrets
+from core.accounts import platform, security_notices
+from core.kernel.access import RoleInsufficient
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, Person
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
-from core.kernel.roles import PLATFORM_RIGHTS, Capability, Rights, Role, loses_promotion
+from core.kernel.roles import NO_RIGHTS, PLATFORM_RIGHTS, Capability, Rights, Role, loses_promotion
 from core.kernel.values import KEEP, Keep, Page, PageResult, new_id
 from core.programs import credentials, events
+from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnknown
 from core.programs.model.credentials import Credential, NewCredential
 from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
+    AccountResource,
+    AccountResourceNotFound,
     ListedServiceAccount,
+    NoResourceScopes,
     NoServiceAccountChanges,
     OnlyOwnersGrant,
     OnlyOwnersNameOthers,
@@ -42,7 +46,7 @@ from core.programs.model.service_accounts import (
     rights_of_account,
 )
 from core.tenancy import grants, organizations
-from core.tenancy.program_ends import report_created_secrets
+from core.tenancy.grants import report_created_secrets
 from ports import Ports
 from ports.storage import Transaction
 
@@ -155,7 +159,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             if new.org_id is not None:
                 await _end_lost_grants(tx, new.org_id, old, new, (old_rights, rights_of_account(role)), now)
             if new.org_id is not None and role is not None and gets_more:
-                await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role.rights, now)
+                await security_notices.end_credentials_of_raised(tx, new.org_id, account_id, role.rights, now)
         return await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(ServiceAccountNotFound)
 
 
@@ -326,3 +330,58 @@ async def revoke_credential(ports: Ports, caller: Person, account_id: UUID, cred
         account, _ = await lock_for(tx, caller, account_id)
         credential = await credentials.remove(tx, account.org_id, account.id, credential_id)
         tx.record(events.credential_revoked(account, credential))
+
+
+async def list_resources(ports: Ports, caller: Member, account_id: UUID) -> list[AccountResource]:
+    """Return the API resources that a service account gets tokens for, by name."""
+    async with ports.storage.reading() as read:
+        await read.service_accounts.by_id(caller.acts_in.id, account_id, ports.clock.now()) or refuse(ServiceAccountNotFound)
+        return await read.api_resources.of_account(caller.acts_in.id, account_id)
+
+
+async def save_resource(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID, scopes: Sequence[str]) -> AccountResource:
+    """Give a service account these scopes at an API resource. The scopes replace the scopes that it had there.
+
+    Raises: ApiResourceNotFound, NoResourceScopes, OwnScopeUnknown, RoleInsufficient; the errors of
+    `service_accounts.lock_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _lock_account_for(tx, caller, account_id)
+        resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        if not scopes:
+            raise NoResourceScopes
+        if len(set(scopes)) < len(scopes) or not set(scopes) <= set(resource.scope_names):
+            raise OwnScopeUnknown
+        old = await tx.api_resources.granted_to_account(resource.org_id, resource.id, account_id)
+        new = AccountResource(resource.id, resource.identifier, resource.name, resource.known_scopes(scopes))
+        if new != old:
+            await tx.api_resources.save_account(resource.org_id, account_id, new, now)
+            if old is None or not set(new.scopes) <= set(old.scopes):
+                require_lasting_account(account, now)
+                await security_notices.end_credentials_of_raised(tx, resource.org_id, account_id, NO_RIGHTS, now)
+            tx.record(events.account_resource_updated(resource, account, new.scopes))
+    return new
+
+
+async def remove_resource(ports: Ports, caller: Member, account_id: UUID, resource_id: UUID) -> None:
+    """Take away a service account's scopes at an API resource.
+
+    The service account gets no further tokens for the API resource.
+
+    Raises: AccountResourceNotFound, RoleInsufficient; the errors of `service_accounts.lock_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _lock_account_for(tx, caller, account_id)
+        resource = await tx.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(AccountResourceNotFound)
+        if not await tx.api_resources.remove_account(resource.org_id, resource.id, account_id):
+            raise AccountResourceNotFound
+        tx.record(events.account_resource_updated(resource, account, ()))
+
+
+async def _lock_account_for(tx: Transaction, caller: Member, account_id: UUID) -> ServiceAccount:
+    """Lock the service account for its change, as `service_accounts.lock_for` does. The caller may manage API resources, too."""
+    account, rights = await lock_for(tx, caller, account_id)
+    if Capability.RESOURCES_MANAGE not in rights:
+        raise RoleInsufficient
+    return account

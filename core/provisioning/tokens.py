@@ -1,7 +1,7 @@
-"""SCIM tokens, with which directories provision users (security C-1, C-8)."""
+"""SCIM tokens, with which directories provision users (security C-1, C-8), and the last requests with them."""
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
@@ -19,6 +19,7 @@ from core.provisioning.model.directories import (
     TOKEN_START,
     DirectoryAboveOwn,
     DirectoryGivesMore,
+    ScimRequest,
     ScimToken,
     ScimTokenInvalid,
     ScimTokenNotFound,
@@ -29,7 +30,7 @@ from core.provisioning.model.directories import (
     with_rights_of,
 )
 from core.tenancy import organizations
-from core.tenancy.model.group_roles import require_equal_creators, rights_by_directories
+from core.tenancy.model.groups import require_equal_creators, rights_by_directories
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -211,3 +212,19 @@ def lock_organization(
         return organization
 
     return locked_organization
+
+
+async def list_last_requests(ports: Ports, caller: OrganizationCaller, *, failed: bool | None = None) -> list[ScimRequest]:
+    """Return the last MAX_ENTRIES requests by the organization's directory, newest first.
+
+    `failed`: return only requests that failed, or with False only requests that succeeded.
+    """
+    async with ports.storage.reading() as read:
+        requests = await read.scim_requests.last(caller.acts_in.id)
+    return [request for request in requests if failed is None or request.has_failed is failed]
+
+
+async def write_requests(ports: Ports, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
+    """Store at most MAX_ENTRIES requests, oldest first, in place of the oldest requests."""
+    async with ports.storage.autocommit() as autocommit:
+        await autocommit.scim_requests.add(org_id, requests)

@@ -26,12 +26,11 @@ from core.kernel.values import PageResult, new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.directories import with_rights_of
-from core.provisioning.model.extension import ATTRIBUTES_URN, user_schema
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.patches import UserPatch, apply_operations
 from core.provisioning.model.profiles import ScimProfile, to_account_profile
 from core.provisioning.model.resources import SkippedParts
-from core.provisioning.model.schemas import USER, ScimSchema
+from core.provisioning.model.schemas import ATTRIBUTES_URN, USER, ScimSchema, user_schema
 from core.provisioning.model.users import (
     DomainOfAnother,
     GroupOfUser,

@@ -9,7 +9,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.provisioning import tokens
 from core.provisioning.tokens import TokenDraft
-from core.setup import connection, events, forwarding, links, renewal
+from core.setup import connection, events, links, proposals, renewal
 from core.setup.model.links import SetupLink, SetupLinkDetails, SetupNotReady, SetupProposal, SetupProposalChanged
 from core.setup.proposals import claims_of
 from core.tenancy import domains, organizations
@@ -65,4 +65,4 @@ async def _prepare(
             certificates = await connection.read_proposed_certificates(ports, proposal.document)
             return lambda tx: renewal.store(tx, caller, link, certificates)
         case SetupPart.SIEM:
-            return lambda tx: forwarding.store(tx, caller, proposal, now)
+            return lambda tx: proposals.store_forwarding(tx, caller, proposal, now)

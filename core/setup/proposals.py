@@ -1,12 +1,14 @@
-"""What a set-up link's reader proposes. No proposal has an effect before an admin applies it."""
+"""What a set-up link's reader proposes, also a SIEM. No proposal has an effect before an admin applies it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.eventing import siem
+from core.eventing.model.siem import SiemProvider, new_sink
 from core.federation.connections.model.connections import ConnectionProblem
-from core.kernel.callers import OrganizationStatus, ScimClient, SetupLinkCaller, SetupPart
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient, SetupLinkCaller, SetupPart
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.values import Domain, digest, new_id, new_secret
@@ -24,6 +26,7 @@ from core.setup.model.links import (
     SetupPartFixed,
     SetupProposal,
     SetupProposalReplaced,
+    SetupReceiverNotEncrypted,
     SetupSessionMissing,
     TooManyProposedDomains,
 )
@@ -178,3 +181,20 @@ async def answer_directory(ports: Ports, caller: Caller, secret: str, request: s
     return ScimClient(
         token_id=proposed.proposal_id, org_id=proposed.org_id, org_slug=proposed.org_slug, address=caller.address, agent=caller.agent
     )
+
+
+async def propose_forwarding(ports: Ports, caller: SetupLinkCaller, provider: SiemProvider, endpoint_url: str, token: str) -> None:
+    """Propose a SIEM, in place of the earlier proposal. Nothing is sent to the SIEM."""
+    sink = new_sink(caller.org_id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=True)
+    if not sink.endpoint_url.startswith("https:"):
+        raise SetupReceiverNotEncrypted
+    document = SetupDocument(siem_provider=provider.value, endpoint_url=sink.endpoint_url, siem_token=token)
+    await propose(ports, caller, SetupPart.SIEM, document, is_ready=True)
+
+
+async def store_forwarding(tx: Transaction, caller: OrganizationCaller, proposal: SetupProposal, now: datetime) -> None:
+    """Forward the audit log to the proposed SIEM, in place of the present SIEM."""
+    document = proposal.document
+    provider, endpoint_url = SiemProvider(document.siem_provider or ""), document.endpoint_url or ""
+    sink = new_sink(proposal.org_id, provider=provider, endpoint_url=endpoint_url, token=document.siem_token or "", enabled=True)
+    await siem.store(tx, caller, sink, now)

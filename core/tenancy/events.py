@@ -13,8 +13,7 @@ from core.kernel.sign_in_policy.explanations import BREAK_GLASS
 from core.kernel.values import Domain, rfc3339
 from core.tenancy.model.attributes import Attribute, AttributeWriter
 from core.tenancy.model.domains import DomainClaim
-from core.tenancy.model.group_roles import GroupMapping
-from core.tenancy.model.groups import Group
+from core.tenancy.model.groups import Group, GroupMapping
 from core.tenancy.model.invitations import Invitation
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.roles import OrganizationRole, in_catalog_order

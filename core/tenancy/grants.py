@@ -1,15 +1,25 @@
-"""Ending grants when the giver has lost the rights (security R-4): invitations, credentials, roles, group roles, and break glass."""
+"""Ending grants when the giver has lost the rights (security R-4), and service accounts whose owner has gone.
+
+If the owner left or deleted their account, the service accounts go on for a while (security #own-end). At their end,
+service accounts can leave
+secrets behind (security J-12).
+"""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Final
 from uuid import UUID
 
-from core.accounts.notices import ended_secrets
+from core.accounts import security_notices
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
+from core.kernel.page_paths import CREATED_SECRETS_PATH, SERVICE_ACCOUNTS_PATH
 from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, Rights, Role, RoleName, may_give, needs_roles_manage
+from core.kernel.values import Email
 from core.tenancy import events
-from core.tenancy.model.group_roles import find_unfounded, require_equal_creators
+from core.tenancy.model.groups import find_unfounded, require_equal_creators
 from core.tenancy.model.members import may_invite
-from core.tenancy.program_ends import report_created_secrets
+from ports import Ports
 from ports.storage import Transaction
 
 
@@ -34,7 +44,7 @@ async def _void_grants_of(tx: Transaction, org_id: UUID, user_id: UUID, roles: S
     await _cancel_invitations(tx, org_id, user_id, [role.name for role in roles if not may_invite(rights, role)], now)
     manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
     of_roles = [role.name for role in roles if not may_give(rights, role, to_program=True)] if manages_programs else None
-    await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
+    await security_notices.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
     await _void_stopped_accounts(tx, org_id, user_id, roles, now)
 
 
@@ -116,7 +126,7 @@ async def settle_ends(tx: Transaction, org_id: UUID, owner_id: UUID, now: dateti
         tx.record(events.service_account_ended(org_id, account_id, name))
     account = await tx.accounts.by_id(owner_id)
     if account is None or not account.is_usable:  # a closed account may be a member still
-        await ended_secrets.end_credentials_in(tx, org_id, owner_id, now, of_roles=None)
+        await security_notices.end_credentials_in(tx, org_id, owner_id, now, of_roles=None)
     await void_grants(tx, org_id, [owner_id], now)
 
 
@@ -130,3 +140,59 @@ async def _void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, role
 async def _cancel_invitations(tx: Transaction, org_id: UUID, inviter_id: UUID, roles: Sequence[RoleName], now: datetime) -> None:
     for invitation in await tx.invitations.cancel_from(org_id, inviter_id, roles, now):
         tx.record(events.invitation_revoked(invitation))
+
+
+GOES_ON_FOR: Final = timedelta(hours=72)  # as long as an undo link works
+NAMED: Final = 10  # the accounts that an email names
+
+
+async def list_going_on(ports: Ports, user_id: UUID, org_id: UUID | None = None) -> list[str]:
+    """Return the names of the service accounts that `let_programs_go_on` would let go on."""
+    async with ports.storage.reading() as read:
+        return await read.service_accounts.of_owner(user_id, org_id)
+
+
+async def let_programs_go_on(tx: Transaction, user_id: UUID, address: Email, org_id: UUID | None, now: datetime) -> None:
+    """Let the service accounts go on for GOES_ON_FOR when their owner leaves, in one organization or in all if None (security #own-end).
+
+    The owner and the admins get an email. The caller has locked the organizations, and ends the membership or the account next.
+    """
+    until = now + GOES_ON_FOR
+    going_on = await tx.service_accounts.go_on(user_id, org_id, until)
+    for of_org, accounts in groupby(going_on, key=lambda account: account[0]):
+        organization, names = await tx.organizations.by_id(of_org), list[str]()
+        for _, account_id, name in accounts:
+            tx.record(events.service_account_ends(of_org, account_id, name, until))
+            names.append(name)
+        if organization is None:
+            continue
+        notice = SecretNotice(
+            kind=NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL,
+            name=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
+            label=None,
+            holder=", ".join(names[:NAMED] + (["…"] if len(names) > NAMED else [])),
+            organization=organization.name,
+            expires_at=until,
+            path=SERVICE_ACCOUNTS_PATH.format(org_slug=organization.slug),
+        )
+        for recipient in await tx.members.admin_addresses(of_org, Capability.SERVICE_ACCOUNTS_MANAGE):
+            if recipient != address:
+                await tx.email_queue.add(new_email(EmailKind.PROGRAMS_END, recipient, now, secret=notice))
+
+
+async def report_created_secrets(tx: Transaction, org_id: UUID, account_id: UUID, name: str, now: datetime) -> None:
+    """Email the organization's owner which secrets a service account leaves behind that has ended. Without any, nothing is sent."""
+    secrets = await tx.created_secrets.of_creator(org_id, account_id, now)
+    organization, address = await tx.organizations.by_id(org_id), await tx.organizations.owner_address(org_id)
+    if not secrets or organization is None or address is None:
+        return
+    notice = SecretNotice(
+        kind=NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL,
+        name=name,
+        label=None,
+        holder=", ".join(f"{secret.name} ({secret.prefix})" for secret in secrets),
+        organization=organization.name,
+        expires_at=now,
+        path=CREATED_SECRETS_PATH.format(org_slug=organization.slug, holder=account_id),
+    )
+    await tx.email_queue.add(new_email(EmailKind.PROGRAM_ENDED, address, now, secret=notice))

@@ -20,7 +20,7 @@ from core.kernel.roles import Capability, Rights
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.explanations import BREAK_GLASS, LABELS
 from core.kernel.sign_in_policy.rules import Rule, Rules
-from core.kernel.sign_in_policy.step_ups import step_up_to
+from core.kernel.sign_in_policy.steps import step_up_to
 from core.kernel.values import Domain
 from core.tenancy import events, organizations, sign_in_policies
 from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorMissing, OwnFactorNeeded, SignInPolicy, changes_of

@@ -21,6 +21,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import ADMIN, OWNER, Authority, Capability, needs_roles_manage
 from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, grants, organizations
+from core.tenancy.grants import let_programs_go_on
 from core.tenancy.model.members import (
     AlreadyOwner,
     CannotChangeOwnerRole,
@@ -48,7 +49,6 @@ from core.tenancy.model.members import (
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.model.roles import require_giveable
-from core.tenancy.program_ends import let_programs_go_on
 from ports import Ports
 from ports.storage import Reading, Transaction
 

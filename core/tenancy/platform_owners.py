@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, mailbox
+from core.accounts import events, mailbox, security_notices
 from core.accounts.model.accounts import Account, check_new_password, new_account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
@@ -17,7 +17,6 @@ from core.accounts.model.platform import (
     PlatformOwnerExists,
     SecondFactorNeeded,
 )
-from core.accounts.notices import ended_secrets
 from core.accounts.platform import lock_target_account
 from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person
@@ -137,7 +136,7 @@ async def demote(ports: Ports, caller: Person, user_id: UUID, reason: str | None
             raise NotPlatformOwner
         await tx.accounts.demote(user_id, now)
         await tx.impersonations.end(user_id, now)
-        await ended_secrets.end_credentials_of_platform(tx, user_id, now)
+        await security_notices.end_credentials_of_platform(tx, user_id, now)
         await _notify_owners(tx, EmailKind.PLATFORM_OWNER_REMOVED, caller, account, reason, now)
         tx.record(events.platform_owner_demoted(user_id, reason))
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.accounts.notices import ended_secrets
+from core.accounts import security_notices
 from core.kernel.access import may_view
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
@@ -28,8 +28,7 @@ from core.kernel.roles import (
 )
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants, organizations
-from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
-from core.tenancy.model.groups import to_name_key
+from core.tenancy.model.groups import RightsByGroupItself, find_unfounded, to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
@@ -361,7 +360,7 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
         if loses_promotion(old.rights, granted, new.rights, kept):
             losing.append(account_id)
         if not new.rights <= old.rights:
-            await ended_secrets.end_credentials_of_raised(tx, org_id, account_id, new.rights, now)
+            await security_notices.end_credentials_of_raised(tx, org_id, account_id, new.rights, now)
     await grants.void_promotions(tx, org_id, losing, now)
     for account_id in await tx.service_accounts.inviting_above(org_id, new.name):
         for invitation in await tx.invitations.cancel_from(org_id, account_id, [new.name], now):

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from core.authentication.tokens.issuer import spelling_warning
+from core.authentication.tokens.issuing import issuer_warning
 from core.kernel.display import format_day
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from core.kernel.uris import is_on_loopback, is_web_url
 from entrypoints.adapters_of_settings import tls_certificate
 from entrypoints.bind import LOCALHOST, SYSTEMD, unix_path
-from entrypoints.doctor.findings import Finding, Health
+from entrypoints.doctor import Finding, Health
 from entrypoints.settings import Settings, SettingsInvalid
 
 CERTIFICATE_ENDS_SOON: Final = timedelta(days=7)  # the alert GatehouseCertificateEnds fires from then on, too
@@ -67,7 +67,7 @@ def _is_covered(host: str, names: Sequence[str]) -> bool:
 
 def check_base_url(url: str) -> Finding:
     """Check that the base URL uses https, which protects cookies, and that it has its usual spelling."""
-    if problem := spelling_warning(url):
+    if problem := issuer_warning(url):
         return Finding("base URL", Health.WARNING, f"{url}: {problem}")
     if url.startswith("https:"):
         return Finding("base URL", Health.GOOD, url)

@@ -42,8 +42,8 @@ from entrypoints.adapters_of_settings import (
 )
 from entrypoints.addresses import find_base_url, running_database
 from entrypoints.bind import format_server
+from entrypoints.doctor import Finding, Health
 from entrypoints.doctor.address_checks import check_base_url, check_bind, check_certificate, check_frontend_url, check_passkeys
-from entrypoints.doctor.findings import Finding, Health
 from entrypoints.doctor.passkey_checks import check_owners, check_rp_id
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from ports.crypto import SealBroken

@@ -9,7 +9,7 @@ from core.accounts.relying_party import RELATED_ORIGINS_PATH, choose_id, foreign
 from core.kernel.display import format_day
 from core.kernel.outbound import SendFailed
 from core.kernel.policy import Policy
-from entrypoints.doctor.findings import Finding, Health
+from entrypoints.doctor import Finding, Health
 from ports.outside import HttpSender
 from ports.storage import Storage
 

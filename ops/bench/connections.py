@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from lxml import etree
 
-from core.federation.saml.model.bindings import decode_redirect
+from core.federation.saml.model.messages import decode_redirect
 from ops.bench.filling import add_organization
 from ops.bench.people import access_tokens, add_accounts, add_devices
 from ops.bench.processes import MeasurementFailed

@@ -8,8 +8,15 @@ from uuid import UUID
 from core.eventing.model.audit import AuditEntry, AuditFilter, ObjectKey, PlatformAuditFilter
 from core.eventing.model.sentences import Names
 from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
-from core.eventing.model.webhook_health import WebhookHealth
-from core.eventing.model.webhooks import ClaimedDelivery, ClaimedLogoutNotice, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
+from core.eventing.model.webhooks import (
+    ClaimedDelivery,
+    ClaimedLogoutNotice,
+    Delivery,
+    DeliveryOutcome,
+    DispatchCapacity,
+    Webhook,
+    WebhookHealth,
+)
 from core.kernel.values import Page, PageResult
 
 # Audit logs

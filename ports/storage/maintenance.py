@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.secret_notices import NoticedSecret
+from core.accounts.model.email_queue import NoticedSecret
 from core.maintenance.model.expiring_secrets import ExpiringSecret
 from core.maintenance.model.housekeeping import SealedColumn, Sweep
 
@@ -29,7 +29,7 @@ class Housekeeping(Protocol):
         Login totals are merged instead of deleted: totals for days before `before` become a single row per day. The
         records of a deleted organization, service or webhook are deleted whatever their age. The tombstone is deleted
         when it is older than `before` and no record is left. Unverified accounts take two statements: the first locks
-        them, and the second checks them again. core.maintenance.log_redaction redacts the logs.
+        them, and the second checks them again. core.maintenance.housekeeping redacts the logs.
         """
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
-from core.accounts.model.secret_notices import CreatedSecret, EndedCredential, NoticedSecret
+from core.accounts.model.email_queue import CreatedSecret, EndedCredential, NoticedSecret
 from core.applications.model.analytics import CredentialToReview
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket

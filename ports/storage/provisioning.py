@@ -13,7 +13,7 @@ from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import DirectoryBlock, GroupOfUser, ScimUser, WelcomeContext
-from core.tenancy.model.group_roles import DirectoryCreator
+from core.tenancy.model.groups import DirectoryCreator
 from core.tenancy.model.organizations import Membership
 from ports.storage.kernel import OrganizationTokens, OrganizationTokensRead
 

@@ -9,13 +9,14 @@ from ports.storage.accounts.accounts import (
     AccountsRead,
     EmailChanges,
     EmailChangesRead,
+    Images,
+    ImagesRead,
     OneTimeTokens,
     OneTimeTokensRead,
     PlatformRead,
     PlatformUsersRead,
 )
 from ports.storage.accounts.emails import EmailLeases, EmailQueue
-from ports.storage.accounts.images import Images, ImagesRead
 from ports.storage.accounts.passkeys import Passkeys, PasskeysRead
 from ports.storage.accounts.security import (
     AttemptLimits,
@@ -28,9 +29,14 @@ from ports.storage.accounts.security import (
     SecurityNotices,
     SecurityNoticesRead,
 )
-from ports.storage.applications.access_reasons import AccessReasonsRead
-from ports.storage.applications.authorization import Authorizations, AuthorizationsRead, RoleAssignments, RoleAssignmentsRead
-from ports.storage.applications.evaluations import EvaluationsRead
+from ports.storage.applications.authorization import (
+    AccessReasonsRead,
+    Authorizations,
+    AuthorizationsRead,
+    EvaluationsRead,
+    RoleAssignments,
+    RoleAssignmentsRead,
+)
 from ports.storage.applications.figures import FigureCounting, FiguresRead
 from ports.storage.applications.services import (
     ApiKeys,
@@ -69,8 +75,6 @@ from ports.storage.authentication.credentials import (
     UsedProofsCleaning,
 )
 from ports.storage.authentication.flows import Flows, FlowsRead, FlowSteps
-from ports.storage.authentication.policies import PolicyPasses, PolicyPassesRead, PolicyPassUse
-from ports.storage.authentication.recoveries import Recoveries, RecoveriesRead, RecoveryAttempts
 from ports.storage.authentication.sessions import (
     Impersonations,
     ImpersonationsRead,
@@ -92,9 +96,15 @@ from ports.storage.authentication.sign_ins import (
     KeptForms,
     KeptFormsRead,
     Logins,
+    PolicyPasses,
+    PolicyPassesRead,
+    PolicyPassUse,
     ReauthenticationCodeAttempts,
     Reauthentications,
     ReauthenticationsRead,
+    Recoveries,
+    RecoveriesRead,
+    RecoveryAttempts,
     SentForms,
     SentFormsRead,
     SignInLogRead,
@@ -172,7 +182,7 @@ from ports.storage.provisioning import (
 )
 from ports.storage.setup import SetupLinks, SetupLinksAutocommit, SetupLinksRead
 from ports.storage.tenancy.attributes import Attributes, AttributesRead
-from ports.storage.tenancy.groups import GroupRoles, GroupRolesRead, Groups, GroupsRead
+from ports.storage.tenancy.groups import GroupRoles, GroupRolesRead, Groups, GroupsRead, Roles, RolesRead
 from ports.storage.tenancy.organizations import (
     Confirmations,
     Invitations,
@@ -184,7 +194,6 @@ from ports.storage.tenancy.organizations import (
     Tiers,
     TiersRead,
 )
-from ports.storage.tenancy.roles import Roles, RolesRead
 from ports.storage.tenancy.settings import Branding, BrandingRead, Domains, DomainsRead, HomeRealm, HomeRealmRead, Smtp, SmtpRead
 from ports.storage.tenancy.sign_in_policies import SignInPolicies, SignInPoliciesRead
 

@@ -8,8 +8,7 @@ import trio
 import trio.testing
 
 from actors.mailbox import TimedMailbox
-from actors.sweep_jobs import HOUSEKEEPING
-from actors.sweeper import sweeper
+from actors.sweep_jobs import HOUSEKEEPING, sweeper
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model import email_queue

@@ -10,8 +10,7 @@ import structlog
 import trio
 
 from actors.mailbox import TimedMailbox
-from actors.sweep_jobs import INVITATION_EXPIRY
-from actors.sweeper import sweeper
+from actors.sweep_jobs import INVITATION_EXPIRY, sweeper
 from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import MEMBER

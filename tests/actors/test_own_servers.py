@@ -16,8 +16,7 @@ from actors.mailer import PLATFORM_SLOTS, SLOTS_OF_ONE
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
-from core.accounts.model.email_queue import EmailKind, EmailResult, QueuedEmail, new_email
-from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
+from core.accounts.model.email_queue import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
 from core.authentication import account_recovery
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget

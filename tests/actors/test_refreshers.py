@@ -13,7 +13,7 @@ from actors.key_reader import key_reader
 from actors.mailbox import Mailbox
 from actors.metrics_refresher import metrics_refresher, refresh
 from adapters.postgres.engine.pool import Pool
-from adapters.trio_threads import TrioThreads
+from adapters.threads import TrioThreads
 from core.accounts import platform
 from core.accounts.model import email_queue
 from core.accounts.model.email_queue import EmailKind

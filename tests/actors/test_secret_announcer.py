@@ -13,12 +13,10 @@ import trio
 from quart_trio import QuartTrio
 
 from actors.mailbox import TimedMailbox
-from actors.sweep_jobs import SECRET_ANNOUNCEMENT
-from actors.sweeper import sweeper
+from actors.sweep_jobs import SECRET_ANNOUNCEMENT, sweeper
 from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.email_queue import QueuedEmail
-from core.accounts.model.secret_notices import NoticedSecret
+from core.accounts.model.email_queue import NoticedSecret, QueuedEmail
 from core.applications.model.api_keys import ApiKey
 from core.kernel.causes import SYSTEM
 from core.kernel.display import format_utc

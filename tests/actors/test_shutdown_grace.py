@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors.shutdown_grace import shutdown_grace
+from actors.dispatching import shutdown_grace
 
 
 async def test_without_a_cancellation_a_block_has_no_limit(autojump_clock: trio.testing.MockClock) -> None:

@@ -19,12 +19,12 @@ import actors.key_reader
 import actors.mailer
 import actors.metrics_refresher
 import actors.siem_forwarder
-from actors import billing_reconciler, sweep_jobs
+from actors import sweep_jobs
 from actors.key_reader import key_reader
-from actors.mailboxes import Mailboxes
+from actors.mailbox import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
-from actors.sweeper import sweeper
+from actors.sweep_jobs import sweeper
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
@@ -99,7 +99,9 @@ def actors_of(ports: Ports, pool: Pool, mailboxes: Mailboxes, poll: float) -> Ma
         "subscription_sweeper": partial(
             sweeper, ports, replace(sweep_jobs.SUBSCRIPTION_EXPIRY, period=poll), mailboxes.subscription_sweeper, holder
         ),
-        "billing_reconciler": partial(sweeper, ports, replace(billing_reconciler.JOB, period=poll), mailboxes.billing_reconciler, holder),
+        "billing_reconciler": partial(
+            sweeper, ports, replace(sweep_jobs.SUBSCRIPTION_RECONCILIATION, period=poll), mailboxes.billing_reconciler, holder
+        ),
     }
 
 

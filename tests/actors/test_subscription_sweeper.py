@@ -10,8 +10,7 @@ import structlog
 import trio
 
 from actors.mailbox import TimedMailbox
-from actors.sweep_jobs import SUBSCRIPTION_EXPIRY
-from actors.sweeper import sweeper
+from actors.sweep_jobs import SUBSCRIPTION_EXPIRY, sweeper
 from adapters.postgres.engine.pool import Pool
 from core.billing import subscriptions
 from core.billing.model import subscriptions as subscriptions_model

@@ -12,7 +12,7 @@ import trio.testing
 
 from actors.mailbox import TimedMailbox
 from actors.supervisor import supervise
-from actors.sweeper import SweepJob, sweeper
+from actors.sweep_jobs import SweepJob, sweeper
 from core.kernel.errors import StorageDown
 from core.kernel.values import new_id
 from ports import Ports

@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 from uuid import UUID
 
 from adapters.email.message import EmailTemplates
-from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
 from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.kernel.callers import OrganizationStatus
 from core.kernel.policy import Policy

@@ -5,8 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from adapters.email.message import EmailTemplates, format_duration
-from core.accounts.model.email_queue import CONNECTION_EMAILS, EmailKind
-from core.accounts.model.secret_notices import NoticedSecret
+from core.accounts.model.email_queue import CONNECTION_EMAILS, EmailKind, NoticedSecret
 from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.model.subscriptions import Purchase

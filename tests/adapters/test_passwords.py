@@ -271,7 +271,7 @@ def test_an_event_loop_can_end_while_a_hash_runs(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_idle_threads_end_and_new_work_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.low_priority_threads.IDLE_AFTER", 0.0)
+    monkeypatch.setattr("adapters.threads.IDLE_AFTER", 0.0)
     passwords = small_passwords(concurrency=1)
     for _ in range(3):
         assert not await passwords.verify(None, "correct horse")

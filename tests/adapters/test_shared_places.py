@@ -19,10 +19,8 @@ import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from adapters.crypto import Argon2Passwords
-from adapters.http.client_documents import HttpClientDocuments
-from adapters.http.client_keys import HttpClientKeys
+from adapters.http.client_keys import MAX_OF_SHARE, HttpClientDocuments, HttpClientKeys
 from adapters.http.guard import MAX_LOOKUPS, Guard
-from adapters.http.host_places import MAX_OF_SHARE
 from adapters.http.openid_providers import DEADLINE, MAX_OF_CONNECTION, MAX_OF_ORGANIZATION, HttpOpenIdProviders
 from adapters.http.provider_keys import MAX_CAUSES, REFETCH_PAUSE, ProviderKeys
 from adapters.http.upstream import PLACE_WITHIN, UpstreamHttp

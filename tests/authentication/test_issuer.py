@@ -6,8 +6,8 @@ import pytest
 
 from adapters.crypto.own_tokens import JwtTokens
 from adapters.postgres.engine.pool import Pool
-from core.authentication.tokens import issuer
-from core.authentication.tokens.issuer import IssuerMisspelled
+from core.authentication.tokens import issuing
+from core.authentication.tokens.issuing import IssuerMisspelled
 from ports import Ports
 from tests.support.builders import run_sql
 
@@ -16,7 +16,7 @@ UNUSUAL = ["https://bücher.example", "https://XN--bcher-kva.example", "HTTPS://
 
 
 async def adopt(ports: Ports, url: str) -> None:
-    await issuer.adopt(replace(ports, tokens=JwtTokens(url)))
+    await issuing.adopt_issuer(replace(ports, tokens=JwtTokens(url)))
 
 
 @pytest.mark.parametrize("url", UNUSUAL)
@@ -35,7 +35,7 @@ async def test_an_installation_keeps_its_spelling(ports: Ports, pool: Pool, url:
     await run_sql(pool, "insert into issuer (url) values (%s)", url)
     await adopt(ports, url)
     assert await run_sql(pool, "select url from issuer") == [(url,)]
-    assert issuer.is_misspelled(url)
+    assert issuing.is_issuer_misspelled(url)
     with pytest.raises(IssuerMisspelled):
         await adopt(ports, url.replace("example", "Example"))
     await adopt(ports, USUAL)

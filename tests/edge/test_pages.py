@@ -18,13 +18,13 @@ from core.federation.connections.people import LinkQuestion
 from core.kernel.callers import BrowserSession, SetupPart, Visitor
 from core.kernel.connections import CODEHOST, ConnectionProtocol
 from core.kernel.proofs import Factor, FactorKind, Method, Strength
-from core.kernel.sign_in_policy.step_ups import step_up_to
+from core.kernel.sign_in_policy.steps import step_up_to
 from core.kernel.values import Email
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.setup.model.links import SetupDocument, SetupLink, SetupLinkKind, SetupProposal
 from core.setup.renewal import RenewedConnection
 from core.tenancy.model.settings import BrandingSettings, Design
-from entrypoints.http.base.rendering import assets, form_targets, templates
+from entrypoints.http.base.rendering import assets, templates
 from entrypoints.http.base.rendering.templates import Page
 from entrypoints.http.pages.flow.step_ups import StepUp
 from entrypoints.http.pages.navigation import Link, Mode, Navigation
@@ -802,7 +802,7 @@ def test_every_template_is_in_the_table() -> None:
 def test_every_template_says_where_its_forms_lead() -> None:
     kinds = (LEADING_AWAY, POSTING_AWAY, ENDING_HERE, WITHOUT_FORMS, {name for name in all_templates() if is_in_console(name)})
     assert sorted(name for kind in kinds for name in kind) == sorted(all_templates() - PARTS - {"console.html"})
-    assert {name: form_targets.form_action(name) for name in all_templates()} == {
+    assert {name: templates.form_action(name) for name in all_templates()} == {
         name: "".join(f"{directive} {sources}; " for directive, sources in form_action(name).items()) for name in all_templates()
     }
     with_forms = {name for name in OUTSIDE if "<form" in render(name).body} - {"tenancy/sign_in_preview.html"}

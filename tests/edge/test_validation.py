@@ -13,7 +13,7 @@ from entrypoints.http.api.applications.claims import ClaimsDocumentRequest
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.api.federation.oauth.pushed_requests import PushedAuthorizationRequest
 from entrypoints.http.api.programs.api_resources import ApiResourceUpdateRequest
-from entrypoints.http.api.programs.service_account_models import ServiceAccountUpdateRequest
+from entrypoints.http.api.programs.service_accounts import ServiceAccountUpdateRequest
 from entrypoints.http.api.tenancy.attributes import AttributeValuesRequest
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.queries import Query

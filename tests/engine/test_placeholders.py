@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.postgres.engine.placeholders import to_positional
+from adapters.postgres.engine.queued import to_positional
 from tests.tables import table
 
 

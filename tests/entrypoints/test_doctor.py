@@ -15,8 +15,7 @@ from packaging.requirements import Requirement
 
 from adapters.clock import SystemClock
 from entrypoints.addresses import base_url
-from entrypoints.doctor import address_checks, checks
-from entrypoints.doctor.findings import Finding, Health
+from entrypoints.doctor import Finding, Health, address_checks, checks
 from entrypoints.settings import Settings
 from tests import ROOT
 from tests.fakes.certificates import make_certificate

@@ -11,13 +11,11 @@ import trio
 import trio.testing
 from pydantic import SecretStr
 
-from actors.actor_states import ActorStates
-from actors.supervisor import RestartPolicy, supervise
+from actors.supervisor import ActorStates, RestartPolicy, supervise
 from core.kernel.errors import StorageDown
 from core.maintenance.model.health import ActorState, ActorStatus, CheckResult
 from entrypoints.addresses import NoInstallation
-from entrypoints.doctor import checks
-from entrypoints.doctor.findings import Finding, Health
+from entrypoints.doctor import Finding, Health, checks
 from entrypoints.main import create_recovery_link
 from entrypoints.running_installation import CHECKS_LIFETIME, RunningInstallation, settings_in_force
 from entrypoints.setting_types import TierSetting

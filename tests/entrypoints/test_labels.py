@@ -10,8 +10,7 @@ from jinja2 import nodes
 import core
 from adapters.email.message import SECRET_TEXTS, SUBJECTS
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.secret_notices import NoticedSecret
+from core.accounts.model.email_queue import EmailKind, NoticedSecret
 from core.applications.model.analytics import PendingTask
 from core.kernel.api_scopes import ApiScope
 from core.kernel.connections import PLATFORM_CONNECTIONS

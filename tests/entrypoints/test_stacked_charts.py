@@ -9,8 +9,7 @@ from markupsafe import escape
 
 from core.tenancy.model.settings import Color, contrast
 from entrypoints.http.base.rendering.assets import HTTP
-from entrypoints.http.pages.charts import HEIGHT
-from entrypoints.http.pages.stacked_charts import LONGEST_NAME, MOST_SERIES, OTHERS, Series, StackedChart, limit_series, sum_groups
+from entrypoints.http.pages.charts import HEIGHT, LONGEST_NAME, MOST_SERIES, OTHERS, Series, StackedChart, limit_series, sum_groups
 
 CSS = {name: (HTTP / "assets" / name).read_text("utf-8") for name in ("console.css", "pages.css")}
 

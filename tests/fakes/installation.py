@@ -9,7 +9,7 @@ from ports.observe import Clock
 
 
 class FakeInstallation:
-    """Implements `ports.installation.Installation`."""
+    """Implements `ports.observe.Installation`."""
 
     version, process_id, has_mail_server = "0.0.0", 4711, False
     connections = ConnectionCounts(total=4, idle=3, maximum=10)

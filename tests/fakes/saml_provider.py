@@ -10,7 +10,7 @@ import trio
 from lxml import etree
 
 from adapters.crypto import X509Certificates
-from core.federation.saml.model.bindings import decode_redirect
+from core.federation.saml.model.messages import decode_redirect
 from tests.fakes.http_server import Answer, FakeServer, ReceivedRequest
 from tests.support.saml import format_instant, identity_provider_metadata
 from tests.support.saml.identity_provider import PERSISTENT, Content, build, find, serialize, sign

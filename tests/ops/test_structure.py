@@ -34,8 +34,8 @@ def test_no_folder_has_too_many_modules() -> None:
 def test_data_in_answers_depend_on_rights_and_scopes() -> None:
     """`may_view` asks for the right and for the scope of a token. These modules read the rights alone, to offer what a caller may do."""
     offering = {
-        *("core/tenancy/group_roles.py", "core/tenancy/groups.py", "core/tenancy/roles.py", "core/authentication/account_recovery.py"),
-        "entrypoints/http/api/tenancy/role_choices.py",
+        *("core/tenancy/groups.py", "core/tenancy/roles.py", "core/authentication/account_recovery.py"),
+        "entrypoints/http/api/tenancy/roles.py",
     }
     paths = {str(path.relative_to(ROOT)) for path in modules("core", "entrypoints/http/api") if "acts_in.rights" in path.read_text()}
     assert paths - {"core/kernel/access.py"} == offering

@@ -20,9 +20,9 @@ from psycopg import sql
 from pydantic import SecretStr
 
 from adapters.clock import SystemClock
-from adapters.crypto.key_checks import make_key_checks
-from adapters.postgres.backup import BackupError, reader, writer
-from adapters.postgres.backup.contents import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
+from adapters.crypto.vault import make_key_checks
+from adapters.postgres.backup import BackupError, transfer
+from adapters.postgres.backup.catalog import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from adapters.postgres.engine.migrate import SQL_FILES, read_migrations
@@ -284,7 +284,7 @@ def test_a_restore_keeps_the_keys_of_a_service_that_starts_at_the_same_time(
 
 def test_a_backup_with_a_changed_migration_is_refused(made: Path, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later = replace(read_migrations(SQL_FILES)[0], number=9999, name="9999_later", sha256="1")
-    monkeypatch.setattr(reader, "read_migrations", lambda directory: [*read_migrations(directory), later])
+    monkeypatch.setattr(transfer, "read_migrations", lambda directory: [*read_migrations(directory), later])
     shutil.copytree(made / "backup", tmp_path / "backup")
     change_description(tmp_path / "backup", lambda text: text["migrations"].append({"number": 9999, "name": "9999_later", "sha256": "0"}))
     with pytest.raises(BackupError, match="The migration 9999_later of the backup differs from the one of this release"):
@@ -296,7 +296,7 @@ def test_a_backup_with_a_changed_migration_is_refused(made: Path, fresh: str, tm
 
 
 def test_a_backup_is_of_one_moment(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    export_table = writer._export_table
+    export_table = transfer._export_table
 
     def change_and_export(connection: Any, name: str, *arguments: Any) -> Any:
         if name == "api_keys":  # the first table; the changed one follows
@@ -304,7 +304,7 @@ def test_a_backup_is_of_one_moment(world: str, tmp_path: Path, monkeypatch: pyte
                 other.execute("insert into tiers values (gen_random_uuid(), 'late', 'Late', 1, 1, 0)")
         return export_table(connection, name, *arguments)
 
-    monkeypatch.setattr(writer, "_export_table", change_and_export)
+    monkeypatch.setattr(transfer, "_export_table", change_and_export)
     try:
         manifest = backup.create(settings_of(world, tmp_path), tmp_path / "backup", None)
         assert ask(world, "select count(*) from tiers") == [(manifest.tables["tiers"].rows + 1,)]
@@ -314,7 +314,7 @@ def test_a_backup_is_of_one_moment(world: str, tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_backup_during_a_migration_is_refused(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MIGRATION_PATIENCE", 0)
+    monkeypatch.setattr(transfer, "MIGRATION_PATIENCE", 0)
     with psycopg.connect(world) as other:
         other.execute("select pg_advisory_xact_lock(%s)", [MIGRATIONS_LOCK])
         with pytest.raises(BackupError, match="A migration of the database is running"):

@@ -35,8 +35,7 @@ from adapters.crypto import (
 )
 from adapters.crypto.certificates import generate_rsa_key
 from adapters.email.message import EmailTemplates
-from adapters.http.client_documents import HttpClientDocuments
-from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
+from adapters.http.client_keys import HttpClientDocuments, HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import EVERYWHERE, AllowedTarget, Guard
 from adapters.http.openid_providers import HttpOpenIdProviders
 from adapters.http.payments import HttpPayments
@@ -45,7 +44,7 @@ from adapters.images import PillowImages
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.saml.documents import XmlDocuments, XmlProviders
-from adapters.trio_threads import TrioThreads
+from adapters.threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.accounts import email_queue
 from core.accounts.model.accounts import Account, AccountOrigin

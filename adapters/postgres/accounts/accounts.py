@@ -1,19 +1,22 @@
-"""The account repository."""
+"""The repositories for accounts, their closing, and changes to their email address.
+
+The platform, the directory and a deletion close an account independently. `deactivated_at` is set while the account is
+closed. `directory_deactivated_at` has the directory's time while the account is also closed by the platform or a
+deletion. Otherwise `deactivated_at` has the directory's time.
+"""
 
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.accounts.closures import AccountClosures
-from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import Answer, Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
+from adapters.postgres.kernel.connections import verified_owner
 from adapters.postgres.kernel.roles import rights_columns
-from adapters.postgres.kernel.verified_domains import verified_owner
-from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
+from core.accounts.model.accounts import Account, AccountOrigin, EmailChange, EmailTaken
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import OwnProfile, Profile
@@ -21,6 +24,151 @@ from core.kernel.errors import refuse
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
 from ports.signals import Signal
+
+ONLY_DIRECTORY: Final = "platform_deactivated_at is null and closed_at is null"
+DIRECTORY_TIME: Final = f"case when {ONLY_DIRECTORY} then deactivated_at else directory_deactivated_at end"
+WITHOUT_DIRECTORY: Final = "deactivated_at = least(platform_deactivated_at, closed_at), directory_deactivated_at = null"
+
+
+class AccountClosures(Repository):
+    """A part of the port `ports.storage.accounts.accounts.Accounts`."""
+
+    async def deactivate(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(
+            f"""
+            deactivated_at = case when {ONLY_DIRECTORY} then %(now)s else deactivated_at end,
+            directory_deactivated_at = case when not ({ONLY_DIRECTORY}) then %(now)s end""",
+            user_id,
+            now,
+        )
+
+    async def reactivate(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(WITHOUT_DIRECTORY, user_id, now)
+
+    async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(
+            f"""
+            deactivated_at = coalesce(deactivated_at, %(now)s), platform_deactivated_at = %(now)s,
+            directory_deactivated_at = {DIRECTORY_TIME}""",
+            user_id,
+            now,
+        )
+
+    async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(
+            """
+            deactivated_at = least(directory_deactivated_at, closed_at), platform_deactivated_at = null,
+            directory_deactivated_at = case when closed_at is not null then directory_deactivated_at end""",
+            user_id,
+            now,
+        )
+
+    async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
+        await self._set_closure(
+            f"""
+            deactivated_at = coalesce(deactivated_at, %(now)s), closed_at = %(now)s, erase_at = %(erase_at)s,
+            directory_deactivated_at = {DIRECTORY_TIME}""",
+            user_id,
+            now,
+            erase_at=erase_at,
+        )
+
+    async def reopen(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(
+            """
+            deactivated_at = least(directory_deactivated_at, platform_deactivated_at), closed_at = null, erase_at = null,
+            directory_deactivated_at = case when platform_deactivated_at is not null then directory_deactivated_at end""",
+            user_id,
+            now,
+        )
+
+    async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime, **parameters: object) -> None:
+        # The foreign keys copy `deactivated` to the same two tables as the address: see
+        # `change_email` for the lock order.
+        sql = f"""
+            with held as materialized (
+                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
+            update users set {columns}, updated_at = %(now)s
+            from (select count(*) from held) before where id = %(user_id)s"""
+        await self._run(sql, user_id=user_id, now=now, **parameters)
+        self._signals.send(Signal.FIGURES_CHANGED)
+
+
+EMAIL_CHANGE: Final = Record(EmailChange, "c", old_email=Email, new_email=Email)
+INSERT_CHANGE: Final = EMAIL_CHANGE.insert("email_changes")
+SELECT_CHANGE: Final = f"select {EMAIL_CHANGE.columns} from email_changes c "
+UNDOABLE: Final = f"{SELECT_CHANGE} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null"
+PENDING: Final = "proved_at is null and cancelled_at is null and expires_at > %(now)s"
+
+
+def reserved(email: LiteralString, user_id: LiteralString, now: LiteralString) -> LiteralString:
+    """Return the SQL condition that the address is reserved for another account, which changed away from it (security A-9)."""
+    return f"""exists (
+        select 1 from email_changes c
+        where c.old_email = {email} and c.user_id <> {user_id} and c.undone_at is null and c.undo_until > {now})"""
+
+
+class EmailChanges(Repository):
+    """Implements `ports.storage.accounts.accounts.EmailChanges`."""
+
+    async def add(self, change: EmailChange) -> None:
+        await self._run(INSERT_CHANGE, **EMAIL_CHANGE.values(change))
+
+    async def by_id(self, change_id: UUID) -> EmailChange | None:
+        return await self._one(EMAIL_CHANGE.read, SELECT_CHANGE + "where id = %(change_id)s", change_id=change_id)
+
+    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        return await self._one(EMAIL_CHANGE.read, f"{SELECT_CHANGE} where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now)
+
+    async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
+        sql = f"""{SELECT_CHANGE} where user_id = %(user_id)s and requested_at >= %(since)s and undo_until is not null and undone_at is null
+            order by position limit 1"""
+        return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, since=since)
+
+    async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        return await self._one(EMAIL_CHANGE.read, f"{UNDOABLE} order by position limit 1", user_id=user_id, now=now)
+
+    async def last_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        return await self._one(EMAIL_CHANGE.read, f"{UNDOABLE} order by position desc limit 1", user_id=user_id, now=now)
+
+    async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
+        sql = "select requested_at from email_changes where user_id = %(user_id)s order by position desc offset %(before)s limit 1"
+        return await self._one(lambda row: row[0], sql, user_id=user_id, before=number - 1)
+
+    async def is_taken(self, email: Email, user_id: UUID, now: datetime) -> bool:
+        sql = f"""
+            select 1 where exists (select 1 from users where email = %(email)s and id <> %(user_id)s)
+                        or {reserved("%(email)s", "%(user_id)s", "%(now)s")}"""
+        return await self._exists(sql, email=email, user_id=user_id, now=now)
+
+    async def is_reserved(self, email: Email, now: datetime) -> bool:
+        sql = """
+            select 1 from email_changes c
+            where c.old_email = %(email)s and c.undone_at is null and c.undo_until > %(now)s
+              and not exists (select 1 from users u where u.id = c.user_id and u.email = c.old_email)
+            limit 1"""
+        return await self._exists(sql, email=email, now=now)
+
+    async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
+        sql = f"update email_changes set cancelled_at = %(now)s where user_id = %(user_id)s and {PENDING}"
+        await self._run(sql, user_id=user_id, now=now)
+
+    async def mark_proved(self, change_id: UUID, now: datetime) -> None:
+        await self._run("update email_changes set proved_at = %(now)s where id = %(change_id)s", change_id=change_id, now=now)
+
+    async def undo(self, change: EmailChange, now: datetime) -> None:
+        sql = """
+            update email_changes set undone_at = coalesce(undone_at, %(now)s),
+                                     cancelled_at = case when proved_at is null then coalesce(cancelled_at, %(now)s) end
+            where user_id = %(user_id)s and position >= (select c.position from email_changes c where c.id = %(change_id)s)"""
+        await self._run(sql, user_id=change.user_id, change_id=change.id, now=now)
+
+    async def end_all(self, user_id: UUID, now: datetime) -> None:
+        sql = """
+            update email_changes set undo_until = case when undo_until > %(now)s then %(now)s else undo_until end,
+                                     cancelled_at = case when proved_at is null then coalesce(cancelled_at, %(now)s) end
+            where user_id = %(user_id)s and (undo_until > %(now)s or proved_at is null and cancelled_at is null)"""
+        await self._run(sql, user_id=user_id, now=now)
 
 
 def to_profile(row: Row) -> Profile:

@@ -9,7 +9,7 @@ from core.kernel.images import SMALL, ImageAddress, ImageOwner, NewImage
 
 
 class Images(Repository):
-    """Implements `ports.storage.accounts.images.Images`."""
+    """Implements `ports.storage.accounts.accounts.Images`."""
 
     async def content(self, address: ImageAddress) -> tuple[bytes, bool] | None:
         sql = f"select {'small' if address.size == SMALL else 'large'}, user_id is not null from images where key = %(key)s"

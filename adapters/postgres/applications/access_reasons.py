@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from adapters.postgres.applications.role_sources import role_sources
+from adapters.postgres.applications.role_assignments import role_sources
 from adapters.postgres.applications.service_access import (
     has_membership,
     is_assigned_alone,
@@ -98,7 +98,7 @@ def to_groups(value: list[Any] | None) -> tuple[GivingGroup, ...]:
 
 
 class AccessReasons(Repository):
-    """Implements `ports.storage.applications.access_reasons.AccessReasonsRead`."""
+    """Implements `ports.storage.applications.authorization.AccessReasonsRead`."""
 
     async def find(self, org_id: UUID, user_id: UUID) -> UserState | None:
         return await self._one(to_user_state, FIND, org_id=org_id, user_id=user_id)

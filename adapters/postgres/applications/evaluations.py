@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.api_keys import API_KEY_RECORD, KEY_IS_LIVE
-from adapters.postgres.applications.role_sources import role_sources
+from adapters.postgres.applications.role_assignments import role_sources
 from adapters.postgres.applications.service_access import is_blocked, is_of_organization, may_use
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.engine.statements import Repository, Row
@@ -88,7 +88,7 @@ def parameters_of(questions: Sequence[Question]) -> dict[str, object]:
 
 
 class Evaluations(Repository):
-    """Implements `ports.storage.applications.evaluations.EvaluationsRead`."""
+    """Implements `ports.storage.applications.authorization.EvaluationsRead`."""
 
     async def by_key(self, key_hash: bytes, questions: Sequence[Question], now: datetime) -> tuple[ApiKeyRecord, list[SubjectFacts]] | None:
         rows = await self._facts(

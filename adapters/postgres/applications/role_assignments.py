@@ -1,10 +1,10 @@
-"""The users and groups that have application roles."""
+"""The users and groups that have application roles, and the roles that users have by themselves or through groups."""
 
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.applications.role_sources import role_sources
+from adapters.postgres.applications.service_access import is_of_organization
 from adapters.postgres.engine.statements import Repository, Row, matching_email
 from core.applications.model.authorization import GivingGroup, RoleOfUser, ServiceRoleHolder
 from core.kernel.values import Email, Page, PageResult
@@ -87,3 +87,21 @@ class RoleAssignments(Repository):
             delete from service_role_groups
             where org_id = %(org_id)s and role_id = %(role_id)s and group_id = %(group_id)s returning 1"""
         return await self._exists(sql, org_id=org_id, role_id=role_id, group_id=group_id)
+
+
+def role_sources(org_id: LiteralString, user_id: LiteralString, service_id: LiteralString | None = None) -> LiteralString:
+    """Return a query for this user's roles at this service, or at all services in the organization.
+
+    The columns are role_id, group_id and assigned_at. A role has a row per group that gives it, and a row without a group if the user has
+    it alone. A database function has the query for a single service, because `application_facts` needs it, too.
+    """
+    if service_id is not None:
+        return f"select * from service_roles_of({org_id}, {user_id}, {service_id})"
+    assert user_id[:2] not in ("h.", "i.", "j.", "m.", "e."), "a subquery has a table with this alias"
+    return f"""
+        select h.role_id, null::uuid as group_id, h.assigned_at from service_role_users h
+        where h.user_id = {user_id} and h.org_id = {org_id}
+        union all
+        select j.role_id, j.group_id, j.assigned_at
+        from group_members i join service_role_groups j on j.group_id = i.group_id and j.org_id = i.org_id
+        where i.org_id = {org_id} and i.user_id = {user_id} and {is_of_organization("i.org_id", "i.user_id")}"""

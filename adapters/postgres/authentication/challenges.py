@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
 from adapters.postgres.authentication.flows import FLOW, StoredFlows, add_flow_sql, code_context, push_out_parameters
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
+from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row

@@ -1,18 +1,33 @@
-"""Storage for login records, and for the services' daily login totals."""
+"""Storage for login records, failed logins with their limits, and the services' daily login totals."""
 
 from functools import cache
 from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
-from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.rate_limits import return_tokens
+from adapters.postgres.engine.statements import ASYNC_COMMIT, DeliveringRepository, Repository
+from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
+from adapters.postgres.kernel.rate_limits import return_tokens, take_open_tokens
 from core.accounts.model.devices import Device
-from core.applications.model.client_names import known_name
+from core.applications.model.client_settings import known_name
+from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import Session
-from core.authentication.model.sign_in_log import logged_names
+from core.authentication.model.sign_in_log import (
+    MANY_ATTEMPTS,
+    MAX_COUNTED_NETWORKS,
+    MAX_ELSEWHERE,
+    MAX_FAILURES,
+    MAX_LOCKED,
+    MAX_NAMED_FAILURES,
+    UNKNOWN_ACCOUNT,
+    FailedLogin,
+    logged_names,
+    to_network,
+)
+from core.kernel.event_catalog import SIGN_IN_FAILED
 from core.kernel.proofs import first_method_of, in_session, used_connection
 from core.kernel.values import new_id
+from ports.signals import Signal
 
 # A total is split over this many rows, so that concurrent logins to a service rarely wait for a
 # commit.
@@ -143,3 +158,188 @@ class Logins(Repository):
             where r.success group by r.org_id, r.service_id, r.day, r.provider order by r.org_id, r.service_id, r.day, r.provider
             on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total"""
         await self._run(sql, user_id=user_id, service_id=service_id)
+
+
+FAILURE_COLUMNS: Final = """
+    id, user_id, org_id, service_id, external_client, provider, success, reason, seen_by, address, agent, city, country, created_at,
+    request_id, blocked_seconds, attempts, connection_id, fault, received"""
+# A counted row's id is made from the values that it counts, so that the second attempt finds it.
+COUNTED_ID: Final = """
+    md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
+NETWORK_ID: Final = COUNTED_ID.format(
+    seen_by="c.seen_by",
+    rest="""%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text, %(external_client)s::text,
+        %(connection_id)s::text, %(fault)s::text""",
+)
+REST_ID: Final = COUNTED_ID.format(seen_by="w.seen_by", rest="%(many)s::text")
+NAMED_IN_HOUR: Final = """
+    (select from login_events l
+     where not l.success and l.user_id is not null and l.created_at > %(now)s::timestamptz - interval '1 hour' and {log}
+     limit %(most_named)s)"""
+# The reasons of failures that a person without any credential can cause.
+UNPROVED: Final = [
+    each.value
+    for each in (LoginFailure.CREDENTIALS, LoginFailure.EMAIL_CODE, LoginFailure.LOCKED, LoginFailure.PASSKEY, LoginFailure.CLOSED)
+]
+FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from this_minute t join login_events l on not l.success and"
+
+# The same statement serves all attempts, and writes equally many rows for all attempts, so that its time reveals no
+# account (security B-2). The waiting application's organization knows its confirmed members and the application's
+# users. Attempts at all remaining accounts, and without an account, are counted in the same way: a row per network and
+# minute.
+#
+# wanted: an attempt writes a row for the platform, which names the account if there is an account. If an application
+# waits, the attempt writes a second row for the organization, which counts the attempt unless the first row shows it to
+# the organization. If the first row shows it, the attempt adds 0 to the row for the rest of the minute, which holds no
+# address. If a platform owner proved who they are, their attempt counts in that row, too.
+#
+# The directory of the organization that manages an account closes it. The attempt's reason is then
+# that the account is closed.
+#
+# placed: the attempt's row, or null if a limit is reached. Then the account's newest failure at the same application
+# counts it, or else the row for the rest of the minute.
+#
+# logs: the organizations that see a new row, if a webhook has the event. Failures without a new row write no event. The
+# event has the row's facts, which can be fewer than the caller has (`events.sign_in_failed`).
+#
+# Lock order: the account, and then the rows by id.
+RECORD_FAILURE: Final = f"""
+    with {ASYNC_COMMIT},
+    this_minute as materialized (select date_trunc('minute', %(now)s::timestamptz, 'UTC') as minute from async_commit),
+    account as materialized (
+        select u.id, case when %(org_id)s::uuid is null
+            or exists (
+                select from memberships m where m.org_id = %(org_id)s and m.user_id = u.id and m.confirmed_at is not null)
+            or exists (
+                select from service_users r where r.service_id = %(service_id)s and r.user_id = u.id and r.org_id = %(org_id)s)
+            or exists (select from scim_users s where s.org_id = %(org_id)s and s.user_id = u.id)
+            then 'all' else 'platform' end as seen_by,
+            case when %(reason)s = %(closed)s and exists (
+                select from directory_blocks b where b.org_id = u.origin_org_id and b.user_id = u.id)
+            then %(directory)s else %(reason)s end as reason,
+            u.is_platform_owner and %(reason)s <> all(%(unproved)s) as is_owner
+        from users u where u.id = %(user_id)s and u.anonymized_at is null for key share of u),
+    of_minute as materialized (
+        {FAILED_IN_MINUTE} l.org_id = %(org_id)s and l.created_at >= t.minute
+        union all
+        {FAILED_IN_MINUTE} l.org_id is null and %(org_id)s::uuid is null and l.created_at >= t.minute),
+    of_hour as (
+        {NAMED_IN_HOUR.format(log="l.org_id = %(org_id)s")}
+        union all
+        {NAMED_IN_HOUR.format(log="l.org_id is null and %(org_id)s::uuid is null")}),
+    of_account as materialized (
+        select f.* from account a cross join lateral (
+            select l.id, l.org_id, l.service_id, l.external_client, l.seen_by, l.reason, l.created_at from login_events l
+            where l.user_id = a.id and not l.success and l.created_at > %(now)s::timestamptz - interval '1 hour'
+            order by l.created_at desc limit %(most)s) f),
+    wanted (user_id, seen_by, reason, attempts, id) as (
+        select a.id, a.seen_by, a.reason, 1,
+            case when (select count(*) from of_account) < %(most)s and (select count(*) from of_hour) < %(most_named)s
+                and (a.seen_by = 'all' or (select count(*) from of_account f where f.seen_by = a.seen_by) < %(most_elsewhere)s)
+                and (a.reason <> %(locked)s or (
+                    select count(*) from of_account f where f.reason = a.reason and f.seen_by = a.seen_by) < %(most_locked)s)
+                then %(id)s::uuid
+            else (select f.id from of_account f
+                where f.service_id is not distinct from %(service_id)s and f.org_id is not distinct from %(org_id)s
+                  and f.external_client is not distinct from %(external_client)s and f.seen_by = a.seen_by
+                order by f.reason = a.reason desc, f.created_at desc limit 1) end
+        from account a
+        union all
+        select null, c.seen_by, %(unnamed_reason)s, case when c.is_shown then 0 else 1 end,
+            case when not c.is_shown and not exists (select from account where is_owner) and (
+                exists (select from of_minute m where m.id = {NETWORK_ID})
+                or (select count(*) from of_minute m where m.user_id is null and m.address is not null and m.seen_by = c.seen_by)
+                    < %(most_networks)s) then {NETWORK_ID} end
+        from this_minute t cross join (
+            select 'platform' as seen_by, false as is_shown where not exists (select from account)
+            union all
+            select 'organization', exists (select from account where seen_by = 'all') where %(org_id)s::uuid is not null) c),
+    placed as materialized (
+        select coalesce(w.id, {REST_ID}) as id, w.id is null as is_rest, w.id is not null and w.user_id is not null as is_named,
+               case when w.id is not null then w.user_id end as user_id, w.seen_by, w.reason, w.attempts,
+               case when w.user_id is null or w.id is null then t.minute else %(now)s end as at
+        from wanted w cross join this_minute t),
+    stored as (
+        insert into login_events as t ({FAILURE_COLUMNS})
+        select p.id, p.user_id, %(org_id)s, %(service_id)s, case when not p.is_rest then %(external_client)s end,
+               case when p.is_named then %(provider)s when p.is_rest then '' else %(unnamed_provider)s end, false,
+               case when p.is_rest then %(many)s else p.reason end, p.seen_by,
+               case when p.is_named then %(address)s when not p.is_rest then %(network)s end,
+               case when p.is_named then %(agent)s end,
+               case when not p.is_rest then %(city)s end, case when not p.is_rest then %(country)s end, p.at,
+               case when not p.is_rest then %(request_id)s end,
+               case when p.is_named then %(blocked_seconds)s::integer end, p.attempts,
+               case when not p.is_rest then %(connection_id)s::uuid end, case when not p.is_rest then %(fault)s end,
+               case when not p.is_rest then %(received)s::text[] end
+        from placed p
+        order by p.id
+        on conflict (id) do update set attempts = t.attempts + excluded.attempts
+        returning {FAILURE_COLUMNS}),
+    logs as (
+        select s.log, %(event)s::text as name, s.created_at as at, null::uuid as actor_id, null::text as actor_kind,
+               null::text as actor_name, null::text as actor_email, 'anonymous'::text as caller_kind, null::uuid as impersonator_id,
+               coalesce(s.user_id::text, 'unknown') as target_id, d.data,
+               jsonb_build_object('target_type', 'user', 'target_id', s.user_id) || d.data as payload
+        from (
+            select s.org_id as log, s.* from stored s where s.org_id is not null and s.seen_by <> 'platform'
+            union all
+            select m.org_id, s.* from stored s
+            join memberships m on m.user_id = s.user_id and m.confirmed_at <= s.created_at
+            join organizations o on o.id = m.org_id and o.approved_at is not null
+            where s.org_id is null and s.seen_by = 'all') s
+        join placed p on p.id = s.id and p.attempts = 1 and s.attempts = 1
+        cross join lateral (
+            select jsonb_build_object(
+                'sign_in_id', s.id, 'user_id', s.user_id, 'service_id', s.service_id, 'provider', s.provider, 'reason', s.reason,
+                'blocked_seconds', s.blocked_seconds, 'request_id', s.request_id) as data) d
+        where exists (select from webhooks w where w.org_id = s.log and w.is_active and %(event)s = any(w.events))),
+    delivered as ({DELIVER}),
+    written as ({WRITE})
+    select exists (select from delivered)"""
+
+
+class FailedLogins(DeliveringRepository):
+    """Implements `ports.storage.authentication.sign_ins.FailedLogins`."""
+
+    async def record_failure(self, failure: FailedLogin) -> None:
+        if failure.reason is LoginFailure.STATE:  # any page can cause it, so an empty bucket also stops the record
+            await take_open_tokens(self._connection)
+        is_delivered = await self._one(
+            lambda row: bool(row[0]),
+            RECORD_FAILURE,
+            id=failure.id,
+            user_id=failure.user_id,
+            org_id=failure.org_id,
+            service_id=failure.service_id,
+            external_client=failure.external_client,
+            provider=failure.provider,
+            reason=failure.reason,
+            # Nothing that depends on the account.
+            unnamed_provider="" if failure.depends_on_account else failure.provider,
+            unnamed_reason=UNKNOWN_ACCOUNT if failure.depends_on_account else failure.reason,
+            many=MANY_ATTEMPTS,
+            most=MAX_FAILURES,
+            locked=LoginFailure.LOCKED,
+            most_locked=MAX_LOCKED,
+            most_elsewhere=MAX_ELSEWHERE,
+            closed=LoginFailure.CLOSED,
+            unproved=UNPROVED,
+            directory=LoginFailure.DIRECTORY,
+            most_named=MAX_NAMED_FAILURES,
+            most_networks=MAX_COUNTED_NETWORKS,
+            address=failure.address,
+            network=to_network(failure.address),
+            agent=failure.agent,
+            city=failure.location.city if failure.location else None,
+            country=failure.location.country if failure.location else None,
+            now=failure.at,
+            request_id=failure.request_id,
+            blocked_seconds=failure.blocked_seconds,
+            connection_id=failure.connection and failure.connection.connection_id,
+            fault=failure.connection and failure.connection.fault,
+            received=failure.connection and (logged_names(failure.connection.received) or None),
+            event=None if failure.reason is LoginFailure.LOGOUT else SIGN_IN_FAILED,  # it is no sign-in
+            **self._delivery_values,
+        )
+        if is_delivered:
+            self._signals.send(Signal.DELIVERIES_DUE)

@@ -1,13 +1,14 @@
 """The grants that OpenID Connect applications have, and the facts for their claims."""
 
+from datetime import datetime
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import PROFILE
+from adapters.postgres.applications.plans import ENTITLEMENT, entitlement
 from adapters.postgres.applications.service_access import may_use_resource
-from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Row
+from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.roles import to_array
 from adapters.postgres.programs.api_resources import is_active
 from core.applications.model.services import DOCUMENT_USABLE_FOR
@@ -228,3 +229,19 @@ def user_facts_sql(
         left join memberships m on m.org_id = v.org_id and m.user_id = u.id
         left join lateral ({entitlement("v.id", "u.id")}) n on true
         where u.id = {user_id} and {condition}"""
+
+
+# Facts for an ID token, if the session uses OpenID Connect and the application wants them there.
+FACTS: Final = user_facts(further_sql("%(with_groups)s"))
+FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", FACTS)
+ALL_FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", ALL_USER_FACTS)
+
+
+class OpenIdFacts(Repository):
+    """Implements `ports.storage.authentication.sessions.OpenIdFacts`."""
+
+    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        return await self._one(ALL_USER_FACTS.read, ALL_FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
+
+    def load(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Answer[UserFacts | None]:
+        return self._one(FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, with_groups=with_groups, now=now)

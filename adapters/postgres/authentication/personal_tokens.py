@@ -5,8 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
-from adapters.postgres.authentication.session_contexts import MEMBERSHIP, session_context
+from adapters.postgres.authentication.session_contexts import MEMBERSHIP, SESSION_NOT_ENDED, session_context
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord

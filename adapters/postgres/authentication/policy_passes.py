@@ -9,8 +9,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import Answer, Repository, Row
-from adapters.postgres.kernel.connection_facts import connection_facts, to_connection_facts
-from adapters.postgres.kernel.linked_providers import linked_providers
+from adapters.postgres.kernel.connections import connection_facts, linked_providers, to_connection_facts
 from adapters.postgres.kernel.roles import rights_columns, to_rights
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
@@ -114,7 +113,7 @@ def _to_session(row: Row, *, has_second: bool) -> PolicySession | None:
 
 
 class PolicyPasses(Repository):
-    """Implements `ports.storage.authentication.policies.PolicyPasses` and `PolicyPassUse`."""
+    """Implements `ports.storage.authentication.sign_ins.PolicyPasses` and `PolicyPassUse`."""
 
     def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> Answer[PolicySubject | None]:
         return self._one(to_subject, _load(org_id), **_values(org_id, service_id, user_id, session_id))

@@ -18,7 +18,7 @@ def secret_context(recovery_id: UUID) -> SecretContext:
 
 
 class Recoveries(SealingRepository):
-    """Implements `ports.storage.authentication.recoveries.Recoveries`."""
+    """Implements `ports.storage.authentication.sign_ins.Recoveries`."""
 
     async def of_user(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> AccountRecovery | None:
         of_organization = "" if org_id is None else "and r.org_id = %(org_id)s"

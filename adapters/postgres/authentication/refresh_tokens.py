@@ -5,10 +5,9 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
+from adapters.postgres.applications.plans import ENTITLEMENT, entitlement
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
-from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import (
     GRANT_WIDTH,
     USER_FACTS,
@@ -24,6 +23,7 @@ from adapters.postgres.authentication.openid import (
     user_facts_sql,
 )
 from adapters.postgres.authentication.policy_passes import POLICY_MET
+from adapters.postgres.authentication.session_contexts import IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
 from adapters.postgres.authentication.sign_in_proofs import proof_columns
 from adapters.postgres.engine.records import Column, Columns, Description, Record

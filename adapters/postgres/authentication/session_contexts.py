@@ -1,13 +1,16 @@
-"""The facts that authorize a request: a live session, and the user, organization or service around it."""
+"""The facts that authorize a request: a live session or impersonation, and the user, organization or service around it.
+
+The aliases are `s` for the session, `u` for its user, `i` for its impersonator, and `p` for the session in which the
+impersonator started it. `%(now)s` is the time. A statement that needs only some conditions says why.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE, HAS_SECOND_FACTOR, OWN_PROFILE
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
 from adapters.postgres.authentication.policy_passes import STATE
 from adapters.postgres.authentication.sign_in_proofs import SECOND_AT, STRENGTH, proof_columns
@@ -16,10 +19,23 @@ from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import rights_columns
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
+from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email
+
+SESSION_NOT_ENDED: Final = "s.ended_at is null and s.expires_at > %(now)s"
+IMPERSONATOR_JOIN: Final = """
+    left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id"""
+# An impersonation lives only while the impersonator is a platform owner and the session in which
+# they started it is live (security I-3). This condition needs IMPERSONATOR_JOIN.
+MAY_IMPERSONATE: Final = """
+    (s.impersonator_id is null
+     or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner
+        and p.ended_at is null and p.expires_at > %(now)s)"""
+SESSION_IS_LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE} and {MAY_IMPERSONATE}"
+
 
 # Every request reads two strengths, and calling the enumeration takes longer.
 STRENGTHS: Final = tuple(Strength).__getitem__
@@ -177,3 +193,42 @@ class SessionContexts(Repository):
             org_id=None,
             now=now,
         )
+
+
+LOAD_IMPERSONATION: Final = f"""
+    select {SESSION_CONTEXT.columns}, s.id {SESSION_JOINS}
+    where s.impersonator_session_id = %(session_id)s and {SESSION_IS_LIVE} {NOT_OF_SERVICE}
+    order by s.created_at desc, s.id desc limit 1"""
+
+
+class Impersonations(Repository):
+    """Implements `ports.storage.authentication.sessions.Impersonations`."""
+
+    constraints: ClassVar = {"impersonated_organizations_org_id_fkey": OrganizationNotFound}
+
+    async def load(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
+        return await self._one(
+            lambda row: (row[SESSION_CONTEXT.width], SESSION_CONTEXT.read(row)),
+            LOAD_IMPERSONATION,
+            session_id=session_id,
+            org_id=None,
+            now=now,
+        )
+
+    async def started_in(self, session_id: UUID) -> UUID | None:
+        sql = "select impersonator_session_id from sessions where id = %(session_id)s"
+        return await self._one(lambda row: row[0], sql, session_id=session_id)
+
+    async def begin_in(self, session_id: UUID, org_id: UUID) -> datetime | None:
+        sql = """
+            with begun as (
+                insert into impersonated_organizations (session_id, org_id) values (%(session_id)s, %(org_id)s)
+                on conflict do nothing returning session_id)
+            select s.ends_at from begun join sessions s on s.id = begun.session_id"""
+        return await self._one(lambda row: row[0], sql, session_id=session_id, org_id=org_id)
+
+    async def end(self, user_id: UUID, now: datetime) -> None:
+        sql = """
+            update sessions set ended_at = %(now)s
+            where (impersonator_id = %(user_id)s or user_id = %(user_id)s and impersonator_id is not null) and ended_at is null"""
+        await self._run(sql, user_id=user_id, now=now)

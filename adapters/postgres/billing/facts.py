@@ -7,7 +7,7 @@ from uuid import UUID
 
 import structlog
 
-from adapters.postgres.billing.customers import BY_CUSTOMER
+from adapters.postgres.billing.checkouts import BY_CUSTOMER
 from adapters.postgres.billing.subscriptions import PLAN, STORED_SUBSCRIPTION
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Answer, Row, SealingRepository

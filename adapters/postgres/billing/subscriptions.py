@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.applications.subscription_state import ENTITLEMENT, FIRST, RAN_OUT, STATUS, entitlement
+from adapters.postgres.applications.plans import ENTITLEMENT, FIRST, RAN_OUT, STATUS, entitlement
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.plans import Entitlement, SubscriptionStatus

@@ -26,8 +26,7 @@ from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
 from psycopg.waiting import Wait
 
-from adapters.postgres.engine.placeholders import to_positional
-from adapters.postgres.engine.queued import Key, Row, Statement
+from adapters.postgres.engine.queued import Key, Row, Statement, to_positional
 from adapters.postgres.engine.readiness import READY_R, R, complete_handshake, ready_now, wait_ready, wait_ready_until
 
 T = TypeVar("T")

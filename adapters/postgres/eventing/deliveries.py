@@ -1,8 +1,11 @@
-"""The webhook deliveries' queue and history."""
+"""The queues with deliveries: webhook deliveries and their history, and the applications' logout notices.
+
+A queue has the columns `org_id`, the receiver's id, `status`, `due_at`, `claims` and `attempt_count`.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import structlog
@@ -10,15 +13,135 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.figures import count_traffic_sql
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Answer, Row, SealingRepository
-from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
+from adapters.postgres.engine.statements import Answer, Repository, Row, SealingRepository
 from adapters.postgres.eventing.webhooks import secret_context
-from adapters.postgres.maintenance.deferred_deletion import OF_WEBHOOKS
-from core.eventing.model.webhook_health import COUNTED_TO_RESEND, RECENT, RESEND_LIMIT, WebhookHealth
-from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryOutcome, DispatchCapacity
+from adapters.postgres.maintenance.housekeeping import OF_WEBHOOKS
+from core.eventing.model.webhooks import (
+    COUNTED_TO_RESEND,
+    RECENT,
+    RESEND_LIMIT,
+    ClaimedDelivery,
+    ClaimedLogoutNotice,
+    Delivery,
+    DeliveryAttempt,
+    DeliveryOutcome,
+    DispatchCapacity,
+    WebhookHealth,
+)
 from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
 from ports.signals import Signal
+
+
+# How the statement from `claim_sql` works:
+#
+# receiver: a loose index scan that hops from one receiver with due deliveries to the next. The
+# scan's cost is the number of these receivers, no matter how many deliveries they have.
+#
+# shares, served: the receivers that may get a slot (core.eventing.model.webhooks.DispatchCapacity),
+# in random order. A receiver gets its first slot before any receiver gets a second slot.
+#
+# queued: deliveries that another process is claiming are skipped. The limits keep the locked rows
+# nearly as few as the claimed rows.
+def claim_sql(
+    queue: LiteralString,
+    receiver_id: LiteralString,
+    receivers: LiteralString,
+    is_open: LiteralString,
+    *,
+    claimed: LiteralString,
+    result: LiteralString,
+) -> LiteralString:
+    """Return the statement that leases due deliveries.
+
+    `receiver_id` is the queue's column that refers to a row `w` in `receivers`. `is_open` says whether that row gets
+    deliveries. `claimed` names the columns that `result` reads from `c`: from the delivery `d`, together with the
+    columns from `w`.
+    """
+    return f"""
+    with recursive receiver as (
+        (select org_id, {receiver_id} as id from {queue} where status = 'due' order by org_id, {receiver_id} limit 1)
+        union all
+        select n.org_id, n.id from receiver h cross join lateral (
+            select d.org_id, d.{receiver_id} as id from {queue} d
+            where d.status = 'due' and (d.org_id, d.{receiver_id}) > (h.org_id, h.id) order by d.org_id, d.{receiver_id} limit 1) n),
+    organization_busy as (select * from unnest(%(organizations)s::uuid[], %(of_organizations)s::int[]) as b (id, count)),
+    receiver_busy as (select * from unnest(%(receivers)s::uuid[], %(of_receivers)s::int[]) as b (id, count)),
+    waiting as (
+        select h.org_id, h.id as receiver_id, coalesce(ob.count, 0) as of_organization, coalesce(wb.count, 0) as of_receiver
+        from receiver h
+        join {receivers} w on w.org_id = h.org_id and w.id = h.id and {is_open}
+        join organizations o on o.id = w.org_id and o.status = 'active'
+        left join organization_busy ob on ob.id = h.org_id
+        left join receiver_busy wb on wb.id = h.id),
+    -- The organizations that compete for the free slots. Each leaves less to the others.
+    rivals as (select count(distinct org_id) from waiting where 3 * of_organization < %(free)s),
+    rooms as (
+        select *, (%(free)s - 3 * of_organization) / (3 + (table rivals)) as left_to_organization,
+               greatest((%(free)s - of_organization) / (1 + (table rivals)), (of_organization = 0)::int) as left_to_firsts
+        from waiting),
+    shares as (select *, greatest((left_to_organization - of_receiver) / 2, (of_receiver = 0)::int) as left_to_receiver from rooms),
+    served as (
+        select * from shares where left_to_receiver > 0 and (left_to_organization > 0 or of_receiver = 0 and left_to_firsts > 0)
+        order by random() limit 2 * %(free)s),
+    queued as (
+        select s.org_id, s.left_to_organization, s.left_to_firsts, d.id, d.due_at,
+               s.of_receiver + row_number() over (partition by s.receiver_id order by d.due_at) as turn
+        from served s cross join lateral (
+            select id, due_at from {queue} d
+            where d.status = 'due' and d.org_id = s.org_id and d.{receiver_id} = s.receiver_id
+            order by d.due_at limit least(s.left_to_receiver, 1 + %(free)s / (select count(*) from served)) for update skip locked) d),
+    ranked as (select *, row_number() over (partition by org_id order by turn, due_at) as place from queued),
+    chosen as (
+        select id from ranked where place <= left_to_organization or turn = 1 and place <= left_to_firsts
+        order by place, due_at limit %(free)s),
+    claimed as (
+        update {queue} d set status = 'waiting', due_at = %(lease_until)s, claims = d.claims + 1
+        from chosen where d.id = chosen.id
+        returning {claimed}){result}
+    from claimed c join {receivers} w on w.id = c.{receiver_id} order by c.created_at, c.id"""
+
+
+def claim_parameters(now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> dict[str, Any]:
+    return {
+        "now": now,
+        "lease_until": lease_until,
+        "free": capacity.free,
+        "organizations": list(capacity.by_organization),
+        "of_organizations": list(capacity.by_organization.values()),
+        "receivers": list(capacity.by_receiver),
+        "of_receivers": list(capacity.by_receiver.values()),
+    }
+
+
+def wake_sql(queue: LiteralString) -> LiteralString:
+    """Return the statement that makes waiting deliveries due when their time has come."""
+    return f"""
+        update {queue} set status = 'due' where id = any(array(
+            select id from {queue} where status = 'waiting' and due_at <= %(now)s
+            order by due_at limit %(limit)s for update skip locked))"""
+
+
+def next_due_sql(queue: LiteralString) -> LiteralString:
+    return f"select min(due_at) from {queue} where status = 'waiting'"
+
+
+def outcome_json(outcome: DeliveryOutcome[Any]) -> dict[str, Any]:
+    """Return the outcome as a record in a JSON array."""
+    return {
+        "id": str(outcome.delivery.id),
+        "org_id": str(outcome.delivery.org_id),
+        "claims": outcome.delivery.claims,
+        "attempts": outcome.delivery.attempts,
+        "delivered": outcome.delivered,
+        "status": outcome.status,
+        "body": outcome.body,
+        "error": outcome.error,
+        "next_retry_at": None if outcome.next_retry_at is None else outcome.next_retry_at.isoformat(),
+        "at": outcome.at.isoformat(),
+        "milliseconds": outcome.milliseconds,
+    }
+
 
 log = structlog.get_logger("storage")
 
@@ -243,3 +366,55 @@ def _insert(source: LiteralString) -> LiteralString:
             returning *),
         woken as materialized (select pg_notify('webhooks', '') from d)
         select {DELIVERY.columns} from d join webhooks w on w.id = d.webhook_id and w.org_id = d.org_id cross join woken"""
+
+
+NOTICE: Final = Record(
+    ClaimedLogoutNotice,
+    "c",
+    org_id="w.org_id",
+    url="w.backchannel_logout_uri",
+    attempts="c.attempt_count",
+    service_slug="w.slug",
+    service_name="w.name",
+    client_id="w.client_id",
+)
+CLAIM_NOTICES: Final = claim_sql(
+    "logout_notices",
+    "service_id",
+    "services",
+    "w.backchannel_logout_uri is not null",
+    claimed="d.id, d.service_id, d.user_id, d.session_id, d.claims, d.attempt_count, d.created_at",
+    result=f" select {NOTICE.columns}",
+)
+
+
+class LogoutNotices(Repository):
+    """Implements the port LogoutNotices."""
+
+    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
+        # As for webhook deliveries: a success counts no matter which process holds the lease, a
+        # failure only if no later attempt has started, and only once.
+        sql = """
+            with o as (
+                select * from jsonb_to_recordset(%(outcomes)s) as o (
+                    id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, next_retry_at timestamptz)),
+            ended as (
+                delete from logout_notices n using o
+                where n.id = o.id and n.org_id = o.org_id
+                  and (o.delivered or o.next_retry_at is null and n.claims = o.claims and n.attempt_count = o.attempts)
+                returning n.id, o.delivered),
+            retried as (
+                update logout_notices n set status = 'waiting', due_at = o.next_retry_at, attempt_count = n.attempt_count + 1
+                from o where n.id = o.id and n.org_id = o.org_id and not o.delivered and o.next_retry_at is not null
+                  and n.claims = o.claims and n.attempt_count = o.attempts)
+            select id from ended where not delivered"""
+        return await self._all(lambda row: row[0], sql, outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]))
+
+    async def wake(self, now: datetime, limit: int) -> None:
+        await self._write(wake_sql("logout_notices"), now=now, limit=limit)
+
+    def next_due(self) -> Answer[datetime | None]:
+        return self._one(lambda row: row[0], next_due_sql("logout_notices"))
+
+    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
+        return await self._all(NOTICE.read, CLAIM_NOTICES, **claim_parameters(now, lease_until, capacity))

@@ -11,7 +11,7 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Description, Record
 from adapters.postgres.engine.statements import Repository, matching_email
 from adapters.postgres.kernel.clients import REGISTERED
-from adapters.postgres.kernel.verified_domains import verified_owner
+from adapters.postgres.kernel.connections import verified_owner
 from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.api_resources import (

@@ -9,7 +9,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import member_rights_array, rights_array, rights_columns, to_array
 from adapters.postgres.programs.service_accounts import MAY_ACT, RIGHTS, to_account_rights
-from core.accounts.model.secret_notices import CreatedSecret, NoticedSecret
+from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 from core.applications.model.analytics import CredentialToReview
 from core.applications.model.api_keys import NEEDED_RIGHTS
 from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Authority, Capability, known_rights, lasting

@@ -12,7 +12,7 @@ create table connections (
     state                 text not null default 'active' check (state in ('draft', 'active', 'inactive')),
     -- core/federation/connections/model/settings.py; of the platform core/kernel/connections.py, and null if it is not set up
     settings              jsonb,
-    mapping               jsonb,  -- core/federation/connections/model/mapping.py
+    mapping               jsonb,  -- core/federation/connections/model/settings.py
     client_secret         bytea,  -- sealed
     client_secret_set_at  timestamptz,
     created_at            timestamptz,

@@ -1,4 +1,4 @@
-"""Organizations."""
+"""Organizations and their tiers."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -7,16 +7,35 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Answer, Repository, Row
-from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS
+from adapters.postgres.maintenance.housekeeping import OF_ORGANIZATIONS
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
 from adapters.postgres.tenancy.members import MEMBERSHIP
-from adapters.postgres.tenancy.tiers import TIER
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.callers import OrganizationStatus
 from core.kernel.display import PRODUCT
 from core.kernel.values import Email, PageResult, Slug
-from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken
+from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken, Tier
 from ports.signals import Signal
+
+TIER: Final = Record(Tier, "t")
+PUT_TIER: Final = f"{TIER.insert('tiers')} on conflict (name) do update set {TIER.overwrites(without=('id', 'name'))}"
+
+
+class Tiers(Repository):
+    """Implements `ports.storage.tenancy.organizations.Tiers`."""
+
+    async def all(self) -> list[Tier]:
+        return await self._all(TIER.read, f"select {TIER.columns} from tiers t order by price_cents, default_max_users, name")
+
+    async def by_id(self, tier_id: UUID) -> Tier | None:
+        return await self._one(TIER.read, f"select {TIER.columns} from tiers t where id = %(tier_id)s", tier_id=tier_id)
+
+    async def by_name(self, name: str) -> Tier | None:
+        return await self._one(TIER.read, f"select {TIER.columns} from tiers t where name = %(name)s", name=name)
+
+    async def put(self, tier: Tier) -> None:
+        await self._run(PUT_TIER, **TIER.values(tier))
+
 
 ORGANIZATION: Final = Record(Organization, "o", slug=Slug, status=OrganizationStatus, tier=TIER.as_field(if_any="id"))
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.tenancy.group_roles import GIVERS as GIVERS_OF_ORGANIZATION
+from adapters.postgres.tenancy.groups import GIVERS as GIVERS_OF_ORGANIZATION
 from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Role, RoleName, find_role
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
@@ -66,7 +66,7 @@ GIVERS: Final = f"""
 
 
 class Roles(Repository):
-    """Implements `ports.storage.tenancy.roles.Roles`."""
+    """Implements `ports.storage.tenancy.groups.Roles`."""
 
     constraints: ClassVar = {"organization_roles_key": RoleSlugTaken}
 

@@ -13,8 +13,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
-from adapters.postgres.kernel.connection_facts import connection_facts, is_listed, to_connection_facts
-from adapters.postgres.kernel.linked_providers import linked_providers
+from adapters.postgres.kernel.connections import connection_facts, is_listed, linked_providers, to_connection_facts
 from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from adapters.postgres.kernel.roles import is_admin
 from core.accounts.model.required_connections import ConnectionRequirement

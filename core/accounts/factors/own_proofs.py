@@ -12,7 +12,7 @@ from core.kernel.errors import refuse
 from core.kernel.proofs import Proofs, Strength, recent, seen_in, strength_of
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.step_ups import step_up_to
+from core.kernel.sign_in_policy.steps import step_up_to
 from ports import Ports
 from ports.storage import Reading, Transaction
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, Self
 from uuid import UUID
 
-from core.accounts.model.secret_notices import NoticedSecret
+from core.accounts.model.email_queue import NoticedSecret
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability, Rights

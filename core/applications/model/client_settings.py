@@ -1,4 +1,4 @@
-"""An application's settings as an OAuth client: its keys, token lifetimes and sign-in requirements.
+"""An application's settings as an OAuth client: its keys, token lifetimes and sign-in requirements, and names for external clients.
 
 Sources: RFC 6749 section 2.3, RFC 7517, RFC 7523, and OpenID Connect Dynamic Client Registration section 2 for the names.
 """
@@ -190,3 +190,23 @@ def check_limits(settings: ClientSettings, policy: Policy) -> None:
     ):
         if seconds is not None and not MIN_TOKEN_SECONDS <= seconds <= limit.total_seconds():
             raise TokenSecondsInvalid
+
+
+SELF_REGISTERED: Final = "Self-registered application"  # for a client that registered itself, in place of a host
+LABEL_LENGTH: Final = 64  # the start of a sealed client id: its random part is in it
+
+
+def client_host(address: str) -> str | None:
+    """Return the host in a client's address in A-labels and lower case, with a port other than 443, or None if it is not https."""
+    start = uris.start_of(address)
+    return start.removeprefix("https://").removesuffix("/") if start and start.startswith("https://") else None
+
+
+def known_name(client_uri: str) -> str:
+    """Return a name for an external client that it did not choose: its host, or that it registered itself."""
+    return client_host(client_uri) or SELF_REGISTERED
+
+
+def client_label(client_uri: str) -> str:
+    """Return the text that names a client in events and logs: its address, or the start of its client id if it registered itself."""
+    return client_uri if client_host(client_uri) else f"{client_uri[:LABEL_LENGTH]}..."

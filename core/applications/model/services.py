@@ -1,4 +1,4 @@
-"""Services, which are an organization's applications: entity, settings and their rules."""
+"""Services, which are an organization's applications: entity, settings, claims document, registered URIs, and their rules."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,12 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from core.applications.model import client_settings
-from core.applications.model.client_names import known_name
-from core.applications.model.client_settings import ClientSettings
+from core.applications.model.client_settings import ClientSettings, known_name
 from core.applications.model.plans import Plan
 from core.applications.model.users import AccessSettings
 from core.kernel import uris
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.errors import Invalid, NotFound
+from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import Slug, digest, new_secret, provided
 from core.tenancy.model.sign_in_policies import PolicyApplication
@@ -333,3 +332,60 @@ def ensure_client_secret(service: Service) -> tuple[Service, str | None]:
         return service, None
     secret = new_secret()
     return replace(service, client_secret_hash=digest(secret)), secret
+
+
+CLAIM_MEMBERS: Final = ("names", "prefix", "fixed", "values", "groups", "access_token")  # the document's members
+
+
+class ClaimsChanged(Conflict):
+    """The claims of the application were changed by another request. Load them again, and repeat your change."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClaims:
+    """The document with its version. `changed_at` is UTC, and None if nothing was saved yet."""
+
+    document: Mapping[str, Any]
+    version: int = 0
+    changed_at: datetime | None = None
+
+
+NO_STORED_CLAIMS: Final = StoredClaims({})
+
+
+REDIRECT_URIS = "redirect_uris"
+POST_LOGOUT_REDIRECT_URIS = "post_logout_redirect_uris"
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredUri:
+    """A URI as a request sent it, which can be any text, and the application's setting that does not list it."""
+
+    uri: str
+    setting: str  # REDIRECT_URIS or POST_LOGOUT_REDIRECT_URIS
+    service: Service
+
+    @property
+    def flaw(self) -> str | None:
+        """Return why the URI cannot be registered, as the rest of a sentence with the subject "it", or None if it can be."""
+        uri = uris.to_ascii(self.uri)
+        return uris.native_flaw(uri) if self.service.service_type.is_native else uris.web_flaw(uri)
+
+    @property
+    def new_host(self) -> str | None:
+        """Return the URI's host in A-labels, or its scheme if it has no host, unless the application uses it already."""
+        start = _host_or_scheme(self.uri)
+        return None if start in {None, *map(_host_or_scheme, self.service.own_uris)} else start
+
+
+def _host_or_scheme(uri: str) -> str | None:
+    return uris.host_of(uri) or uris.start_of(uri)
+
+
+class UriNotRegistered(Invalid):
+    """A URI of the request is not registered for the application."""
+
+    def __init__(self, unregistered: UnregisteredUri | None = None) -> None:
+        """`unregistered` is None for the platform's frontend, which its operator configures."""
+        super().__init__()
+        self.unregistered = unregistered

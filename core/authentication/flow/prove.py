@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import devices, factor_changes
+from core.accounts import devices, factor_changes, security_notices
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account, LinkNeedsProof
 from core.accounts.model.devices import DeviceMatch, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.notices import security_notices
 from core.applications.model.users import NoAccessToService
 from core.authentication.admissions import Admission
 from core.authentication.flow.facts import SignInQuery

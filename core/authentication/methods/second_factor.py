@@ -1,12 +1,12 @@
-"""The second factor in a sign-in: any code, or a passkey or security key (security J-8, M-1, M-2, M-3, PK-10)."""
+"""The second factor in a sign-in: any code that is enough, or a passkey or security key (security J-8, M-1, M-2, M-3, PK-10)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from core.accounts import attempt_limits, mfa, relying_party
+from core.accounts import attempt_limits, devices, mfa, relying_party
 from core.accounts.factors import codes
 from core.accounts.model import attempt_limits as attempt_limits_model
 from core.accounts.model.accounts import Account
@@ -15,8 +15,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong, FirstFactor, RedeemedCode, attempt_subject
 from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyKind, PasskeyRefused, name_kinds
 from core.authentication.flow import flows
-from core.authentication.flow.accepted_factors import find_accepted
-from core.authentication.flow.facts import NO_NEEDS, ApplicationNeeds
+from core.authentication.flow.facts import NO_NEEDS, ApplicationNeeds, SignInQuery, may_have_policy
 from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import CodeAttempt, Flow
 from core.authentication.methods import passkey
@@ -31,8 +30,12 @@ from core.authentication.model.login import (
     SecondFactorOptions,
 )
 from core.kernel.causes import Caller
+from core.kernel.display import PRODUCT
 from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Method, Proof, first_method_of
+from core.kernel.judgement import SignInFacts, Start, judge
+from core.kernel.proofs import Method, Proof, complete, first_method_of, strength_of
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.steps import step_up_to
 from ports import Ports
 from ports.storage import Transaction
 
@@ -60,7 +63,7 @@ async def load_options(
     now, passkeys = ports.clock.now(), [key for key in keys if key.kind is PasskeyKind.PASSKEY]
     full = [Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)] if passkeys else []
     present = [Proof(method, now) for method in status.methods if method is not Method.PASSKEY or keys]
-    seconds, left_out_for = await find_accepted(ports, caller, flow, client, present + full, needs)
+    seconds, left_out_for = await find_accepted_factors(ports, caller, flow, client, present + full, needs)
     accepted = {second.method for second in seconds}
     methods = tuple(method for method in status.methods if method in accepted)
     if party is None or Method.PASSKEY not in accepted:
@@ -196,3 +199,47 @@ async def _verify(ports: Ports, caller: Caller, flow: Flow, check: Check, *, tru
         is_one_time=True,
         trusts_device=trusts_device,
     )
+
+
+async def find_accepted_factors(
+    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, seconds: Sequence[Proof], needs: ApplicationNeeds
+) -> tuple[Sequence[Proof], Decision | None]:
+    """Return the second-factor proofs that let the user in, and the decision that leaves some proofs out, if any.
+
+    If none is enough, return all: the user then sets up another factor.
+    """
+    if not flow.proofs:
+        return seconds, None
+    first = replace(flow.proofs[0], at=ports.clock.now())
+    reason = step_up_to(needs.required, needs.name or PRODUCT)
+    enough = [second for second in seconds if strength_of(complete(first, second)) >= needs.required] or seconds
+    facts = await _load_facts(ports, caller, flow, client, first, needs) if needs.has_sign_in_policy else None
+    if facts is None:
+        return enough, reason if len(enough) < len(seconds) else None
+    met = [second for second in enough if isinstance(judge(replace(facts, proofs=complete(first, second))), Start)]
+    if 0 < len(met) < len(enough):
+        return met, judge(facts).decision
+    return enough, reason if len(enough) < len(seconds) else None
+
+
+async def _load_facts(
+    ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice, first: Proof, needs: ApplicationNeeds
+) -> SignInFacts | None:
+    """Return the facts about this sign-in, with its risk on this device.
+
+    None: there is no policy, the first factor alone meets the policy, or the user may not use the application and learns nothing about it.
+    """
+    if flow.user_id is None or not may_have_policy(flow):
+        return None
+    now, fingerprint = ports.clock.now(), devices.fingerprint(ports, caller, client)
+    async with ports.storage.transaction(by=caller, in_session=False) as tx:  # it stores nothing, so the account is not locked
+        query = SignInQuery(ports, tx, flow, fingerprint, now, first.connection, needs.external_for)
+        device = await query.load(flow.user_id)
+        if query.subject is None:
+            return None
+        providers = () if flow.identity is None else (flow.identity.provider,)
+        facts = replace(query.facts(query.subject.account, device, (first,), providers), asks_policy=True, factors=())
+        if isinstance(judge(replace(facts, may_use=True)), Start):
+            return None
+        facts = await query.with_access(facts, flow.user_id)
+    return facts if facts.may_use else None

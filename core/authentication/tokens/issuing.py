@@ -1,4 +1,4 @@
-"""The tokens of a session: access token, refresh token and ID token."""
+"""The tokens of a session: access token, refresh token and ID token, and their issuer, which clients have stored."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -6,8 +6,11 @@ from datetime import datetime, timedelta
 from core.authentication.model import claim_rules
 from core.authentication.model.openid import SESSION_EXPIRY, IdToken, ResourceGrant, Scope
 from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
+from core.kernel import uris
 from core.kernel.callers import ServiceContext, proofs_at
+from core.kernel.causes import SYSTEM
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
+from core.kernel.errors import Invalid
 from core.kernel.proofs import acr_of, amr_of, boundary_of, proved_at
 from core.kernel.values import new_id
 from ports import Ports
@@ -114,3 +117,46 @@ def _audience(ports: Ports, openid: OpenIdSubject | None, service: ServiceContex
     if openid is None:
         return None
     return openid.grant.resource or (ports.tokens.userinfo_audience if service else ports.tokens.api_audience)
+
+
+class IssuerMisspelled(Invalid):
+    """The base URL is not in the spelling that browsers and clients use. Set SSO_BASE_URL to the usual one."""
+
+    def __init__(self, url: str) -> None:
+        usual = uris.canonicalize(url)
+        advice = f"Set it to {usual}"
+        if not usual.isascii():
+            advice = "Write its host in the xn-- form"
+        elif not _is_usual(usual):
+            advice = "It must have no spaces, no dot at the end of its host, and no zeros before its port"
+        super().__init__(f"SSO_BASE_URL is not in the spelling that browsers and clients use. {advice}.")
+
+
+def is_issuer_misspelled(url: str) -> bool:
+    """Return whether this URL has another spelling than browsers and clients use."""
+    return url != uris.canonicalize(url) or not _is_usual(url)
+
+
+def _is_usual(url: str) -> bool:
+    return url.isascii() and uris.normalize(url) is not None
+
+
+def issuer_warning(url: str) -> str | None:
+    """Return the warning for an installation that uses an unusual spelling already, or None for the usual spelling."""
+    return f"{IssuerMisspelled(url).message} If clients have stored the present one, keep it." if is_issuer_misspelled(url) else None
+
+
+async def adopt_issuer(ports: Ports) -> str | None:
+    """Store the issuer at the start, and return the warning about its spelling (`issuer_warning`).
+
+    An unusual spelling is accepted only if the installation uses it already.
+    """
+    url = ports.tokens.issuer
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.signing_keys.lock()
+        stored = await tx.signing_keys.issuer()
+        if is_issuer_misspelled(url) and stored != url:
+            raise IssuerMisspelled(url)
+        if stored != url:
+            await tx.signing_keys.set_issuer(url)
+    return issuer_warning(url)

@@ -10,11 +10,10 @@ from datetime import timedelta
 from typing import NoReturn
 from uuid import UUID
 
+from core.accounts import security_notices
 from core.accounts.factors import own_proofs
-from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
 from core.accounts.model.profiles import OwnProfile
-from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
-from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.api_keys import LAST_USED_PRECISION
 from core.authentication import admissions, events

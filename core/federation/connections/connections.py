@@ -41,9 +41,8 @@ from core.federation.connections.model.connections import (
 )
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import ConnectionHealth
-from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.presets import PRESETS, PresetUnknown, default_mapping
-from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.federation.connections import events, metadata, openid
-from core.federation.connections.faults import fault_of
+from core.federation.connections.logins import fault_of
 from core.federation.connections.metadata import DescribedProvider
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
 from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd, ConnectionHealth, ConnectionNotice, HealthState

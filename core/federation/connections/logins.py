@@ -1,5 +1,6 @@
-"""The sign-ins at connections: they are stored for a later sign-out, and end with the session at the identity provider."""
+"""The sign-ins at connections, stored for a later sign-out until their session ends, and the names of their problems in the log."""
 
+import re
 from datetime import datetime
 from uuid import UUID
 
@@ -7,10 +8,11 @@ from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
-from core.federation.connections.faults import fault_of
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ConnectionLogin
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned, OpenIdProviderUnreachable
+from core.federation.connections.model.saml_responses import SamlResponseRefused, SamlStatusReturned
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
@@ -76,3 +78,15 @@ async def end_at_provider(
     for each, count in sorted(counts.items()):
         tx.record(events.sessions_revoked(org_id, each, count))
     return len(counts)
+
+
+def fault_of(problem: Refusal) -> str:
+    """Return the fault of the answer, the error of the provider, or the name of our refusal."""
+    match problem:
+        case OpenIdAnswerRefused() | OpenIdProviderUnreachable() | SamlResponseRefused():
+            return problem.fault
+        case OpenIdErrorReturned():
+            return problem.error
+        case SamlStatusReturned():
+            return problem.detail or problem.status
+    return re.sub("(?<!^)(?=[A-Z])", "_", type(problem).__name__).lower()

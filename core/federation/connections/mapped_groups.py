@@ -28,8 +28,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import new_id
 from core.tenancy import groups
-from core.tenancy.model.group_roles import may_map
-from core.tenancy.model.groups import Group, GroupFull
+from core.tenancy.model.groups import Group, GroupFull, may_map
 from ports import Ports
 from ports.storage import Transaction
 

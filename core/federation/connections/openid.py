@@ -14,7 +14,6 @@ from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.logins import ProviderSession
-from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import (
     MAX_HINT,
     PROTOCOL_CLAIMS,
@@ -32,7 +31,7 @@ from core.federation.connections.model.openid import (
     read_time,
 )
 from core.federation.connections.model.presets import DOMAIN_PARAMETERS
-from core.federation.connections.model.settings import OidcSettings
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings
 from core.federation.model.sign_in import ProviderAnswer, derive_secret
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.errors import refuse
@@ -154,7 +153,7 @@ async def refuse_access(ports: Ports, connection: OrganizationConnection) -> NoR
 
 
 def _session_of(client: OpenIdClient, answer: OpenIdAnswer) -> ProviderSession:
-    """Return the session at the provider, with the values for `openid_logout.logout_url`."""
+    """Return the session at the provider, with the values for `sign_out.logout_url`."""
     logout = {"client_id": client.client_id, "algorithm": algorithm_of(answer.id_token)}
     if len(answer.id_token) <= MAX_HINT:
         logout["id_token"] = answer.id_token

@@ -1,4 +1,4 @@
-"""Sign-in through a connection of an organization: which account a person gets.
+"""Sign-in through a connection of an organization: which account a person gets, and the facts that every sign-in renews.
 
 The subject alone finds the account of a known person. The address finds or creates an account only at the first sign-in, and
 only at a domain that the organization has proved.
@@ -22,8 +22,8 @@ from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
-from core.federation.connections import events, logins, mapped_groups, renewed_facts
-from core.federation.connections.faults import fault_of
+from core.federation.connections import events, logins, mapped_groups
+from core.federation.connections.logins import fault_of
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.federation.connections.model.people import (
@@ -120,8 +120,8 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
             await _join(tx, organization, account, now)
             await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
         if not known.is_provisioned:  # what the directory says wins
-            await renewed_facts.follow_names(tx, account, person, now)
-        account = await renewed_facts.verify_address(tx, account, person, now)
+            await follow_names(tx, account, person, now)
+        account = await verify_address(tx, account, person, now)
     return account
 
 
@@ -374,3 +374,26 @@ async def _may_link(tx: Transaction, organization: Organization, account: Accoun
         and await tx.domains.verified_owner(account.email) == organization.id
         and not await tx.directory_blocks.exists(organization.id, account.id)
     )
+
+
+async def follow_names(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> None:
+    """Give an account that the organization controls the names that the identity provider sends now. Its address stays."""
+    profile = person.profile.names_over(account.profile)
+    if profile == account.profile or account.origin_org_id != person.org_id:
+        return
+    if (await tx.accounts.account_control(account.id, person.org_id)).controls_account:
+        await tx.accounts.set_profile(account.id, profile, now)
+        tx.record(accounts_events.profile_updated(account.id, account.profile.changed_fields(profile)))
+
+
+async def verify_address(tx: Transaction, account: Account, person: AssertedPerson, now: datetime) -> Account:
+    """Take the word of the identity provider for the address of an account that the connection created, and return the account.
+
+    Only the identity provider has a way into such an account, so nothing is cleared (security A-7).
+    """
+    is_own = account.origin is AccountOrigin.CONNECTION and account.origin_org_id == person.org_id
+    is_proof = is_own and person.is_email_verified and person.email == account.email
+    if account.first_verified_at is not None or not is_proof or await tx.domains.verified_owner(account.email) != person.org_id:
+        return account
+    await tx.accounts.mark_verified(account.id, now)
+    return await tx.accounts.lock(account.id) or refuse(ConnectionNotActive)

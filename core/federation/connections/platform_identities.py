@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import accounts, mailbox
+from core.accounts import accounts, mailbox, security_notices
 from core.accounts import events as accounts_events
 from core.accounts.factors import own_proofs
 from core.accounts.model import accounts as accounts_model
 from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
+from core.authentication import reauthentication
 from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import ConnectionTrip, Flow, FlowTarget
 from core.authentication.model.identities import AlreadyLinked, PendingIdentity
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import OtherIdentity
-from core.authentication.reauthentication import reauthentication
 from core.federation.model.sign_in import (
     IdentityLinkedToAnother,
     LinkOfAnotherBrowser,

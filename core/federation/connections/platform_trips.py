@@ -36,9 +36,8 @@ from core.federation.model.sign_in import (
 from core.federation.oauth import requests
 from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, RequestUriInvalid
 from core.federation.oauth.model.openid_requests import check_request
-from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.kernel.access import OrganizationNotFound, require_sign_in
 from core.kernel.callers import OrganizationStatus, Visitor

@@ -19,7 +19,7 @@ from core.kernel.connections import Connection, ConnectionRef
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import HOME_PATH, connection_start_path
 from core.kernel.values import Domain, Email
-from core.tenancy import home_realm
+from core.tenancy import domains
 from core.tenancy.model.domains import HomeRealmMatch
 from ports import Ports
 from ports.storage import Reading
@@ -88,7 +88,7 @@ async def asks_address_first(ports: Ports, known: KnownRoutes) -> bool:
 async def find_connection(ports: Ports, flow: Flow, domain: Domain) -> ConnectionRef | None:
     """Return the connection to which this domain leads in a flow, or None. It does not depend on accounts (security B-4)."""
     async with ports.storage.reading() as read:
-        return await home_realm.find_connection(read, domain, flow.org_id)
+        return await domains.find_connection(read, domain, flow.org_id)
 
 
 async def find_initiated_target(ports: Ports, connection_id: UUID, issuer: str | None, target: str | None) -> str:

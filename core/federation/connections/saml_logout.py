@@ -14,8 +14,15 @@ from core.federation.connections.model.saml import OwnServiceProvider, SamlLogou
 from core.federation.connections.model.saml_responses import CLOCK_SKEW, AssertedNameId, SamlFault, SamlResponseRefused
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.connections.saml import active_certificates, hash_session, own_service_provider
-from core.federation.saml.model.bindings import check_relay_state
-from core.federation.saml.model.messages import MAX_AGE, LogoutRequest, LogoutResponse, QuerySignature, SamlMessageInvalid, SamlStatus
+from core.federation.saml.model.messages import (
+    MAX_AGE,
+    LogoutRequest,
+    LogoutResponse,
+    QuerySignature,
+    SamlMessageInvalid,
+    SamlStatus,
+    check_relay_state,
+)
 from core.federation.saml.model.sign_on import MAX_SESSION_INDEXES
 from core.kernel.causes import Caller
 from core.kernel.values import digest

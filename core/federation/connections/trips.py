@@ -16,7 +16,7 @@ from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
-from core.federation.connections.faults import fault_of
+from core.federation.connections.logins import fault_of
 from core.federation.connections.model.answers import AnswerRefused, names_received
 from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import ConnectionCredentials, OrganizationConnection, OrganizationConnectionNotFound
@@ -235,7 +235,7 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         if visitor is None or visitor.user_id != trip.user_id:
             raise SignedInAsAnotherUser
         tested = found or refuse(OrganizationConnectionNotFound)
-        if tested.connection.uses_test_provider:  # `test_provider.answer` alone reads its answers
+        if tested.connection.uses_test_provider:  # `tests.answer` alone reads its answers
             raise ProviderStateUnknown
         return await read_test(ports, caller, TripConnection.of(tested), trip, returned, base_url, way_back=trip.flow.request)
     if trip.flow.target is FlowTarget.SETUP_TEST:

@@ -1,10 +1,16 @@
-"""OAuth authorization codes with PKCE.
+"""OAuth authorization codes with PKCE, and pushed authorization requests (RFC 9126).
 
 Sources: RFC 6749, RFC 7636, RFC 8252, RFC 9207.
 
 An application sends the browser here with an authorization request. When the user has signed in,
 the browser is redirected back with a code. The application exchanges the code for tokens, so tokens
 never appear in a URL (security O-1, O-2, O-3, O-4).
+
+A client sends its authorization request here first, and authenticates. The browser gets only a
+reference to it. So users cannot change the request, and its length does not matter.
+
+A request must be presented within 60 seconds. It is used up when a code or an error goes to the client, or
+when a sign-in begins with it, which then keeps it (`requests.begin`).
 """
 
 import re
@@ -21,7 +27,7 @@ from core.authentication import sessions
 from core.authentication.admissions import UserSession, judge_grant
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
-from core.authentication.model.dpop import KeyBinding, ProofUse
+from core.authentication.model.dpop import KeyBinding, ProofInvalid, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant
 from core.authentication.model.policy import GrantBelowPolicy
@@ -38,20 +44,28 @@ from core.authentication.model.sessions import (
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
-from core.federation.oauth import consents, external_clients
+from core.federation.oauth import consents, external_clients, requests
 from core.federation.oauth.model.authorization import (
     CODE_TTL,
+    PREFIX,
+    PRESENTED_WITHIN,
     AuthorizationCode,
     AuthorizationCodeInvalid,
+    AuthorizationRequest,
     PresentedCode,
+    PushedRedirectUriMissing,
+    PushedRequest,
+    PushRefused,
     RedeemedAuthorizationCode,
     RequestedAccess,
+    RequestUriInvalid,
+    RequestUriPushed,
+    StoredRequest,
     s256_challenge,
 )
-from core.federation.oauth.model.clients import OAuthClient
+from core.federation.oauth.model.clients import OAuthClient, client_id_text
 from core.federation.oauth.model.external_clients import check_document
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
-from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest, frontend_callback
 from core.kernel import uris
 from core.kernel.access import require_mfa
@@ -323,3 +337,40 @@ async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | Progr
 
 def _presenter(client: OAuthClient | None) -> Presenter:
     return UNNAMED_PRESENTER if client is None else client.presenter
+
+
+async def push_request(
+    ports: Ports, client: OAuthClient | ProgramClient | None, request: AuthorizationRequest, proof: ProofUse | None, base_url: str
+) -> str:
+    """Store the authorization request of a client, and return its request_uri.
+
+    The request is checked as at the authorization endpoint. With a DPoP proof, only the key of the
+    proof can redeem the code (RFC 9449 section 10.1).
+
+    Raises: ClientInvalid, PushRefused, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if
+    `dpop_jkt` names another key than the proof.
+    """
+    if isinstance(client, ProgramClient):
+        raise PushRefused
+    if client is None or not client.authenticated:
+        raise ClientInvalid
+    if request.request_uri is not None:
+        raise RequestUriPushed
+    if request.client_id not in (None, client_id_text(client)):
+        raise ClientInvalid
+    if request.redirect_uri is None:
+        raise PushedRedirectUriMissing
+    if proof is not None:
+        if request.dpop_jkt not in (None, proof.thumbprint):
+            raise ProofInvalid("its key is not that of dpop_jkt")
+        request = replace(request, dpop_jkt=proof.thumbprint)
+    secret, now = new_secret(), ports.clock.now()
+    own = replace(request, client_id=client_id_text(client))
+    pushed = PushedRequest(**{name: getattr(own, name) for name in own.__slots__} | {"request_uri": PREFIX + secret})
+    if (refusal := (await requests.check(ports, pushed, base_url, pushed_by=client.service)).refusal) is not None:
+        raise refusal
+    stored = StoredRequest(digest(secret), client.context, pushed.parameters, now, now + PRESENTED_WITHIN)
+    async with ports.storage.autocommit() as statements:
+        if not await statements.pushed_requests.add(stored):
+            raise ClientInvalid
+    return PREFIX + secret

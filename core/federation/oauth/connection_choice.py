@@ -14,7 +14,7 @@ from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.connections import ConnectionRef
 from core.kernel.errors import refuse
 from core.kernel.values import Domain, DomainInvalid, Email, EmailInvalid, is_printable, parse_id
-from core.tenancy import home_realm
+from core.tenancy import domains
 from ports import Ports
 from ports.storage import Reading
 
@@ -36,7 +36,7 @@ async def choose_connections(ports: Ports, request: AuthorizationRequest, servic
         active = [] if request.organization is None and request.connection is None else await _active_connections(read, org_id)
         if request.connection is not None:
             return [each for each in active if each.slug == request.connection] or refuse(RequestedConnectionUnknown)
-        connection = None if domain is None else await home_realm.find_connection(read, domain, org_id)
+        connection = None if domain is None else await domains.find_connection(read, domain, org_id)
     return active if connection is None else (connection,)
 
 

@@ -1,4 +1,4 @@
-"""Consents: the scopes that users share with applications (OpenID Connect Core section 3.1.2.4)."""
+"""Consents, the scopes that users share with applications (OpenID Connect Core section 3.1.2.4), and grants to external clients."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -10,9 +10,14 @@ from core.applications.model.services import Service
 from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.model.consents import Consent, ConsentNotFound
-from core.kernel.callers import Person
+from core.federation.oauth.model.consents import Consent, ConsentNotFound, ExternalGrant, ExternalGrantNotFound
+from core.kernel.callers import OrganizationCaller, Person
 from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import Email, Page, PageResult
+from core.programs import api_resources
+from core.programs.model.api_resources import ApiResourceNotFound
+from core.tenancy import organizations
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -87,3 +92,30 @@ async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
         consent = await tx.consents.remove(caller.user_id, service_id) or refuse(ConsentNotFound)
         await tx.organization_sessions.end_consented(consent.org_id, service_id, caller.user_id, now)
         tx.record(events.consent_withdrawn(consent, caller.user_id))
+
+
+async def list_grants(
+    ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
+) -> PageResult[ExternalGrant]:
+    """Return a page of the grants at an API resource, by email address and client. `search` is a part of an email address."""
+    text = Email.parse_part(search or "") or None
+    async with ports.storage.reading() as read:
+        resource = await api_resources.load_with_users(read, caller, resource_id)
+        return await read.external_grants.page(resource.org_id, resource.id, page, search=text)
+
+
+async def end_grant(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID, client_id: UUID) -> None:
+    """End the grant of a user to an external client at an API resource.
+
+    Its sessions for the API resource end, and codes and device approvals that would start new ones. The client asks the user again.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+        resource = await tx.api_resources.by_id(organization.id, resource_id) or refuse(ApiResourceNotFound)
+        # Checked before the lock, so that callers cannot lock accounts of other organizations.
+        await tx.external_grants.find(organization.id, resource.id, user_id, client_id) or refuse(ExternalGrantNotFound)
+        await tx.accounts.lock(user_id) or refuse(ExternalGrantNotFound)
+        grant = await tx.external_grants.remove(organization.id, resource.id, user_id, client_id) or refuse(ExternalGrantNotFound)
+        await tx.organization_sessions.end_consented(organization.id, grant.service_id, user_id, now, resource.id)
+        tx.record(events.external_grant_ended(resource, grant))

@@ -8,8 +8,7 @@ agreed. Without a session in this browser, any ID token of the application is en
 
 from urllib.parse import parse_qsl
 
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UnregisteredUri
-from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, Service, ServiceNotFound, UnregisteredUri
 from core.authentication.model.openid import IdTokenHint
 from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, OAuthStateInvalid
 from core.federation.oauth.model.end_session import (

@@ -5,11 +5,10 @@ from typing import Any
 from uuid import UUID
 
 from core.applications.events import service_details
-from core.applications.model.client_names import client_label
+from core.applications.model.client_settings import client_label
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant, Scope
-from core.federation.oauth.model.consents import Consent
-from core.federation.oauth.model.external_grants import ExternalGrant
+from core.federation.oauth.model.consents import Consent, ExternalGrant
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.programs.model.api_resources import ApiResource
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode
 
 from core.applications import services
-from core.applications.model.client_names import known_name
+from core.applications.model.client_settings import known_name
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow import flows
@@ -29,22 +29,20 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     ClientIdMismatch,
     OrgOrServiceMissing,
+    PushedRequest,
+    PushedRequestRequired,
     RedirectUriNotRegistered,
+    RequestUriInvalid,
     choose_redirect_uri,
+    hash_of,
+    is_pushed,
+    parse_client_id,
 )
 from core.federation.oauth.model.client_documents import ClientDocumentUnavailable
 from core.federation.oauth.model.client_registration import SealedClientInvalid
 from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external
 from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
 from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
-from core.federation.oauth.model.pushed_requests import (
-    PushedRequest,
-    PushedRequestRequired,
-    RequestUriInvalid,
-    hash_of,
-    is_pushed,
-    parse_client_id,
-)
 from core.kernel import uris
 from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import ServiceContext, Visitor

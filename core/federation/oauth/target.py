@@ -17,10 +17,9 @@ from core.authentication.service_access import find_refusal
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
-from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, PushedRequest, RequestUriInvalid, respond
 from core.federation.oauth.model.client_registration import SealedClientInvalid
 from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
-from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.kernel import proofs
 from core.kernel.callers import Visitor, proofs_at

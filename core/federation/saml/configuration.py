@@ -1,19 +1,19 @@
-"""The SAML identity providers of services: their configuration and their certificates.
+"""The SAML identity providers of services: their first setup, their configuration and their certificates.
 
 Each service can have one SAML identity provider here, which signs users in to the service with SAML
 2.0 (security X-8, X-11, decisions 172, 179, 184, 185, 186). `messages` has the SAML messages,
 `sign_on` and `assertions` sign users in, and `logout` signs them out.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from core.applications import services
-from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound, ServiceSlugTaken, ServiceType
 from core.authentication.model.claim_document import ATTRIBUTE
-from core.federation.saml import events
+from core.federation.saml import events, metadata
 from core.federation.saml.model.configuration import (
     CERTIFICATE_YEARS,
     DEFAULT_ATTRIBUTES,
@@ -35,9 +35,11 @@ from core.federation.saml.model.configuration import (
     SloCertificateReplaced,
     validate,
 )
+from core.federation.saml.model.metadata import SamlProblem, replace_described
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
+from core.kernel.values import Slug, create_with_free_slug
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -294,3 +296,70 @@ async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> byt
     if CertificateState.ACTIVE not in certificates:  # SAML was disabled between the two reads
         raise SamlDisabled
     return await ports.saml.metadata(provider, list(certificates.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceProviderSettings:
+    """The SAML settings of a service as an admin enters them. Metadata, or its URL, replaces the values that it has."""
+
+    configuration: SamlConfiguration
+    metadata: str = ""
+    metadata_url: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing was entered that describes the service."""
+        return not (self.metadata or self.metadata_url or self.configuration.entity_id or self.configuration.acs_url)
+
+
+async def set_up(
+    ports: Ports, caller: OrganizationCaller, slug: str, settings: ServiceProviderSettings, *, replaces_slo_certificate: bool = True
+) -> Sequence[SamlProblem]:
+    """Replace the SAML configuration of a service, and return the problems of its metadata.
+
+    If SAML is enabled and the service has no certificate yet, create one. Without `replaces_slo_certificate`, a change that replaces
+    or removes the service's certificate for logouts is refused.
+
+    Raises: SloCertificateReplaced; the errors of `metadata.read_source`, of `metadata.parse` and of `configuration.prepare`.
+    """
+    _, has_certificate = await get_configuration(ports, caller, slug)
+    described, problems = await _resolve(ports, caller, settings)
+    configuration = await prepare(ports, described)
+    certificate = None
+    if configuration.enabled and not has_certificate:
+        certificate = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
+    async with ports.storage.transaction(by=caller) as tx:
+        now = ports.clock.now()
+        await apply(tx, caller, slug, configuration, certificate, now, replaces_slo_certificate=replaces_slo_certificate)
+    return problems
+
+
+async def create_service(
+    ports: Ports, caller: OrganizationCaller, name: str, settings: ServiceProviderSettings
+) -> tuple[Service, Sequence[SamlProblem]]:
+    """Create a web application that signs users in with SAML, and return it and the problems of its metadata.
+
+    Its slug is the first free one that resembles its name.
+    """
+    described, problems = await _resolve(ports, caller, settings)
+    configuration = await prepare(ports, described)
+
+    async def create(slug: Slug) -> Service:
+        draft = services.draft(ports, caller.acts_in.id, slug, name, ServiceType.WEB, {})
+        certificate = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
+        async with ports.storage.transaction(by=caller) as tx:
+            created = await services.add(tx, caller, draft)
+            await apply(tx, caller, slug, configuration, certificate, ports.clock.now())
+        return created.service
+
+    return await create_with_free_slug(name, "application", create, ServiceSlugTaken), problems
+
+
+async def _resolve(
+    ports: Ports, caller: OrganizationCaller, settings: ServiceProviderSettings
+) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
+    if not settings.metadata and not settings.metadata_url:
+        return settings.configuration, ()
+    text = await metadata.read_source(ports, caller, settings.metadata, settings.metadata_url)
+    described, problems = await metadata.parse(ports, text)
+    return replace_described(settings.configuration, described), problems

@@ -1,4 +1,4 @@
-"""SAML single logout (SAML profiles section 4.4; security X-9).
+"""SAML single logout, and the end of a user's sessions at a service in all browsers (SAML profiles section 4.4; security X-9).
 
 A user who signs out, here or at a service, is signed out at every service that this browser session
 has signed them in to. The browser is redirected from service to service, with a cookie that
@@ -9,6 +9,8 @@ delivers it, and only if it names that session. Any web page can make a browser 
 LogoutRequest, so a request that matches no session changes nothing. If the service has registered a
 certificate, a request without SessionIndex that is signed with it ends the user's sessions in all
 browsers that are signed in to this service.
+
+The other services of these browsers cannot be notified, because a logout needs the browser.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,8 +19,6 @@ from datetime import datetime
 from uuid import UUID
 
 from core.federation.saml import configuration as saml
-from core.federation.saml import logout_everywhere
-from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_model
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.configuration import SamlIdentityProvider
@@ -33,6 +33,7 @@ from core.federation.saml.model.messages import (
 from core.federation.saml.model.sign_on import (
     LOGOUT_TTL,
     MAX_SESSION_INDEXES,
+    EndedSessions,
     InitiatingRequest,
     LogoutAnswered,
     LogoutCookies,
@@ -44,10 +45,11 @@ from core.federation.saml.model.sign_on import (
     SamlSession,
     SloUrlMissing,
 )
-from core.kernel.callers import Visitor
+from core.kernel.callers import ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
+from core.tenancy import events
 from ports import Ports
 from ports.storage import Transaction
 
@@ -92,14 +94,14 @@ async def receive_request(
     `configuration.find_provider`, `check_relay_state` and `check_message`.
     """
     provider, now = await _find_provider(ports, received), ports.clock.now()
-    saml_bindings.check_relay_state(received.relay_state)
+    saml_messages.check_relay_state(received.relay_state)
     request = await ports.saml.read(received.document)
     if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
         raise SamlMessageInvalid
     initiating = await _check_request(ports, base_url, provider, request, received, now)
     # No event names the visitor, who may not be the user of the request.
     async with ports.storage.transaction(by=caller) as tx:
-        users = await logout_everywhere.find_users(tx, provider.service, initiating, now)
+        users = await find_users_everywhere(tx, provider.service, initiating, now)
         sessions = await _lock_sessions(tx, visitor, now, users)
         in_progress = await _lock_logout(tx, cookies, now)
         named = initiating.select_named(sessions)
@@ -113,7 +115,7 @@ async def receive_request(
                 continued = await _start_logout(tx, visitor, cookies, initiating.initiator, sessions, named, now)
         elif in_progress is not None and in_progress.initiator == initiating.initiator:
             continued = in_progress
-        elsewhere = await logout_everywhere.end_sessions(tx, provider.service, users, now)
+        elsewhere = await end_sessions_everywhere(tx, provider.service, users, now)
         if continued is not None and elsewhere.have_other_services:
             await tx.saml_logouts.mark_partial(continued.id)
         step = None if continued is None else await _next_step(tx, continued, now, repeat=continued is in_progress)
@@ -349,3 +351,21 @@ async def _first_open_provider(tx: Transaction, sessions: Sequence[SamlSession],
         if (provider := await _find_open_provider(tx, session.org_id, session.service_id, now)) is not None:
             return provider
     return None
+
+
+async def find_users_everywhere(tx: Transaction, service: ServiceContext, initiating: InitiatingRequest, now: datetime) -> Collection[UUID]:
+    """Return the users whose sessions the request ends in all browsers."""
+    if not initiating.is_everywhere or initiating.name_id is None:
+        return ()
+    return await tx.saml_logouts.find_users(service.org_id, service.id, initiating.name_id, now)
+
+
+async def end_sessions_everywhere(tx: Transaction, service: ServiceContext, users: Collection[UUID], now: datetime) -> EndedSessions:
+    """End all browser sessions that have signed these users in to the service. The accounts are locked."""
+    count, have_other_services = 0, False
+    for user_id in users:
+        ended = await tx.saml_logouts.end_sessions_at(service.org_id, service.id, user_id, now)
+        if ended.count:
+            tx.record(events.sessions_revoked(service.org_id, user_id, ended.count))
+        count, have_other_services = count + ended.count, have_other_services or ended.have_other_services
+    return EndedSessions(count, have_other_services)

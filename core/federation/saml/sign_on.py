@@ -22,7 +22,6 @@ from core.authentication.service_access import find_refusal
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.destination import Asked
 from core.federation.saml.assertions import authorize_assertion, find_name_id, new_name_id, record_assertion
-from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.messages import SamlResponse, SamlStatus
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SignOnResult, SubjectMismatch
@@ -219,7 +218,7 @@ async def _sign(
             if signed_in is not None:
                 await tx.sessions.end(signed_in[0].id, ports.clock.now())
         raise
-    encoded = saml_bindings.encode_post(document)
+    encoded = saml_messages.encode_post(document)
     return SignOnResult(waiting.provider.acs_url, encoded, waiting.sign_on.relay_state, response.assertion is None, signed_in)
 
 
@@ -232,7 +231,7 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
 
     Raises: OwnProofNeeded; the errors of `authorize_assertion`, `configuration.find_provider` and `check_relay_state`.
     """
-    saml_bindings.check_relay_state(relay_state)
+    saml_messages.check_relay_state(relay_state)
     now, browser = ports.clock.now(), caller.browser if isinstance(caller, Visitor) else None
     if caller.bounded_to is not None:  # before all else: an unknown organization gets the same answer
         async with ports.storage.reading() as read:
@@ -244,4 +243,4 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
         recorded = await record_assertion(ports, tx, user, await new_name_id(tx, user, now), now, browser=browser)
     response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=await recorded.after_commit())
     document = await ports.saml.response(user.provider, response)
-    return SignOnResult(user.provider.acs_url, saml_bindings.encode_post(document), relay_state)
+    return SignOnResult(user.provider.acs_url, saml_messages.encode_post(document), relay_state)

@@ -19,7 +19,6 @@ from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
 from core.federation.destination import Destination
 from core.federation.saml import configuration as saml
-from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_model
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
@@ -58,7 +57,7 @@ async def check(ports: Ports, base_url: str, provider: SamlIdentityProvider, rec
 
     Raises: the errors of `check_relay_state` and `check_authn_request`.
     """
-    saml_bindings.check_relay_state(received.relay_state)
+    saml_messages.check_relay_state(received.relay_state)
     request = await ports.saml.read(received.document)
     if not isinstance(request, AuthnRequest):
         raise SamlMessageInvalid
@@ -103,7 +102,7 @@ async def begin_unsolicited(
     ports: Ports, caller: Caller, org_slug: str, service_slug: str, relay_state: str | None, device_cookie: str
 ) -> Flow:
     """Begin the flow of a user who opens our URL of a service without a session that is enough. The service sent no request."""
-    saml_bindings.check_relay_state(relay_state)
+    saml_messages.check_relay_state(relay_state)
     provider = await saml.load_provider(ports, org_slug, service_slug)
     flow = _new_flow(ports, provider.service, SamlSignOn(request_id=None, relay_state=relay_state), device_cookie)
     if isinstance(caller, Visitor):

@@ -1,4 +1,4 @@
-"""The next step of a sign-in, as a pure function. All pages and protocols ask it.
+"""The next step of a sign-in, as a pure function, and further sign-ins for more strength.
 
 Sources: OpenID Connect Core section 3.1.2, SAML 2.0 Core section 3.4.1, security A-10.
 """
@@ -12,7 +12,8 @@ from uuid import UUID
 
 from core.kernel.callers import BrowserSession, ServiceContext, proofs_at
 from core.kernel.proofs import Factor, Proofs, Strength, boundary_of, covers, is_fresh, proved_at, reachable_strength, session_strength
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, stands_for_second
+from core.kernel.sign_in_policy.rules import Rule, Rules
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
 # A flow can stay open in a tab for longer. Then an earlier sign-in does not show who is there now.
@@ -189,3 +190,26 @@ def _of_access(facts: Facts) -> Step:
     if needs.select and not facts.has_selected and not facts.is_fresh:
         return Step.SELECT
     return Step.DONE
+
+
+def step_up_to(required: Strength, name: str | None) -> Decision:
+    """Return the decision about a sign-in without the strength that the application with this name, or its request, requires.
+
+    `name` None: the account itself requires this strength.
+    """
+    rule = Rule.PHISHING_RESISTANT if required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
+    return Decision(outcome=Outcome.STEP_UP, rule=rule, source=name, required=required)
+
+
+def takes_passkey_only(decision: Decision, *, has_second: bool) -> bool:
+    """Return whether only a passkey has the strength that the decision asks for. `has_second`: the account has an allowed second factor."""
+    return decision.required >= (Strength.PHISHING_RESISTANT if has_second else Strength.TWO)
+
+
+def needs_passkey(decision: Decision, factors: Collection[Factor]) -> bool:
+    """Return whether an account with these factors can meet the decision only by a sign-in with a passkey."""
+    if decision.outcome is not Outcome.STEP_UP or decision.leads_to is not None:
+        return False
+    if decision.methods is not None and decision.rule is not Rule.CONNECTION and decision.methods.isdisjoint(decision.first_ways):
+        return True
+    return takes_passkey_only(decision, has_second=stands_for_second(Rules(methods=decision.methods), factors))

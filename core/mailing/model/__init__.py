@@ -1,1 +1,0 @@
-"""The area's entities and pure rules."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from core.accounts.model.secret_notices import NoticedSecret, SecretNotice
+from core.accounts.model.email_queue import NoticedSecret, SecretNotice
 from core.kernel.page_paths import (
     API_KEYS_PATH,
     DIRECTORY_PATH,

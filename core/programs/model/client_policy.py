@@ -1,7 +1,10 @@
-"""An API resource's policy about external clients: programs that no organization registered.
+"""An API resource's policy about external clients, which no organization registered, and presets for well-known clients.
 
 A client's id is the https address of its metadata document, or a sealed copy of the metadata that it registered. The
 policy decides by the address's host: the client proves nothing else.
+
+A preset only saves typing: an admin may admit the same hosts by hand. A host belongs here when a public source shows that it serves a
+client ID metadata document. Every preset has its source and the date beside it, so that a changed client changes one line.
 """
 
 from collections.abc import Collection
@@ -9,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from core.applications.model.client_names import client_host
+from core.applications.model.client_settings import client_host
 from core.kernel.errors import Conflict, Invalid
 
 MAX_CLIENT_HOSTS: Final = 50  # per API resource
@@ -111,3 +114,27 @@ def _parse_host(text: str) -> str:
     if host is None:
         raise ClientHostInvalid
     return host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientPreset:
+    """The clients that belong to a product."""
+
+    name: str  # in forms
+    label: str
+    hosts: tuple[str, ...]
+    accepts_token_endpoint_audience: bool = False  # its assertions name the token endpoint
+
+
+PRESETS: Final = (
+    # The documents are /oauth/mcp-oauth-client-metadata, for the web and the apps, and /oauth/claude-code-client-metadata, at claude.ai.
+    # Some clients name the first document at claude.com, where the product moves. https://github.com/anthropics/claude-ai-mcp/issues/518
+    # (2026-07-01), https://github.com/apify/mcpc/pull/187 (2026-04-17)
+    ClientPreset(name="claude", label="Claude", hosts=("claude.ai", "claude.com")),
+    # The documents are /oauth/client.json, and /oauth/ID/client.json for every connector. These clients prefer private_key_jwt, and their
+    # assertions have the token endpoint as audience. https://github.com/django-oauth/django-oauth-toolkit/issues/1857 (2026-09-20),
+    # https://github.com/Artexis10/exomem/pull/380 (2026-08-07)
+    ClientPreset(name="chatgpt", label="ChatGPT", hosts=("chatgpt.com",), accepts_token_endpoint_audience=True),
+    # The document is /oauth/client-metadata.json. https://github.com/microsoft/vscode/issues/298300 (2026-02-27)
+    ClientPreset(name="vscode", label="Visual Studio Code", hosts=("vscode.dev",)),
+)

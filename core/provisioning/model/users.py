@@ -11,11 +11,10 @@ from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import Email, EmailInvalid
-from core.provisioning.model.extension import ATTRIBUTES_URN
 from core.provisioning.model.patches import PatchResult
 from core.provisioning.model.profiles import FURTHER_ATTRIBUTES, ScimProfile
 from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
-from core.provisioning.model.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN, ScimSchema
+from core.provisioning.model.schemas import ATTRIBUTES_URN, ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN, ScimSchema
 from core.tenancy.model.invitations import TeamFull
 from core.tenancy.model.organizations import Organization
 

@@ -17,8 +17,8 @@ from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
 from entrypoints.http.api.accounts.accounts import ProfileDetailsResponse
-from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
-from entrypoints.http.api.tenancy.role_choices import Role
+from entrypoints.http.api.authentication.connections import ProviderSlug
+from entrypoints.http.api.tenancy.roles import Role
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import ACTS_ON_ME, OWNS, person_anywhere
 from entrypoints.http.edge.access.declaration import ApplicationTokens

@@ -1,4 +1,4 @@
-"""Quart without the features that Gatehouse does not use.
+"""Quart without the features that Gatehouse does not use, and the routes as the middleware needs them.
 
 For every request, Quart would open and save a session, send six signals, and look for functions to run before and after
 a blueprint's requests. This costs more than the rest of Quart's work.
@@ -24,6 +24,7 @@ from entrypoints.http.base.context import app_context, request_record
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access.declaration import SAFE_METHODS, access_of
 from entrypoints.http.edge.errors import prefers_page
+from entrypoints.http.edge.openapi import docs_of
 
 _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "url_value_preprocessors")
 
@@ -157,3 +158,34 @@ def check_every_route(app: Quart) -> None:
             wrong.append(f"{rule.rule}: it does not declare its effect, such as SHOWS or CHANGES (entrypoints/http/edge/access/effects.py)")
     if wrong:
         raise ValueError("; ".join(sorted(wrong)))
+
+
+class RouteTable:
+    """The methods and the views for paths."""
+
+    def __init__(self, app: QuartTrio) -> None:
+        self._views = app.view_functions
+        self._match = app.url_map.bind("localhost")
+        rules = list(app.url_map.iter_rules())
+        self._paths_for_any_origin = frozenset(rule.rule for rule in rules if docs_of(app.view_functions[rule.endpoint]).any_origin)
+        self.methods = lru_cache(maxsize=1024)(self._methods)
+        self.view = lru_cache(maxsize=1024)(self._view)
+
+    def _methods(self, path: str) -> frozenset[str] | None:
+        return None if path.startswith("//") else frozenset(self._match.allowed_methods(path)) or None
+
+    def _view(self, path: str, method: str) -> Callable[..., Any] | None:
+        if path.startswith("//"):
+            return None
+        try:
+            endpoint, _ = self._match.match(path, method)
+        except HTTPException:
+            return None
+        return self._views[endpoint]
+
+    def changes_state(self, path: str) -> bool:
+        view = self.view(path, "GET")
+        return view is not None and docs_of(view).changes_state
+
+    def allows_any_origin(self, path: str) -> bool:
+        return path in self._paths_for_any_origin

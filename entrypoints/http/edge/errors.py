@@ -1,4 +1,7 @@
-"""How errors become HTTP: a refusal's status, and its body for API clients, OAuth, SCIM and browsers."""
+"""How errors become HTTP: a refusal's status, its challenge, and its body for API clients, OAuth, SCIM and browsers.
+
+Sources: RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 and RFC 9728 section 5.1.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,9 +14,13 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMediaType
 from werkzeug.http import parse_accept_header
 
+from core.applications.model.api_keys import ApiKeyInvalid
 from core.authentication import browser
-from core.authentication.model.dpop import NonceMissing, NonceRequired
+from core.authentication.model.dpop import PROOF_ALGORITHMS, BoundTokenAsBearer, NonceMissing, NonceRequired, ProofRefused
+from core.billing.model.provider_events import SignatureInvalid
+from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import (
+    ClientInvalid,
     Conflict,
     Forbidden,
     Invalid,
@@ -34,8 +41,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, app_context, directory_call, request_record
 from entrypoints.http.base.redirects import page_of_form, redirect
 from entrypoints.http.base.rendering.templates import Page, render
-from entrypoints.http.edge.access.declaration import access_of
-from entrypoints.http.edge.challenges import challenge
+from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.error_body import (
     NO_FIELDS,
     SCIM_JSON,
@@ -300,3 +306,50 @@ async def respond(error: Exception) -> Response:
 def handle_errors(app: Quart) -> None:
     """Register the handler for all errors, including the framework's."""
     app.register_error_handler(Exception, respond)
+
+
+RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/api"  # RFC 9728 section 3.1
+
+
+# The refusals for credentials that are not access tokens. 401 must name a scheme (RFC 9110 section 15.5.2). No
+# registered scheme uses a custom header, so the last two are ours.
+FIXED: Final[Mapping[type[Refusal], str]] = {
+    ClientInvalid: 'Basic realm="gatehouse", charset="UTF-8"',  # RFC 6749 section 5.2
+    ApiKeyInvalid: 'ApiKey realm="gatehouse", header="X-Api-Key"',
+    SignatureInvalid: 'Signature realm="gatehouse", header="billing-signature"',
+}
+
+
+def challenge(refusal: Refusal, access: Access | None, method: str, base_url: str, *, is_bound: bool = False) -> str | None:
+    """Return the header's value for this refusal on a route with this access rule, or None if it has no challenge.
+
+    `is_bound`: the token was sent with the scheme DPoP, and so is its successor (RFC 9449 section 7.1).
+    """
+    for kind, header in FIXED.items():
+        if isinstance(refusal, kind):
+            return header
+    parameters = _parameters(refusal, access, method)
+    if parameters is None:
+        return None
+    if access is not None and access.is_of_api:
+        parameters["resource_metadata"] = f"{base_url}{RESOURCE_METADATA_PATH}"
+    scheme = "Bearer"
+    if is_bound or isinstance(refusal, BoundTokenAsBearer):
+        scheme, parameters["algs"] = "DPoP", " ".join(PROOF_ALGORITHMS)
+    return " ".join([scheme, ", ".join(f'{name}="{value}"' for name, value in parameters.items())]).rstrip()
+
+
+def _parameters(refusal: Refusal, access: Access | None, method: str) -> dict[str, str] | None:
+    """Return the challenge's parameters, or None if the refusal is not about the access token."""
+    match refusal:
+        case ScopeInsufficient():
+            return {"error": refusal.oauth_error, "scope": " ".join(refusal.scopes)}
+        case AuthenticationInsufficient():
+            return {"error": refusal.oauth_error, **refusal.needed}
+        case ProofRefused() | NonceRequired():
+            return {"error": refusal.oauth_error}
+        case Unauthenticated():
+            # Without a token, no error is named (RFC 6750 section 3).
+            scope = None if access is None else access.own_scope or access.requirement(method).scope
+            return ({"error": "invalid_token"} if refusal.token_sent else {}) | ({} if scope is None else {"scope": scope})
+    return None

@@ -1,4 +1,4 @@
-"""The way from a page that needs a younger sign-in to the page that asks for it, and back with the form that was sent.
+"""The ways to the sign-in, after a session has ended, and to a younger sign-in, and back with the form that was sent (security G-2).
 
 Source: security A-12, G-2.
 """
@@ -9,22 +9,23 @@ from typing import Final
 from urllib.parse import urlencode
 
 from quart import Response, current_app, g, request
+from werkzeug.exceptions import HTTPException
 
 from core.accounts.model.accounts import PasskeyNeeded, PasswordAndMailboxNeeded
-from core.authentication import admissions, browser
+from core.authentication import admissions, browser, forms
 from core.authentication.model.policy import NO_SLUG, EnrolmentRequired, PolicyPlace, StepUpNeeded
-from core.authentication.reauthentication import kept_forms
 from core.kernel.access import OwnProofNeeded
+from core.kernel.errors import Refusal
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.explanations import SignInNotAccepted
 from core.tenancy.model.sign_in_policies import OwnFactorNeeded
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, requested_path, signed_in
-from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect
-from entrypoints.http.edge.forms import note_sent, read_form
+from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect, to_sign_in
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.forms import FILE, is_upload, note_sent, read_form, refuse_foreign_origin
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.uploads import is_upload
 
 # In the parameter `policy`, where an organization's slug stands. No slug has this character.
 PLATFORM: Final = "*"
@@ -71,7 +72,7 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     if is_upload() or not SECRETS.isdisjoint(form):
         return _redirect({"next": page_of_sent_form(request.path, form), "empty": "yes", **policy})
     label = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")[0].partition(". ")[0]
-    kept = await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form)
+    kept = await forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form)
     return _redirect({**_target({**form, KEPT_FORM: str(kept)}), **policy})
 
 
@@ -115,7 +116,7 @@ async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
 
 async def take_form(form_id: str) -> dict[str, str]:
     """Return the fields from a form that was kept for this path. It can be taken once."""
-    fields = note_sent(dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path)))
+    fields = note_sent(dict(await forms.take_kept(ports(), signed_in(), path_id(form_id), request.path)))
     g.taken_form = fields
     return fields
 
@@ -132,3 +133,56 @@ def _target(form: Mapping[str, str]) -> dict[str, str]:
 
 def _redirect(target: dict[str, str]) -> Response:
     return Response(b"", 303, {"Location": f"{REAUTHENTICATION_PATH}?{urlencode(target)}", "Cache-Control": "no-store"})
+
+
+OWNER: Final = "form_of"  # the field with a form's sealed owner
+SEALED_FORM: Final = "sealed_form"  # the field with a form that waits in the page
+RESTORES_ATTRIBUTE: Final = "_restores"  # marks views that can show a form again instead of doing what it asks
+CODES: Final = frozenset({"code", "email_code"})
+ADDED_FIELDS: Final = frozenset({"form_token", "form_key", OWNER, SEALED_FORM, KEPT_FORM})  # our pages add them to forms
+# These fields are never sealed: passwords, secrets, codes, files and added fields.
+LEFT_OUT: Final = SECRETS | CODES | ADDED_FIELDS | {FILE}
+SIGNED_IN_PATH: Final = "/app/signed-in"
+
+
+def without_secrets(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the form fields that can come back."""
+    return {name: text for name, text in fields.items() if name not in LEFT_OUT}
+
+
+async def to_sign_in_again() -> Response:
+    """Return a redirect to the sign-in page. If a form was sent, return the page that keeps it while the user signs in again.
+
+    A form without a sealed owner, such as a button, is lost: the redirect says so.
+    """
+    if request.method in ("GET", "HEAD"):
+        return to_sign_in()
+    refuse_foreign_origin()
+    restores = getattr(current_app.view_functions[request.endpoint or ""], RESTORES_ATTRIBUTE, False)
+    if is_upload() and not restores:
+        return to_sign_in()
+    try:
+        fields = await read_form()
+    except (Refusal, HTTPException):
+        return to_sign_in()
+    if not restores:
+        return to_sign_in(fields)
+    is_again = SEALED_FORM in fields
+    if is_again:
+        form = forms.open_ended(ports(), fields[SEALED_FORM])
+    else:
+        form = forms.build_ended(ports(), fields.get(OWNER, ""), request.path, without_secrets(fields))
+    sealed = None if form is None or form.path != request.path else forms.seal_ended(ports(), form)
+    if form is None or sealed is None:
+        return to_sign_in()
+    page = render(
+        "authentication/session_ended.html",
+        status=400,
+        action=request.full_path.rstrip("?"),
+        sealed=sealed,
+        sign_in=SIGNED_IN_PATH,
+        form_page=page_of_sent_form(request.path, form.fields),
+        is_again=is_again,
+        expires_at=form.expires_at,
+    )
+    return page_response(page)

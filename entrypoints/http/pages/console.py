@@ -12,7 +12,7 @@ from uuid import UUID
 
 from quart import Response, abort, current_app, g, request
 
-from core.authentication import browser, ended_forms
+from core.authentication import browser, forms
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.errors import refuse
@@ -20,7 +20,7 @@ from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge, is_enough
 from core.tenancy import organizations
-from entrypoints.http.api.tenancy.role_choices import role_text
+from entrypoints.http.api.tenancy.roles import role_text
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
 from entrypoints.http.base.redirects import redirect
@@ -64,7 +64,7 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
     Also load the frame's logos, and the pictures of the people and organizations in `images_of`.
     """
     user = signed_in()
-    g.form_owner = ended_forms.seal_owner(ports(), user)
+    g.form_owner = forms.seal_owner(ports(), user)
     g.time_zone = user.time_zone
     memberships = await organizations.list_own(ports(), user)
     await load_images([*images_of, user.user_id, *(organization.id for organization, _ in memberships)])

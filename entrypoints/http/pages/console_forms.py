@@ -1,4 +1,4 @@
-"""The console's forms: their documentation, their copies, their refusals."""
+"""The console's forms: their documentation, their copies, their refusals, and forms with a passkey ceremony's result."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
@@ -6,14 +6,15 @@ from inspect import get_annotations
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from pydantic import ValidationError
 from quart import Blueprint, Response, g, request
 
-from core.authentication import browser, ended_forms, sent_forms
+from core.accounts.model.passkeys import Json
+from core.authentication import browser, forms
 from core.authentication.browser import FormTokenInvalid
-from core.authentication.ended_forms import EndedForm
+from core.authentication.forms import MIN_KEY_LENGTH, EndedForm, FormAlreadySent
 from core.authentication.model.policy import StepUpNeeded
-from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
-from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded
+from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, refuse
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
@@ -21,12 +22,11 @@ from entrypoints.http.base.redirects import FORM_NOT_SENT, PAGE_ATTRIBUTE, fill_
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.access.guards import opens_page_of
-from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, without_secrets
-from entrypoints.http.edge.forms import note_sent, read_form
+from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.forms import FILE, note_sent, read_form, uploads
 from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import Query
-from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
-from entrypoints.http.edge.uploads import FILE, uploads
+from entrypoints.http.edge.reauthentication import KEPT_FORM, OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, take_form, without_secrets
 from entrypoints.http.pages.console import console_page, frame_values, impersonation_session, may, session_secret, shows
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import FieldInvalid
@@ -141,11 +141,11 @@ async def _read_form() -> dict[str, str]:
     """
     form = await read_form()
     if SEALED_FORM in form:
-        return _restore(ended_forms.open_sealed(ports(), form[SEALED_FORM]))
+        return _restore(forms.open_ended(ports(), form[SEALED_FORM]))
     try:
         browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())
     except FormTokenInvalid:
-        ended = ended_forms.build(ports(), form.get(OWNER, ""), request.path, without_secrets(form))
+        ended = forms.build_ended(ports(), form.get(OWNER, ""), request.path, without_secrets(form))
         if ended is None:
             raise
         return _restore(ended)
@@ -157,7 +157,7 @@ async def _read_form() -> dict[str, str]:
 
 def _restore(form: EndedForm | None) -> dict[str, str]:
     """Return the fields from a form that was sent after its session ended, and mark the request."""
-    fields = note_sent(dict(ended_forms.restore(form, signed_in(), request.path)))
+    fields = note_sent(dict(forms.restore_ended(form, signed_in(), request.path)))
     g.is_restored = True
     # A form that was sent has a token. An empty form stands for a page that is opened (`serves_form`).
     return {"form_token": "", **fields}
@@ -172,7 +172,7 @@ def ports_once() -> Ports:
     """
     if not MIN_KEY_LENGTH <= len(g.form_key) <= MAX_KEY_LENGTH:
         raise FormTokenInvalid
-    return sent_forms.once(ports(), signed_in(), request.path, g.form_key)
+    return forms.once(ports(), signed_in(), request.path, g.form_key)
 
 
 def once(path: str, label: str, advice: str) -> Callable[[V], V]:
@@ -288,3 +288,19 @@ def check_typed_name(form: Form, name: str) -> None:
     """Check that the `ui.confirm_name` form has this name."""
     if form.get("confirmation", "").strip() != name.strip():
         raise NameNotTyped
+
+
+CREDENTIAL: Final = "credential"
+
+
+class CredentialMissing(Invalid):
+    """Your browser sent no passkey. Turn on JavaScript, reload this page, and try again."""
+
+
+def read_credential(form: Form, model: type[RequestModel], refusal: type[Refusal]) -> Json:
+    """Return the credential, as the API takes it. Raises: CredentialMissing; `refusal` if it is malformed."""
+    text = form.get(CREDENTIAL) or refuse(CredentialMissing)
+    try:
+        return model.model_validate_json(text).model_dump()
+    except ValidationError:
+        raise refusal from None

@@ -17,9 +17,9 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session, platform_page, sign_in_session
 from entrypoints.http.edge.access.declaration import Bounded
-from entrypoints.http.edge.ended_sessions import SIGNED_IN_PATH
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.applications.figure_charts import show_results
+from entrypoints.http.edge.reauthentication import SIGNED_IN_PATH
+from entrypoints.http.pages.applications.figures import show_results
 from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.navigation import PLATFORM_PATH, first_page
 from entrypoints.http.pages.tenancy.organization import NEW

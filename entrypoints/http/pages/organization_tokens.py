@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from core.applications import overview
-from core.eventing.authors import load_authors
+from core.applications import analytics
+from core.eventing.descriptions import load_authors
 from core.programs.model.registration_tokens import RegistrationToken
 from core.provisioning.model.directories import ScimToken
 from entrypoints.http.base.context import acting_member, ports
@@ -18,7 +18,7 @@ async def token_values(tokens: Sequence[ScimToken] | Sequence[RegistrationToken]
     return {
         "tokens": tokens,
         "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
-        "to_review": {each.id for each in await overview.list_to_review(ports(), acting_member(), LISTED)},
+        "to_review": {each.id for each in await analytics.list_to_review(ports(), acting_member(), LISTED)},
         "now": ports().clock.now(),
         "typed": typed,
     }

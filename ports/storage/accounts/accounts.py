@@ -1,6 +1,6 @@
-"""Storage for accounts, email address changes, one-time tokens, and platform owners."""
+"""Storage for accounts, email address changes, one-time tokens, uploaded images, and platform owners."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -9,6 +9,7 @@ from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
 from core.accounts.model.email_queue import EmailBacklog, LinkContinuation, OneTimeToken, TokenPurpose
 from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
 from core.accounts.model.profiles import OwnProfile, Profile
+from core.kernel.images import ImageAddress, ImageOwner, NewImage
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState
 from core.tenancy.model.members import AccountControl
@@ -280,3 +281,26 @@ class PlatformUsersRead(Protocol):
 
     async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
         """Return the alerts about events since then, the newest first."""
+
+
+class ImagesRead(Protocol):
+    """Read access to images."""
+
+    async def content(self, address: ImageAddress) -> tuple[bytes, bool] | None:
+        """Return the PNG at this address, and whether it is a user's picture, or None."""
+
+    async def of_user(self, user_id: UUID) -> bytes | None:
+        """Return a user's picture in the large size, or None."""
+
+    async def keys(self, owner_ids: Collection[UUID]) -> dict[UUID, str]:
+        """Return the image keys of these owners. Callers pass only ids that the user may see."""
+
+
+class Images(ImagesRead, Protocol):
+    """Write access to images. Lock order: the owner first."""
+
+    async def put(self, owner: ImageOwner, image: NewImage, now: datetime) -> None:
+        """Store an owner's image instead of the present image."""
+
+    async def remove(self, owner: ImageOwner) -> bool:
+        """Remove the owner's image, and return whether there was an image."""

@@ -1,10 +1,12 @@
-"""Storage for application permissions and roles, and for the users and groups that have them."""
+"""Storage for application permissions and roles, the users and groups that have them, and the facts for questions about access."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.applications.model.access_reasons import ApplicationFacts, UserState
+from core.applications.model.api_keys import ApiKeyRecord
 from core.applications.model.authorization import (
     AuthorizationDocument,
     FirstHolders,
@@ -14,8 +16,11 @@ from core.applications.model.authorization import (
     ServiceRoleHolder,
     StoredRole,
 )
+from core.applications.model.evaluation import Question, SubjectFacts
+from core.kernel.callers import ServiceContext
 from core.kernel.values import Page, PageResult
 from core.tenancy.model.groups import AssignedGroup
+from core.tenancy.model.members import MemberHoldings
 
 
 class AuthorizationsRead(Protocol):
@@ -91,3 +96,36 @@ class RoleAssignments(RoleAssignmentsRead, Protocol):
 
     async def remove_group(self, org_id: UUID, role_id: UUID, group_id: UUID) -> bool:
         """Take the role from the group, and return whether it had it."""
+
+
+class AccessReasonsRead(Protocol):
+    """Read access to the facts about a user at an organization's applications."""
+
+    async def find(self, org_id: UUID, user_id: UUID) -> UserState | None:
+        """Return the state of a member or end user in the organization, or None."""
+
+    async def applications(self, org_id: UUID, user_id: UUID, page: Page, now: datetime) -> PageResult[ApplicationFacts]:
+        """Return a page with the organization's applications, by name, and the facts about the user at every application."""
+
+    async def holdings(self, org_id: UUID, user_ids: Sequence[UUID]) -> dict[UUID, MemberHoldings]:
+        """Return these users' groups, application roles and attributes in the organization."""
+
+
+class EvaluationsRead(Protocol):
+    """Read access to the facts about questions.
+
+    Every method runs a single statement, so that all its facts are from the same moment.
+
+    The facts have the questions' order. The credentials and the service are found even without questions.
+    """
+
+    async def by_key(self, key_hash: bytes, questions: Sequence[Question], now: datetime) -> tuple[ApiKeyRecord, list[SubjectFacts]] | None:
+        """Return the API key, and the facts for its service, or None if the key is unknown or expired."""
+
+    async def by_service(self, org_id: UUID, service_id: UUID, questions: Sequence[Question], now: datetime) -> list[SubjectFacts]:
+        """Return the facts for a service."""
+
+    async def by_credential(
+        self, client_id: UUID, credential_id: UUID, questions: Sequence[Question], now: datetime
+    ) -> tuple[ServiceContext, list[SubjectFacts]] | None:
+        """Return the service with this client id, and the facts for it, or None if this credential's tokens have ended."""

@@ -6,9 +6,8 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey, ApiKeyRecord
-from core.applications.model.claims import StoredClaims
 from core.applications.model.plans import Entitlement, Plan
-from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
+from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType, StoredClaims
 from core.applications.model.users import AccessPolicy
 from core.kernel.callers import ServiceContext
 from core.kernel.rate_limits import Bucket

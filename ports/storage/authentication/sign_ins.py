@@ -1,13 +1,16 @@
-"""Storage for logins, sign-ins that are not complete, and reauthentications with their forms."""
+"""Storage for logins, sign-ins that are not complete, reauthentications with their forms, recoveries, and answers of sign-in policies."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.devices import Device
+from core.authentication.model.policy import PolicyPass, PolicySubject
+from core.authentication.model.recovery import AccountRecovery, CountedAttempt
 from core.authentication.model.sessions import EmailedCode, KeptForm, PendingReauthentication, Session
 from core.authentication.model.sign_in_log import FailedLogin, ServiceActivity, SignIn, SignInFilter
+from core.kernel.callers import PolicyState
 from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email, Page, PageResult
 
@@ -133,3 +136,81 @@ class KeptForms(KeptFormsRead, Protocol):
 
     async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
         """Return and forget a form that this session sent to `path`. Exactly one concurrent call gets it."""
+
+
+class PolicyPassesRead(Protocol):
+    """Read access to sign-in policies, and to the facts that they judge. `org_id` None is the platform."""
+
+    def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> Awaitable[PolicySubject | None]:
+        """Return the user with the organization's policy and its application's policy, or None without a policy.
+
+        The session's facts are included, if it exists.
+        """
+
+    async def state_on_platform(self, session_id: UUID, now: datetime) -> PolicyState | None:
+        """Return whether the session has a pass from the platform's policy, or None without a policy."""
+
+
+class PolicyPasses(PolicyPassesRead, Protocol):
+    """Write access to passes."""
+
+    async def save(self, new: PolicyPass) -> None:
+        """Store a pass, in place of the session's earlier pass in this organization. Nothing is stored without the session."""
+
+    async def add_break_glass_use(self, org_id: UUID, session_id: UUID, now: datetime) -> bool:
+        """Store that the session uses break glass.
+
+        Return False if this was stored before, also for the browser session that the session comes from.
+        """
+
+
+class PolicyPassUse(Protocol):
+    """Changes to passes that commit by themselves."""
+
+    async def save(self, new: PolicyPass) -> None:
+        """As `PolicyPasses.save`."""
+
+    async def claim_reminder(self, user_id: UUID, now: datetime, before: datetime) -> bool:
+        """Store that the user is reminded now that a rule starts later. Return False if that was done after `before`."""
+
+
+class RecoveriesRead(Protocol):
+    """Read access to recoveries. Only unfinished recoveries are returned."""
+
+    async def of_user(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> AccountRecovery | None:
+        """Return an account's recovery, unless it has expired. With `org_id`, return it only if this organization issued it."""
+
+    async def of_address(self, email: Email, now: datetime) -> AccountRecovery | None:
+        """Return the recovery for the account with this address, unless it has expired or is open in a browser."""
+
+    async def open_in(self, browser_hash: bytes, now: datetime) -> UUID | None:
+        """Return the newest recovery that is open in this browser."""
+
+    async def of_browser(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> tuple[AccountRecovery, str] | None:
+        """Return a recovery that is open in this browser, with its secret for an authenticator app."""
+
+
+class RecoveryAttempts(Protocol):
+    """The counter for attempts at the code, which stays after a refusal."""
+
+    async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> CountedAttempt | None:
+        """Count an attempt, and return it, or None if the recovery takes no more attempts."""
+
+
+class Recoveries(RecoveriesRead, Protocol):
+    """Write access to recoveries. Callers lock the account first."""
+
+    async def end(self, recovery_id: UUID) -> bool:
+        """Remove this recovery, and return whether it was there."""
+
+    async def put(self, recovery: AccountRecovery, code_hash: bytes) -> None:
+        """Store the recovery in place of the account's earlier recovery."""
+
+    async def open(self, recovery: AccountRecovery, browser_hash: bytes, secret: str, now: datetime) -> bool:
+        """Open the recovery in this browser. Exactly one browser gets True."""
+
+    async def remove(self, user_id: UUID, org_id: UUID | None = None) -> AccountRecovery | None:
+        """Remove the account's recovery, and return it, or None. With `org_id`, return it only if this organization issued it."""
+
+    async def take(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> UUID | None:
+        """Use up a recovery that is open in this browser, and return its account's id. Exactly one concurrent call gets the id."""

@@ -10,12 +10,10 @@ from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service
 from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import ResourceGrant, Scope
-from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode
-from core.federation.oauth.model.consents import Consent
+from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode, StoredRequest
+from core.federation.oauth.model.consents import Consent, ExternalGrant
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
-from core.federation.oauth.model.external_grants import ExternalGrant
-from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import platform_users
+from core.accounts import platform
 from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
@@ -134,7 +134,7 @@ async def test_a_demoted_platform_owner_does_not_learn_which_users_exist(ports: 
     caller = Person(user_id=demoted.id, email=demoted.email, session_id=uuid4(), is_platform_owner=True)
     for user_id in (user.id, UNKNOWN_ID):
         with pytest.raises(NotAPlatformOwner):
-            await platform_users.remove_mfa(ports, caller, user_id, "x")
+            await platform.remove_mfa(ports, caller, user_id, "x")
 
 
 async def test_without_a_second_factor_only_a_pending_secret_is_deleted(

@@ -10,7 +10,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import passkey_offers
+from core.accounts import passkeys
 from core.accounts.model.accounts import Account, RecoveryRequired
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import PlatformCredentials
@@ -338,7 +338,7 @@ async def test_after_an_undo_no_passkey_is_offered(acme: Tenant, api: Api, app: 
     await undo(api, ports, sent)
     await reset(api, app, ports, sent, on_page=False)
     session = await sign_in(ports, user)
-    assert not await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
+    assert not await passkeys.is_offer_due(ports, user.id, session.session_id, ports.clock.now())
 
 
 async def test_a_reset_ends_a_recent_factor_beside_an_older_one(

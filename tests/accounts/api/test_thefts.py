@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.accounts import security_notices
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.notices import security_notices
 from core.authentication.model.identities import Identity
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import CODEHOST, ProviderTokens

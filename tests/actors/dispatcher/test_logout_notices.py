@@ -16,11 +16,11 @@ import trio
 
 from actors.listener import listener
 from actors.logout_notifier import logout_notifier
-from actors.mailboxes import Mailboxes
+from actors.mailbox import Mailboxes
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from core.authentication.tokens import signing_keys
-from core.eventing import logout_notices
+from core.eventing import deliveries
 from core.eventing.model.webhooks import LEASE_MARGIN, DispatchCapacity
 from core.kernel.values import new_id
 from ports import Ports
@@ -190,20 +190,20 @@ async def test_a_hanging_application_does_not_delay_others(
 async def test_a_killed_notifier_loses_no_notice(shop: Application, ports: Ports, receiver: Receiver, clock: FakeClock) -> None:
     """Its lease ends, and another process sends the notice, with a new token. A late failure of the first one changes nothing."""
     await shop.end_session()
-    batch = await logout_notices.record_and_claim(ports, (), CAPACITY)
+    batch = await deliveries.record_and_claim_notices(ports, (), CAPACITY)
     [lost] = batch.claimed
-    assert (await logout_notices.record_and_claim(ports, (), CAPACITY)).claimed == []
+    assert (await deliveries.record_and_claim_notices(ports, (), CAPACITY)).claimed == []
     receiver.answers["/shop"] = answer(400)
-    late = await logout_notices.attempt(ports, lost, 0)
+    late = await deliveries.attempt_notice(ports, lost, 0)
     clock.advance(ports.policy.webhook_timeout + LEASE_MARGIN)
-    [again] = (await logout_notices.record_and_claim(ports, (), CAPACITY)).claimed
+    [again] = (await deliveries.record_and_claim_notices(ports, (), CAPACITY)).claimed
     assert (again.id, again.claims) == (lost.id, 2)
-    await logout_notices.record_outcomes(ports, [late])
+    await deliveries.record_notice_outcomes(ports, [late])
     assert await shop.queued() == [("waiting", 2, 0)]
     receiver.answers["/shop"] = answer(200)
-    success = await logout_notices.attempt(ports, again, 0)
+    success = await deliveries.attempt_notice(ports, again, 0)
     for _ in range(2):  # a process that is unsure whether it was stored repeats it
-        await logout_notices.record_outcomes(ports, [success])
+        await deliveries.record_notice_outcomes(ports, [success])
     assert await shop.is_done()
     assert len({logout_token(request)["jti"] for request in receiver.got}) == 2
     assert await run_sql(shop.pool, "select 1 from audit_log") == []
@@ -226,9 +226,9 @@ async def test_inactive_organizations_and_removed_addresses_get_nothing(shop: Ap
         ("update services set backchannel_logout_uri = null", "update services set backchannel_logout_uri = 'http://127.0.0.1:1/'"),
     ):
         await run_sql(pool, change)
-        assert (await logout_notices.record_and_claim(ports, (), CAPACITY)).claimed == []
+        assert (await deliveries.record_and_claim_notices(ports, (), CAPACITY)).claimed == []
         await run_sql(pool, undo)
-    assert len((await logout_notices.record_and_claim(ports, (), CAPACITY)).claimed) == 1
+    assert len((await deliveries.record_and_claim_notices(ports, (), CAPACITY)).claimed) == 1
 
 
 async def test_the_end_of_a_session_wakes_the_notifier_of_the_same_process(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from actors import billing_reconciler as actor
+from actors import sweep_jobs as actor
 from core.billing import reconciliation
 from core.kernel.values import new_id
 from ports import Ports
@@ -36,7 +36,7 @@ async def run_rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> 
     counts = []
     for _ in range(count):
         till.clock.advance(pause)
-        counts.append(await actor.reconcile(ports, HOLDER))
+        counts.append(await actor.reconcile_subscriptions(ports, HOLDER))
     return [each for each in counts if each]
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import structlog
 
-from actors import billing_reconciler as actor
+from actors import sweep_jobs as actor
 from adapters.http.payments import HttpPayments
 from adapters.postgres.engine.pool import Pool
 from core.billing import reconciliation
@@ -144,7 +144,7 @@ async def test_each_finding_is_logged_with_its_organization(till: Till, provider
         provider.change(subscription["id"], price=price)
         till.clock.advance(CHECK_INTERVAL)
         with structlog.testing.capture_logs() as log:
-            counts = await actor.reconcile(ports, HOLDER)
+            counts = await actor.reconcile_subscriptions(ports, HOLDER)
         assert counts == {"subscriptions": 1, {"done": "changed", "mismatch": "mismatch"}[effect]: 1}
         assert [line for line in log if line["event"] == "billing_checked"] == [
             {
@@ -156,7 +156,7 @@ async def test_each_finding_is_logged_with_its_organization(till: Till, provider
             }
         ]
     till.clock.advance(CHECK_INTERVAL)
-    assert await actor.reconcile(ports, HOLDER) == {"subscriptions": 1}
+    assert await actor.reconcile_subscriptions(ports, HOLDER) == {"subscriptions": 1}
     assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from adapters.http.client_documents import MAX_CACHED, HttpClientDocuments
+from adapters.http.client_keys import MAX_CACHED, HttpClientDocuments
 from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.sender import GuardedSender
 from core.federation.oauth.model.client_documents import ClientDocumentUnavailable, ClientHostBusy

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.applications.model.claims import StoredClaims
+from core.applications.model.services import StoredClaims
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import DAY, NOW, within
 from tests.support.services import add_service

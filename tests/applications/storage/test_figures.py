@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.postgres.applications import figure_counting
+from adapters.postgres.applications import figures as applications_figures
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications import figures
@@ -18,7 +18,7 @@ SLOW = "select pg_sleep(0.6)"
 
 async def test_counting_may_take_longer_than_other_statements(conninfo: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COUNT_SIGN_INS", "COUNT_POPULATIONS"):
-        monkeypatch.setattr(figure_counting, name, SLOW)
+        monkeypatch.setattr(applications_figures, name, SLOW)
     pool = Pool(conninfo, size=1, statement_timeout=0.3)
     storage = Postgres(pool, make_vault(), clock)
     async with pool.connection() as connection:
@@ -37,7 +37,7 @@ async def test_old_figures_are_deleted_if_counting_fails(
 ) -> None:
     old = "insert into user_figures values (%s, 'hour', %s, 1, 1, 1, 1)"
     await run_sql(pool, old, new_id(), clock.now() - 3 * DAY)
-    monkeypatch.setattr(figure_counting, "COUNT_SIGN_INS", "select 1 / 0")
+    monkeypatch.setattr(applications_figures, "COUNT_SIGN_INS", "select 1 / 0")
     with pytest.raises(Exception, match="division by zero"):
         await figures.count(ports, new_id())
     assert await run_sql(pool, "select count(*) from user_figures") == [(0,)]

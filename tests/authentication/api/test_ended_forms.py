@@ -8,7 +8,7 @@ import pytest
 from lxml import html
 
 from adapters.postgres.engine.pool import Pool
-from core.authentication.ended_forms import MAX_SEALED, RESTORABLE_FOR
+from core.authentication.forms import MAX_SEALED, RESTORABLE_FOR
 from core.kernel.roles import ADMIN
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -8,8 +8,17 @@ from uuid import UUID
 
 from core.accounts.model.devices import Location
 from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, SYSTEM, AuditActor, AuditEntry
-from core.eventing.model.groups import group_entries
-from core.eventing.model.sentences import DescribedEntry, DetailRow, Names, ObjectName, PartKind, collect_objects, describe, detail_rows
+from core.eventing.model.sentences import (
+    DescribedEntry,
+    DetailRow,
+    Names,
+    ObjectName,
+    PartKind,
+    collect_objects,
+    describe,
+    detail_rows,
+    group_entries,
+)
 from core.kernel.event_catalog import PLATFORM_ACTIONS
 from tests.tables import table
 

@@ -10,7 +10,7 @@ from core.applications.model.figures import FigureRange, TrafficFigures, Traffic
 from core.eventing import deliveries
 from core.eventing.model.webhooks import ClaimedDelivery, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import new_id
-from core.provisioning import request_log
+from core.provisioning import tokens
 from core.provisioning.model.directories import ScimRequest
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -71,8 +71,8 @@ async def test_scim_requests_count_by_status(ports: Ports, pool: Pool, clock: Fa
             at=clock.now(), token_id=uuid4(), method="GET", path="/Users", attributes=[], status=status, scim_type=None, error=None
         )
 
-    await run_concurrently(5, lambda _: request_log.write(ports, org, [request(status) for status in (200, 201, 404, 500, 200)]))
-    await request_log.write(ports, other, [request(200)])
+    await run_concurrently(5, lambda _: tokens.write_requests(ports, org, [request(status) for status in (200, 201, 404, 500, 200)]))
+    await tokens.write_requests(ports, other, [request(200)])
     await figures.count(ports, new_id())
     for range_ in FigureRange:
         assert sums(await traffic(ports, org, TrafficKind.SCIM, range_)) == {"accepted": 15, "refused": 5, "failed": 5}

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from quart_trio import QuartTrio
 
-from adapters.http.client_documents import HttpClientDocuments
+from adapters.http.client_keys import HttpClientDocuments
 from core.accounts.model.accounts import Account
 from core.federation.oauth.model.external_clients import FIRST_OF_ORGANIZATION, OF_ORGANIZATION, OF_PLATFORM
 from entrypoints.http.base.context import app_context

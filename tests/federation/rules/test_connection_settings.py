@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from core.federation.connections.model.asserted import ReceivedClaims, SubjectMissing, map_claims, saml_subject
-from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.settings import (
+    ClaimMapping,
     ConnectionSettingInvalid,
     OidcSettings,
     SamlSettings,

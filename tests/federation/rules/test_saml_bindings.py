@@ -1,6 +1,6 @@
 """The encoding of SAML messages: the signed part of a query."""
 
-from core.federation.saml.model.bindings import query_signature
+from core.federation.saml.model.messages import query_signature
 from tests.tables import table
 
 

@@ -18,9 +18,8 @@ from core.federation.connections.model.connections import (
     OrganizationConnection,
     ProviderCertificate,
 )
-from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.people import ConnectionSubject
-from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
 from core.federation.saml.model.configuration import PREVIOUS_KEPT, CertificateState, NameIdFormat
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import PLATFORM_CONNECTIONS

@@ -7,7 +7,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant
-from core.federation.oauth.model.external_grants import ExternalGrant
+from core.federation.oauth.model.consents import ExternalGrant
 from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult
 from tests.support.builders import run_sql

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.federation.oauth.model.pushed_requests import StoredRequest
+from core.federation.oauth.model.authorization import StoredRequest
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_concurrently, run_sql

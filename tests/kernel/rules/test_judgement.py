@@ -38,8 +38,7 @@ from core.kernel.sign_in_age import LastSignIn, SignInAge, SignInNotRecent
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.explanations import PolicyRefused, SignInNotAccepted, TokenBelowPolicy
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
-from core.kernel.sign_in_policy.step_ups import step_up_to
-from core.kernel.sign_in_policy.steps import Step
+from core.kernel.sign_in_policy.steps import Step, step_up_to
 from core.kernel.values import Email
 from tests.tables import table
 

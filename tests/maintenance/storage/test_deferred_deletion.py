@@ -8,7 +8,7 @@ import trio
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS
+from adapters.postgres.maintenance.housekeeping import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS
 from adapters.postgres.storage import Postgres
 from core.maintenance.model.housekeeping import Sweep
 from tests.maintenance.storage.tombstones import FILLING, TOMBSTONE_TABLES, add_tombstone, count_records, fill

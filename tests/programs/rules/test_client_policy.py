@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.applications.model.client_names import client_host
+from core.applications.model.client_settings import client_host
 from core.programs.model.client_policy import (
     MAX_CLIENT_HOSTS,
     ClientAdmission,

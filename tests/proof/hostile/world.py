@@ -12,8 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.federation.connections.model.connections import OrganizationConnection
-from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.settings import OidcSettings
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings
 from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer

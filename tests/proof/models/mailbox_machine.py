@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import accounts, email_changes, mfa, passkeys, undo
+from core.accounts import accounts, email_changes, mfa, passkeys, security_notices, undo
 from core.accounts.model.accounts import Account, FactorRequired, LinkInvalid, RecoveryRequired, TooManyEmailChanges
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.passkeys import OnlySignInMethod, PasskeyKind
 from core.accounts.model.security_notices import UndoLinkInvalid
-from core.accounts.notices import security_notices
 from core.authentication import callers, identities
 from core.authentication.model.dpop import PresentedToken
 from core.authentication.model.identities import Identity, LastSignInMethod, NotLinked

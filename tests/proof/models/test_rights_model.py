@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from adapters.postgres.engine.pool import Pool
-from core.applications import access, access_reasons, authorization, end_user_actions, evaluation, role_assignments
+from core.applications import access, access_reasons, authorization, end_users, evaluation, role_assignments
 from core.applications.model.authorization import AuthorizationDocument, DeclaredPermission, RoleDefinition
 from core.applications.model.evaluation import AccessDecision, parse_batch
 from core.applications.model.users import AccessPolicy, AccessSettings, EndUserNotFound
@@ -32,7 +32,7 @@ from core.provisioning import tokens as scim_tokens
 from core.provisioning import users as scim_users
 from core.provisioning.model.groups import GroupChanges, MemberChanges
 from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
-from core.tenancy import group_roles, groups, members, roles
+from core.tenancy import groups, members, roles
 from core.tenancy.model.roles import NewRole
 from core.tenancy.roles import RoleChanges
 from ports import Ports
@@ -252,12 +252,12 @@ class RightsMachine(RuleBasedStateMachine):
     @rule(by=CALLERS, number=NUMBERS, role=ROLE_NAMES)
     def map_group(self, by: str, number: int, role: str) -> None:
         key, group = self.group(number)
-        self.change(lambda: self.model.map_group(by, key, role), group_roles.give, group, role, by=by)
+        self.change(lambda: self.model.map_group(by, key, role), groups.give_role, group, role, by=by)
 
     @rule(by=CALLERS, number=NUMBERS)
     def unmap_group(self, by: str, number: int) -> None:
         key, group = self.group(number)
-        self.change(lambda: self.model.map_group(by, key, None), group_roles.take, group, by=by)
+        self.change(lambda: self.model.map_group(by, key, None), groups.take_role, group, by=by)
 
     # The application
 
@@ -311,7 +311,7 @@ class RightsMachine(RuleBasedStateMachine):
 
     @rule(by=CALLERS, user=USERS, blocked=MOSTLY)
     def block(self, by: str, user: str, blocked: bool) -> None:
-        act = end_user_actions.block if blocked else end_user_actions.unblock
+        act = end_users.block if blocked else end_users.unblock
         self.change(lambda: self.model.block(by, user, blocked), act, self.ids[user], by=by)
 
     @invariant()

@@ -12,8 +12,8 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
+from core.authentication import reauthentication
 from core.authentication.flow.model import FlowTarget, new_flow
-from core.authentication.reauthentication import reauthentication
 from core.federation.sign_in import BrowserSignIn, sign_in_browser
 from core.kernel.access import AccountGone
 from core.kernel.causes import SYSTEM, Anonymous

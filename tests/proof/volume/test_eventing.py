@@ -11,10 +11,9 @@ import pytest
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.scope import Scope
-from adapters.postgres.eventing.audit import Audit
+from adapters.postgres.eventing.audit import Audit, PlatformLog
 from adapters.postgres.eventing.deliveries import CLAIM as CLAIM_DELIVERIES
 from adapters.postgres.eventing.deliveries import Deliveries
-from adapters.postgres.eventing.platform_log import PlatformLog
 from adapters.postgres.eventing.siem import CLAIM as CLAIM_QUEUE
 from adapters.postgres.eventing.siem import WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
@@ -22,8 +21,7 @@ from core.eventing import deliveries
 from core.eventing.model.audit import ANONYMOUS, AuditFilter, PlatformAuditFilter
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
 from core.eventing.model.siem import MAX_BYTES
-from core.eventing.model.webhook_health import RECENT
-from core.eventing.model.webhooks import DispatchCapacity
+from core.eventing.model.webhooks import RECENT, DispatchCapacity
 from core.kernel.values import Page
 from core.maintenance.model.housekeeping import Sweep
 from ports import Ports

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from core.provisioning.model.extension import ATTRIBUTES_URN
+from core.provisioning.model.schemas import ATTRIBUTES_URN
 from tests.support.builders import run_sql
 from tests.support.refusals import FORBIDDEN, refused
 from tests.support.scim import GRACE, PATCH_URN, Directory, directory_of, problem

@@ -5,8 +5,7 @@ from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
 from core.federation.connections.model.logins import ConnectionLogin
-from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.settings import OidcSettings
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Slug, new_id
 from ports.storage import Storage

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from uuid import UUID
 
 from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, RoleName
-from core.tenancy.model.group_roles import GroupMapping, find_unfounded, may_map
+from core.tenancy.model.groups import GroupMapping, find_unfounded, may_map
 
 KEEPER = frozenset({Capability.ROLES_MANAGE, Capability.AUDIT_VIEW})
 AUDITOR = frozenset({Capability.AUDIT_VIEW})

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.accounts.devices import MATCH
-from adapters.postgres.authentication.openid_facts import FACTS_OF_USER
+from adapters.postgres.authentication.openid import FACTS_OF_USER
 from adapters.postgres.authentication.refresh_tokens import ROTATE, ROTATE_PLAIN
 from adapters.postgres.authentication.session_contexts import (
     LOAD_BROWSER_SESSION,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.connection_concerns import CERTIFICATE_EXPIRES, FAILING, WITHOUT_DOMAIN
+from adapters.postgres.kernel.connections import CERTIFICATE_EXPIRES, FAILING, WITHOUT_DOMAIN
 from core.federation.connections.model.health import ConnectionConcern, ConnectionHealth, HealthState
 
 HEALTH: Final = Record(ConnectionHealth, "h", health=HealthState)

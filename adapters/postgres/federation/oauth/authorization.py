@@ -1,4 +1,4 @@
-"""OAuth authorization codes (RFC 6749 section 4.1)."""
+"""OAuth authorization codes (RFC 6749 section 4.1), and pushed authorization requests (RFC 9126)."""
 
 from datetime import datetime
 from typing import Final
@@ -8,13 +8,12 @@ from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE, SELE
 from adapters.postgres.applications.end_users import enroll_sql, enrollment_parameters
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant
-from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
+from adapters.postgres.authentication.session_contexts import BROWSER_SESSION, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Answer, Repository, Row
 from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
-from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode
+from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode, StoredRequest
 from core.kernel.callers import ServiceContext
 
 
@@ -128,3 +127,44 @@ class AuthorizationCodes(Repository):
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         sql = f"select c.session_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT}"
         return await self._one(lambda row: row[0], sql, code_hash=code_hash, **client_parameters(service))
+
+
+# A request by this client that can still be used. The client is an organization's service, or the platform's frontend,
+# where all three ids are null.
+LIVE: Final = """
+    p.request_hash = %(request_hash)s and p.used_at is null and p.expires_at > %(now)s
+    and case when %(client_id)s::uuid is null and %(client_uri)s::text is null then p.service_id is null
+        else exists (select 1 from services v where v.id = p.service_id and v.org_id = p.org_id
+                       and (v.client_id = %(client_id)s or v.client_uri = %(client_uri)s)) end"""
+
+
+class PushedRequests(Repository):
+    """Implements the protocols for pushed requests in `ports.storage.federation`."""
+
+    async def add(self, request: StoredRequest) -> bool:
+        # Lock the service with `for key share`, as for a code: it must not be deleted before this row
+        # is committed.
+        return await self._exists(
+            """
+            insert into pushed_requests (request_hash, org_id, service_id, parameters, created_at, expires_at)
+            select %(request_hash)s, %(org_id)s, %(service_id)s, %(parameters)s, %(created_at)s, %(expires_at)s
+            where %(service_id)s::uuid is null or exists (
+                select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
+            returning 1""",
+            request_hash=request.request_hash,
+            parameters=request.parameters,
+            created_at=request.created_at,
+            expires_at=request.expires_at,
+            **client_parameters(request.service),
+        )
+
+    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime, client_uri: str | None = None) -> str | None:
+        sql = f"select p.parameters from pushed_requests p where {LIVE}"
+        return await self._one(lambda row: str(row[0]), sql, request_hash=request_hash, client_id=client_id, client_uri=client_uri, now=now)
+
+    async def use(self, request_hash: bytes, now: datetime) -> bool:
+        # The caller has loaded its client's request.
+        sql = """
+            update pushed_requests set used_at = %(now)s
+            where request_hash = %(request_hash)s and used_at is null and expires_at > %(now)s returning 1"""
+        return await self._exists(sql, request_hash=request_hash, now=now)

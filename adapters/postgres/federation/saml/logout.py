@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
+from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.model.configuration import NameIdFormat

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.flows import FLOW
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
+from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
 from adapters.postgres.engine.flow_columns import NO_PROOFS
 from adapters.postgres.engine.statements import Answer, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup

@@ -1,1 +1,0 @@
-"""Entities and pure rules of the area."""

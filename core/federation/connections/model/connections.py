@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate
 from core.kernel.connections import PLATFORM_CONNECTIONS, TEST_PROVIDER, ConnectionProtocol, RequiredConnection
 from core.kernel.display import to_words

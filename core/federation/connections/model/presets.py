@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import Invalid

@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from core.applications.model.client_names import client_host
-from core.applications.model.client_settings import Jwk
+from core.applications.model.client_settings import Jwk, client_host
 from core.federation.oauth.model.client_metadata import ClientMethod, MetadataFlaw, parse_keys, parse_metadata, read_text, read_texts
 from core.kernel import uris
 from core.kernel.errors import Invalid

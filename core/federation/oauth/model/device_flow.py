@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.applications.model.client_names import client_host
+from core.applications.model.client_settings import client_host
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext

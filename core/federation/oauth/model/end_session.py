@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from core.applications.model.registered_uris import UriNotRegistered
-from core.applications.model.services import Service
+from core.applications.model.services import Service, UriNotRegistered
 from core.kernel.errors import Invalid
 
 END_SESSION_PATH: Final = "/auth/end-session"

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid5
 
-from core.applications.model.client_names import known_name
+from core.applications.model.client_settings import known_name
 from core.applications.model.services import Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
 from core.federation.oauth.model.authorization import RedirectUriMissing, RedirectUriNotRegistered

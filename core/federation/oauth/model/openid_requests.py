@@ -33,9 +33,9 @@ from core.federation.oauth.model.authorization import (
     CodeChallengeMissing,
     KeyThumbprintInvalid,
     OAuthStateInvalid,
+    PushedRequest,
     ResponseMode,
 )
-from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
 from core.kernel.errors import Invalid

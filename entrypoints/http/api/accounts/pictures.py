@@ -11,8 +11,8 @@ from core.kernel.rate_limits import IMAGE, IMAGE_UPLOAD
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import MINE, anyone, person
 from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.forms import read_image
 from entrypoints.http.edge.openapi import describes, takes_image
-from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("images", __name__)
 

@@ -6,13 +6,13 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 from quart import Blueprint
 
-from core.accounts import platform_users
+from core.accounts import platform
 from core.accounts.model.platform import MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
 from core.tenancy import platform_owners
-from entrypoints.http.api.tenancy.role_choices import Role
+from entrypoints.http.api.tenancy.roles import Role
 from entrypoints.http.base.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.access import GIVES, OWNS, REMOVES_FACTORS, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp
@@ -30,7 +30,7 @@ class ReasonMissing(Invalid):
 @before_body
 async def existing_user(user_id: UUID) -> None:
     """Answer 404 for a `<user_id>` that does not exist."""
-    await platform_users.find(ports(), user_id)
+    await platform.find_user(ports(), user_id)
 
 
 class UserSearchQuery(Query):
@@ -86,7 +86,7 @@ async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user.
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     after = None if query_args.after is None else path_id(query_args.after)
-    users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
+    users, has_more = await platform.search_users(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
     return UserSearchResponse(users=FoundUserResponse.list_of(users), next=users[-1].id if has_more else None)
 
 
@@ -110,7 +110,7 @@ async def get_mfa_status(user_id: UUID) -> UserMfaStatusResponse:
 
     Use it before `DELETE /api/platform/users/{user_id}/mfa`, when a user has lost their phone.
     """
-    status = await platform_users.get_mfa_status(ports(), user_id)
+    status = await platform.get_mfa_status(ports(), user_id)
     return UserMfaStatusResponse(
         user_id=status.user_id,
         email=status.email,
@@ -157,7 +157,7 @@ async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMf
     reason = data.reason or query_args.reason
     if reason is None:
         raise ReasonMissing
-    if await platform_users.remove_mfa(ports(), acting_on_platform(), user_id, reason):
+    if await platform.remove_mfa(ports(), acting_on_platform(), user_id, reason):
         message = "Two-factor authentication was turned off for this account, and its sessions were ended."
     else:
         message = "Two-factor authentication was already off for this account."
@@ -204,7 +204,7 @@ async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
     The account stays closed, and `is_active` is false, if an organization's directory has also deactivated it, or if
     its user has deleted it. Otherwise the user can sign in again, and gets an email.
     """
-    account = await platform_users.reactivate(ports(), acting_on_platform(), user_id, data.reason)
+    account = await platform.reactivate_user(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account is active."
     if account.closed_at is not None:
         message = "The account is still closed: it was deleted, and only the link in the email about that opens it again."
@@ -231,7 +231,7 @@ async def get_mfa_metrics() -> MfaMetricsResponse:
 
     They are computed at every request.
     """
-    metrics = await platform_users.get_mfa_metrics(ports())
+    metrics = await platform.get_mfa_metrics(ports())
     return MfaMetricsResponse(
         total_users=metrics.total_users,
         mfa_enabled_users=metrics.mfa_enabled_users,
@@ -269,7 +269,7 @@ async def list_mfa_alerts() -> MfaAlertListResponse:
     The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned
     off right after a sign-in.
     """
-    alerts = await platform_users.list_alerts(ports())
+    alerts = await platform.list_alerts(ports())
     return MfaAlertListResponse(alerts=[MfaAlertResponse.of(alert, alert_type=alert.type) for alert in alerts])
 
 
@@ -297,7 +297,7 @@ async def list_owners() -> PlatformOwnerListResponse:
 
     The list is complete; it has no pages.
     """
-    return PlatformOwnerListResponse(owners=FoundUserResponse.list_of(await platform_users.list_owners(ports())))
+    return PlatformOwnerListResponse(owners=FoundUserResponse.list_of(await platform.list_owners(ports())))
 
 
 class AddPlatformOwnerRequest(RequestModel):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 from quart import Blueprint
 
-from core.applications.model.claims import StoredClaims
+from core.applications.model.services import StoredClaims
 from core.authentication.model.claim_document import (
     DIRECTORY_VALUES,
     LIST_CLAIMS,

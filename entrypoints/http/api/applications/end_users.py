@@ -5,9 +5,9 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.applications import end_user_actions, end_users
+from core.applications import end_users
 from core.kernel.roles import Capability
-from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
+from entrypoints.http.api.authentication.connections import ProviderSlug
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import ENDS, GIVES, REMOVES_FACTORS, member
 from entrypoints.http.edge.bodies import Message, ResponseModel, Text, Timestamp
@@ -148,7 +148,7 @@ async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsRespon
     Ends all the user's sessions in the organization and its services, and everything that would start a new session,
     such as authorization codes. Sessions in other organizations continue.
     """
-    revoked = await end_user_actions.revoke_sessions(ports(), acting(), user_id)
+    revoked = await end_users.revoke_sessions(ports(), acting(), user_id)
     return RevokedSessionsResponse(message="The user's sessions in the organization were ended.", sessions_revoked=revoked)
 
 
@@ -162,7 +162,7 @@ async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
     sessions stay. A user gets at most five such emails in an hour; further emails are dropped. You cannot send the
     email to the organization's owner.
     """
-    await end_user_actions.send_password_reset(ports(), acting(), user_id)
+    await end_users.send_password_reset(ports(), acting(), user_id)
     return Message(message="The email with the link is on its way.")
 
 
@@ -176,7 +176,7 @@ async def block(org_slug: str, user_id: UUID) -> None:
     Their sessions there end, and they cannot sign in to them, also with SAML. The account, a membership and other
     organizations stay. Owners and admins cannot be blocked.
     """
-    await end_user_actions.block(ports(), acting(), user_id)
+    await end_users.block(ports(), acting(), user_id)
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/block")
@@ -187,7 +187,7 @@ async def unblock(org_slug: str, user_id: UUID) -> None:
 
     A block by the organization's directory stays. This also works for users who have left the services.
     """
-    await end_user_actions.unblock(ports(), acting(), user_id)
+    await end_users.unblock(ports(), acting(), user_id)
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/mfa")
@@ -200,4 +200,4 @@ async def remove_second_factor(org_slug: str, user_id: UUID) -> None:
     This is possible only for an account that your organization created and that no other organization uses, and not for
     an owner or admin. Otherwise the answer is 403. All the user's sessions end, and the user gets an email.
     """
-    await end_user_actions.remove_second_factor(ports(), acting(), user_id)
+    await end_users.remove_second_factor(ports(), acting(), user_id)

@@ -1,4 +1,4 @@
-"""Service API: the users of an API key's service."""
+"""Service API: the service that an API key belongs to, and its users."""
 
 from uuid import UUID
 
@@ -8,10 +8,21 @@ from quart import Blueprint
 from core.applications import service_users
 from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email
+from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.base.context import acting_key, ports
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional
-from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.bodies import (
+    AT_LEAST_ONE_FIELD,
+    EmailAddress,
+    Name,
+    RequestModel,
+    ResponseModel,
+    Text,
+    Texts,
+    Timestamp,
+    optional,
+)
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.edge.signatures import before_body
 
@@ -111,3 +122,39 @@ async def delete(user_id: UUID) -> None:
     this service is deleted, and the account stays.
     """
     await service_users.delete(ports(), acting_key(), user_id)
+
+
+@routes.get("/api/service/info")
+@service_key(Permission.READ_SERVICE)
+async def get_service() -> ServiceResponse:
+    """Get the API key's service.
+
+    Client secrets are never returned.
+    """
+    return to_service_response(await service_users.find_service(ports(), acting_key()))
+
+
+class ServiceInfoUpdateRequest(RequestModel):
+    """The service's fields to change, at least one field. Arrays replace the previous values."""
+
+    model_config = AT_LEAST_ONE_FIELD
+
+    name: Name = optional(description="The name of the service.")
+    codehost_scopes: Texts | None = optional(description="The scopes requested at `codehost`; null for the platform's defaults.")
+    websuite_scopes: Texts | None = optional(description="The scopes requested at `websuite`; null for the platform's defaults.")
+    officesuite_scopes: Texts | None = optional(description="The scopes requested at `officesuite`; null for the platform's defaults.")
+    redirect_uris: Texts | None = optional(description="The allowed redirect URIs; null removes all.")
+    device_activation_uri: Text | None = optional(
+        description="The page where users enter the code of a device; null for the platform's own page."
+    )
+
+
+@routes.patch("/api/service/info")
+@service_key(Permission.WRITE_SERVICE)
+@refuses(409)
+async def update_service(data: ServiceInfoUpdateRequest) -> ServiceResponse:
+    """Change the API key's service.
+
+    The slug, the type and the client id cannot be changed.
+    """
+    return to_service_response(await service_users.update_service(ports(), acting_key(), dict(data)))

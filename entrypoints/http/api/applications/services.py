@@ -15,11 +15,11 @@ from entrypoints.http.api.applications.service_settings import JwkSetResponse, S
 from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, absent_if_none
+from entrypoints.http.edge.forms import read_image
 from entrypoints.http.edge.openapi import describes, refuses, takes_image
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
 from entrypoints.http.edge.signatures import before_body
 from entrypoints.http.edge.streaming import stream_list
-from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("services", __name__)
 

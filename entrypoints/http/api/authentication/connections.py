@@ -1,16 +1,26 @@
 """The platform's identity providers, for platform owners."""
 
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import connections
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_on_platform, ports
 from entrypoints.http.edge.access import CHANGES, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.forms import read_image
 from entrypoints.http.edge.openapi import describes, takes_image
-from entrypoints.http.edge.uploads import read_image
+
+if TYPE_CHECKING:
+    ProviderSlug = ConnectionSlug
+else:  # the API description names the type, with its values
+    ProviderSlug = StrEnum("Provider", {slug.upper(): slug for slug in PLATFORM_CONNECTIONS}, module=__name__)
+    ProviderSlug.__doc__ = "An external identity provider."
 
 routes = Blueprint("connections", __name__)
 

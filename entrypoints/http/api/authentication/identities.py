@@ -10,7 +10,7 @@ from quart import Blueprint
 from core.authentication import identities
 from core.authentication.model import identities as identities_model
 from core.authentication.model.identities import ProviderToken, RenewalInProgress
-from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
+from entrypoints.http.api.authentication.connections import ProviderSlug
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import MINE, WAYS_IN, person
 from entrypoints.http.edge.access.declaration import ApplicationTokens

@@ -10,7 +10,7 @@ from core.authentication import oauth_credentials
 from core.authentication.model import identities as oauth_credentials_model
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
+from entrypoints.http.api.authentication.connections import ProviderSlug
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp

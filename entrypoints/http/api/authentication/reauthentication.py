@@ -5,9 +5,9 @@ from urllib.parse import urlencode
 from pydantic import Field
 from quart import Blueprint
 
+from core.authentication import reauthentication
 from core.authentication.model.sessions import ReauthenticationProof
-from core.authentication.reauthentication import reauthentication
-from core.authentication.reauthentication.options import load_next_options
+from core.authentication.reauthentication import load_next_options
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import LastSignIn

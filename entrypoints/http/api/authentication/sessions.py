@@ -1,4 +1,4 @@
-"""Sign in, refresh tokens, and sign out over the API."""
+"""Sign in with a password, a passkey or an email, refresh tokens, and sign out over the API."""
 
 from typing import Any
 
@@ -6,19 +6,21 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import sessions
-from core.authentication.methods import second_factor
+from core.authentication.methods import passkey, second_factor
+from core.authentication.methods.passkey import DiscoveredPasskey
 from core.authentication.methods.password import Password
 from core.authentication.model.login import PreAuthToken
 from core.authentication.model.sessions import TokenPair
+from core.federation import email_sign_in
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiSignIn, ApiTarget
-from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
+from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION, LOGIN, MFA_VERIFICATION, PASSKEY_OPTIONS, PASSKEY_SIGN_IN
 from core.kernel.values import Email
-from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
+from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest, RequestOptionsResponse
 from entrypoints.http.base.context import app_context, caller, client, ports, signed_in
 from entrypoints.http.base.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.access import SIGNS_OUT, anyone, person_anywhere, pre_auth
-from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded
+from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded, Taking
 from entrypoints.http.edge.bodies import (
     EmailAddress,
     Message,
@@ -193,3 +195,101 @@ def _redirect_url(outcome: ApiSignIn) -> str | None:
 
 def _to_fields(pair: TokenPair) -> dict[str, Any]:
     return {"access_token": pair.access_token, "refresh_token": pair.refresh_token, "expires_in": pair.expires_in}
+
+
+PASSKEY_PATH = "/api/auth/passkey"
+
+
+@routes.post(f"{PASSKEY_PATH}/options")
+@anyone(limit=PASSKEY_OPTIONS)
+@refuses(400)
+async def start_passkey() -> RequestOptionsResponse:
+    """Start a sign-in with a passkey.
+
+    Give `publicKey` to `navigator.credentials.get()` in the browser, and send the result to
+    `POST /api/auth/passkey` with the same `X-Device-Id`. The challenge works once, for 10 minutes. The
+    options are the same for all users.
+    """
+    return RequestOptionsResponse(publicKey=dict(await passkey.start(ports(), client(), app_context().stored_rp_id)))
+
+
+class PasskeyLoginRequest(RequestModel):
+    """A passkey, and the sign-in's target."""
+
+    credential: AuthenticationCredentialRequest = Field(description="The result of `navigator.credentials.get()`, as JSON.")
+    saml_state: Text | None = Field(default=None, description="The state of a pending SAML sign-on that this sign-in completes.")
+    org_slug: Text | None = Field(default=None, description="The organization of the service to sign in to. Send it with `service_slug`.")
+    service_slug: Text | None = Field(default=None, description="The service to sign in to. Without it, the tokens are for the platform.")
+
+
+@routes.post(PASSKEY_PATH)
+@anyone(limit=PASSKEY_SIGN_IN, taking=Taking.WITH_FIRST_QUERY)
+@refuses(401, 403, 404)
+async def login_with_passkey(data: PasskeyLoginRequest) -> LoginResponse:
+    """Sign in with a passkey.
+
+    It counts as the first and the second factor, so no code is asked after it.
+    """
+    target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
+    method = DiscoveredPasskey(data.credential.model_dump())
+    return to_login_response(await sign_in_flow.sign_in_over_api(ports(), caller(), method, target, client()))
+
+
+class EmailSignInRequest(RequestModel):
+    """An email address, and the sign-in's target."""
+
+    email: EmailAddress = Field(description="The email address of the account.")
+    saml_state: Text | None = Field(default=None, description="The state of a pending SAML sign-on that this sign-in completes.")
+    org_slug: Text | None = Field(default=None, description="The organization of the service to sign in to. Send it with `service_slug`.")
+    service_slug: Text | None = Field(default=None, description="The service to sign in to. Without it, the tokens are for the platform.")
+
+
+class EmailSignInResponse(ResponseModel):
+    """The same response for every address, except for the token."""
+
+    message: str = Field(description="A sentence that you can show to the user.")
+    request_token: str = Field(description="The secret of this request. Send it with the code. Only the client that asked has it.")
+    expires_in: int = Field(description="The life of the code in seconds.")
+
+
+@routes.post("/api/auth/email-sign-in")
+@anyone(limit=EMAIL_SIGN_IN)
+@refuses(403, 404)
+async def request_email_code(data: EmailSignInRequest) -> EmailSignInResponse:
+    """Send an email with a code and a link to sign in.
+
+    The response does not tell whether an account exists. The code works once, for 15 minutes, and only with the
+    `request_token` in this response. A newer email replaces it. The link in the email opens our page and signs in the
+    browser that opens it, which also uses the code up. 404 if the platform or the service does not offer sign-in by
+    email.
+    """
+    target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
+    secret = await email_sign_in.request(ports(), caller(), Email(data.email), target)
+    return EmailSignInResponse(
+        message="If there is an account for this address, an email with a code is on its way.",
+        request_token=secret,
+        expires_in=int(ports().policy.email_sign_in_ttl.total_seconds()),
+    )
+
+
+class EmailSignInVerificationRequest(RequestModel):
+    """The code in an email."""
+
+    request_token: Text = Field(description="The `request_token` of POST /api/auth/email-sign-in.")
+    code: Text = Field(description="The 6-digit code of the email.", examples=["123456"])
+    device_token: Text | None = Field(default=None, description="The token of a trusted device. It skips the second factor.")
+
+
+@routes.post("/api/auth/email-sign-in/verify")
+@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@refuses(401, 403, 404)
+async def verify_email_code(data: EmailSignInVerificationRequest) -> LoginResponse:
+    """Sign in with the code from an email.
+
+    The response is the same as from POST /api/auth/login: tokens, or a pre-auth token if the account has a second
+    factor and the device is not trusted. The code also verifies the email address. After 5 wrong codes, request a new
+    email.
+    """
+    presented = client(data.device_token)
+    outcome = await email_sign_in.sign_in_with_code(ports(), caller(), data.request_token, data.code, presented)
+    return to_login_response(outcome)

@@ -12,7 +12,7 @@ from core.authentication.model.sign_in_log import SignIn, SignInFilter
 from core.eventing.model.audit import Period
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, rfc3339
-from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_file
+from entrypoints.http.api.eventing.audit import CSV, JSON_LINES, ExportFormat, stream_file
 from entrypoints.http.base.context import acting, ports, signed_in
 from entrypoints.http.edge.access import member, person, platform_owner
 from entrypoints.http.edge.bodies import DateTime, Id, ResponseModel, Text, Timestamp

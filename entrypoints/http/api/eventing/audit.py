@@ -1,8 +1,12 @@
-"""An organization's audit log (decision 227)."""
+"""An organization's audit log (decision 227), the platform's log (docs/adr/0001), and their export as files."""
 
-from collections.abc import Mapping
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 from pydantic import Field, StringConstraints, WithJsonSchema
@@ -10,16 +14,94 @@ from quart import Blueprint, Response
 
 from core.eventing import audit
 from core.eventing.model import audit as audit_model
-from core.eventing.model.audit import MIN_SEARCH, AuditFilter, AuditSearch, Period
+from core.eventing.model.audit import MIN_SEARCH, AuditFilter, AuditSearch, Period, PlatformAuditFilter
 from core.eventing.model.sentences import DescribedEntry
-from core.kernel.event_catalog import AUDIT_ACTIONS, EventKind, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.roles import Capability
-from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
+from core.kernel.values import Batches, rfc3339
 from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access import member, platform_owner
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
+from entrypoints.http.edge.streaming import stream_lines
+
+CSV: Final = "text/csv"
+JSON_LINES: Final = "application/x-ndjson"
+COLUMNS: Final = (
+    *("id", "created_at", "action", "success", "actor_id", "actor_email", "impersonator_id", "impersonator_email"),
+    *("target_type", "target_id", "ip_address", "user_agent", "details", "actor_kind", "actor_name"),
+    *("sentence", "target_name"),
+)
+# Spreadsheets run cells with these first characters as formulas. Clients choose their user agents.
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+T = TypeVar("T")
+
+
+class ExportFormat(StrEnum):
+    """An export's format."""
+
+    CSV = "csv"
+    JSON_LINES = "jsonl"
+
+
+async def stream_entries(
+    batches: Batches[DescribedEntry], format_: ExportFormat, name: str, to_response: Callable[[DescribedEntry], ResponseModel]
+) -> Response:
+    """Return all entries as a streamed file (`stream_file`). In CSV, `details` is JSON."""
+    return await stream_file(batches, format_, name, COLUMNS, _cells, to_response)
+
+
+async def stream_file(
+    batches: Batches[T],
+    format_: ExportFormat,
+    name: str,
+    columns: Sequence[str],
+    to_cells: Callable[[T], Iterable[str]],
+    to_response: Callable[[T], ResponseModel],
+) -> Response:
+    """Return all items as a streamed file with this name.
+
+    The format's extension is added.
+
+    A JSON line is an item's response. In CSV, a cell that a spreadsheet would run as a formula has an apostrophe before
+    it.
+    """
+
+    def to_csv(items: Sequence[T]) -> bytes:
+        return _csv_lines([_safe_cells(to_cells(item)) for item in items])
+
+    def to_json_lines(items: Sequence[T]) -> bytes:
+        return b"".join(to_response(item).model_dump_json().encode() + b"\n" for item in items)
+
+    if format_ is ExportFormat.CSV:
+        return await stream_lines(batches, to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=_csv_lines([columns]))
+    return await stream_lines(batches, to_json_lines, JSON_LINES, f"{name}.jsonl")
+
+
+def _cells(described: DescribedEntry) -> list[str]:
+    entry = described.entry
+    impersonator = entry.impersonator
+    return [
+        *(str(entry.id), rfc3339(entry.created_at), entry.action, str(entry.success).lower(), entry.actor.id, entry.actor.email),
+        *(("", "") if impersonator is None else (impersonator.id, impersonator.email)),
+        *(entry.target_type, entry.target_id, entry.address or "", entry.agent or ""),
+        *(json.dumps(dict(entry.details), ensure_ascii=False), entry.actor.kind, entry.actor.name or ""),
+        *(described.sentence, "" if described.target is None else described.target.text),
+    ]
+
+
+def _safe_cells(values: Iterable[str]) -> list[str]:
+    return [f"'{value}" if value.startswith(FORMULA_STARTS) else value for value in values]
+
+
+def _csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return the rows in RFC 4180's format."""
+    lines = io.StringIO(newline="")
+    csv.writer(lines).writerows(rows)
+    return lines.getvalue().encode()
+
 
 routes = Blueprint("audit", __name__)
 
@@ -211,3 +293,87 @@ async def list_event_types(org_slug: str) -> list[AuditEventTypeResponse]:
     Use `value` as the audit log's filter `action`. The list is the same for all organizations.
     """
     return [AuditEventTypeResponse(value=kind.name, label=kind.label, category=kind.category) for kind in AUDIT_ACTIONS.values()]
+
+
+class PlatformAuditEntryResponse(AuditEntryResponse):
+    """An entry in the platform's log. It has the same fields as an organization's audit log."""
+
+    org_id: None = Field(description="Always null: the entry belongs to no organization.")  # type: ignore[assignment]
+
+
+class PlatformAuditEntryListResponse(ResponseModel):
+    """A page of the platform's log."""
+
+    logs: list[PlatformAuditEntryResponse] = Field(description="The entries, newest first.")
+    pagination: Pagination = Field(
+        description="The position of this page. The newest 10,000 entries that match have pages, and `total` counts no more."
+    )
+
+
+class PlatformAuditFilters(AuditFilters):
+    """The platform log's filters. An entry must match all filters."""
+
+    action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.impersonated"])
+    impersonator_id: Text | None = Field(default=None, description="Only entries of this platform owner's impersonations.")
+    session_id: Text | None = Field(
+        default=None, description="Only entries of this impersonation: its start with the reason, and its requests."
+    )
+
+    def to_platform_filter(self) -> PlatformAuditFilter | None:
+        """Return the filter, or None if no entry can match."""
+        return audit_model.to_platform_filter(self.to_filter(PLATFORM_ACTIONS), self.impersonator_id, self.session_id)
+
+
+class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
+    """The platform log's filters, and the page. An entry must match all filters."""
+
+
+@routes.get("/api/platform/audit-log")
+@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
+async def list_platform_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryListResponse:
+    """List the platform's log.
+
+    It has the events that belong to no organization: impersonations with their reasons and requests, changes to
+    platform owners, their recoveries, deactivated accounts, removed second factors, rejected, suspended and deleted
+    organizations, and events about users without an organization. Entries are sorted by time, newest first. Filters can
+    be combined.
+    """
+    entries = await audit.list_platform_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
+    return PlatformAuditEntryListResponse(
+        logs=[to_platform_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
+    )
+
+
+class PlatformAuditExportQuery(PlatformAuditFilters):
+    """The platform log's filters, and the format. An entry must match all filters."""
+
+    format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
+
+
+@routes.get("/api/platform/audit-log/export")
+@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
+@describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
+async def export_platform(query_args: PlatformAuditExportQuery) -> Response:
+    """Export the platform's log.
+
+    The export has all entries that match, newest first. A JSON line has the same fields as `GET
+    /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would run as a formula
+    has an apostrophe before it.
+    """
+    batches = await audit.export_platform(ports(), query_args.to_platform_filter())
+    return await stream_entries(batches, query_args.format, "platform-log", to_platform_response)
+
+
+@routes.get("/api/platform/audit-log/<entry_id>")
+@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
+async def get_platform_entry(entry_id: UUID) -> PlatformAuditEntryResponse:
+    """Return an entry in the platform's log.
+
+    The `audit_log_id` in an impersonation's response is the id of such an entry.
+    """
+    return to_platform_response(await audit.get_platform_entry(ports(), entry_id))
+
+
+def to_platform_response(described: DescribedEntry) -> PlatformAuditEntryResponse:
+    """Return the response for an entry."""
+    return PlatformAuditEntryResponse(**to_json(described))

@@ -7,8 +7,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.eventing import webhooks
-from core.eventing.model.webhook_health import WebhookHealth, WebhookState
-from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook
+from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook, WebhookHealth, WebhookState
 from core.eventing.webhooks import WebhookChanges
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability

@@ -6,7 +6,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.programs import service_accounts
-from entrypoints.http.api.programs.credential_models import (
+from entrypoints.http.api.programs.credentials import (
     CreatedCredentialResponse,
     CredentialListResponse,
     CredentialRequest,
@@ -14,16 +14,16 @@ from entrypoints.http.api.programs.credential_models import (
     to_credential_request,
     to_credential_response,
 )
-from entrypoints.http.api.programs.service_account_models import (
+from entrypoints.http.api.programs.service_accounts import (
     PlatformServiceAccountListResponse,
     PlatformServiceAccountRequest,
     PlatformServiceAccountResponse,
     PlatformServiceAccountUpdateRequest,
+    existing_account,
     to_changes,
     to_new_account,
     to_platform_response,
 )
-from entrypoints.http.api.programs.service_accounts import existing_account
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import OWNS, SHOWS_PEOPLE, platform_owner
 from entrypoints.http.edge.openapi import describes

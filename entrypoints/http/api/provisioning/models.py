@@ -5,9 +5,9 @@ Responses are described by the same schemas that `/Schemas` publishes (`core.pro
 
 from typing import Any, Final
 
-from core.provisioning.model.extension import ATTRIBUTES_URN
 from core.provisioning.model.resources import MAX_VALUES
 from core.provisioning.model.schemas import (
+    ATTRIBUTES_URN,
     ENTERPRISE_URN,
     ENTERPRISE_USER,
     GROUP,

@@ -12,8 +12,8 @@ from core.tenancy.model.settings import MAX_LOGO_URL
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import CHANGES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional
+from entrypoints.http.edge.forms import read_image
 from entrypoints.http.edge.openapi import describes, takes_image
-from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("branding", __name__)
 

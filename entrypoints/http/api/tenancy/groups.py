@@ -1,4 +1,4 @@
-"""The API for an organization's groups, and for their members."""
+"""The API for an organization's groups, their members, and the roles that groups give."""
 
 from uuid import UUID
 
@@ -9,9 +9,9 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import groups
 from entrypoints.http.api.tenancy.assignments import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
-from entrypoints.http.api.tenancy.role_choices import Role
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import GIVES, member
+from entrypoints.http.api.tenancy.roles import AssignableRole, Role
+from entrypoints.http.base.context import acting, acting_member, ports
+from entrypoints.http.edge.access import BY_PEOPLE, GIVES, member
 from entrypoints.http.edge.bodies import Description, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
@@ -206,3 +206,36 @@ async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
     end. If the group gives a role, the rules for `PUT` apply. 409: a directory manages the group.
     """
     await groups.remove_member(ports(), acting(), group_id, user_id)
+
+
+class GroupRoleRequest(RequestModel):
+    """The role that a group gives."""
+
+    role: AssignableRole = Field(description="`admin`, `member`, or the slug of an organization's role. No group gives `owner`.")
+
+
+@routes.put("/api/organizations/<org_slug>/groups/<group_id>/role")
+@member(Capability.ROLES_MANAGE, BY_PEOPLE)
+@existing_group
+@refuses(409)
+async def give_role(org_slug: str, group_id: UUID, data: GroupRoleRequest) -> OrganizationGroupResponse:
+    """Give a group's members a role.
+
+    Confirmed members in the group have its rights beside the rights from their own role, from their next request on. Platform owners get
+    none. You need every right in the role, and in the role that the group gave before. The group stops giving the role if you lose such a
+    right, or the right to manage roles. This request starts it again. 409: a directory fills the group, and the creator of one of its SCIM
+    tokens does not have every right in the role.
+    """
+    return OrganizationGroupResponse.of(await groups.give_role(ports(), acting_member(), group_id, data.role))
+
+
+@routes.delete("/api/organizations/<org_slug>/groups/<group_id>/role")
+@member(Capability.ROLES_MANAGE, BY_PEOPLE)
+@describes({204: "The group gives no role."})
+async def take_role(org_slug: str, group_id: UUID) -> None:
+    """Let a group give no role any longer.
+
+    Its members lose the rights that only the group gave, with their next request. Invitations and credentials end that they
+    could not give any longer. 404: the group gives no role.
+    """
+    await groups.take_role(ports(), acting_member(), group_id)

@@ -12,7 +12,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
-from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
+from entrypoints.http.api.tenancy.roles import AssignableRole, Role
 from entrypoints.http.base.context import acting, caller, ports, signed_in
 from entrypoints.http.edge.access import GIVES, MINE, PROMOTES, member, person_anywhere, person_if_present
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp

@@ -8,7 +8,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.kernel.values import Email
-from core.mailing import samples
+from core.mailing import preparation
 from core.tenancy import mail_server
 from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck
 from entrypoints.http.base.context import acting, acting_member, ports
@@ -105,5 +105,5 @@ async def test(org_slug: str) -> MailServerTestResponse:
     Sends an email to your own address through the mail server. The status is also 200 if the test
     fails: see `success`.
     """
-    result = await samples.send_test(ports(), acting_member())
+    result = await preparation.send_test(ports(), acting_member())
     return MailServerTestResponse(success=result is MailServerCheck.GOOD, message=result.value)

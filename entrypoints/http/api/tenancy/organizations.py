@@ -12,7 +12,7 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
-from entrypoints.http.api.tenancy.role_choices import Role
+from entrypoints.http.api.tenancy.roles import Role
 from entrypoints.http.base.context import acting, acting_member, ports, signed_in
 from entrypoints.http.edge.access import GIVES, OWNS, SELECTS, member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Bounded

@@ -1,15 +1,20 @@
-"""The API for an organization's roles, and the capability catalog."""
+"""The API for an organization's roles, as resources, in descriptions and as form options, and the capability catalog."""
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
-from core.kernel.roles import Capability
+from core.kernel import roles as kernel_roles
+from core.kernel.display import to_words
+from core.kernel.roles import MEMBER, Capability, RoleName
 from core.kernel.values import Keep
 from core.tenancy import roles
+from core.tenancy.model.organizations import Membership
 from core.tenancy.model.roles import SENTENCES, ListedRole, MemberCount, NewRole, in_catalog_order
-from entrypoints.http.base.context import acting, ports
+from core.tenancy.roles import list_choices
+from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import PROMOTES, anyone, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, PRINTABLE, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
@@ -200,3 +205,41 @@ async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -
     answer for the groups' roles from then on. A service account cannot give a group a replacement with rights that the old role lacks.
     """
     await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)
+
+
+# A role's name: `owner`, `admin`, `member`, or the slug of a role that the organization has defined.
+Role = Annotated[RoleName, WithJsonSchema({"type": "string"}), Field(examples=[MEMBER])]
+# The name of a role that can be given to a person.
+AssignableRole = Annotated[Text, Field(examples=[MEMBER])]
+
+
+def options(choices: Iterable[kernel_roles.Role]) -> list[tuple[str, str]]:
+    """Return the roles as form options: pairs of value and label."""
+    return [(role.name, role.label) for role in choices]
+
+
+def role_text(membership: Membership) -> str:
+    """Return a member's role name inside a line of text."""
+    return membership.role_label or to_words(membership.role).lower()
+
+
+async def role_labels(names: Collection[RoleName]) -> list[str]:
+    """Return these organization roles' names on pages. Without names, nothing is read."""
+    return [role.label for role in await role_choices() if role.name in names] if names else []
+
+
+async def role_choices() -> Sequence[kernel_roles.Role]:
+    """Return all the organization's roles."""
+    return await list_choices(ports(), acting_member())
+
+
+def role_filter(choices: Iterable[kernel_roles.Role]) -> list[tuple[str, str]]:
+    """Return the options for a role filter."""
+    return [("", "All roles"), *options(choices)]
+
+
+def giveable_options(choices: Iterable[kernel_roles.Role], *, to_program: bool = False) -> list[tuple[str, str]]:
+    """Return the roles in `choices` that the acting member may give, the least powerful built-in role first."""
+    giveable = kernel_roles.giveable(acting_member().acts_in.rights, choices, to_program=to_program)
+    built_in, own = [role for role in giveable if role.is_built_in], [role for role in giveable if not role.is_built_in]
+    return options([*built_in[::-1], *own])

@@ -12,8 +12,7 @@ from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS
-from core.applications.model.services import Service, ServiceType
+from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, Service, ServiceType
 from core.kernel.uris import DEFAULT_PORTS
 from entrypoints.http.base.rendering.documentation import FOLDER
 

@@ -1,7 +1,11 @@
-"""Renders the HTML pages.
+"""Renders the HTML pages, with the places that their forms may lead to (security G-1).
 
 A page is complete: the response contains markup, style and icon, and its content security policy allows nothing else (security G-1). Pages
 work without scripts, except for passkey ceremonies and the API page.
+
+Browsers apply this directive to all redirects that follow a form, even to an application's redirects after its
+callback. So the pages in POSTING_AWAY do not have it, and neither do the templates with the comment LEADS_AWAY: after
+their forms, the browser can be redirected to an application or an identity provider.
 """
 
 import json
@@ -29,7 +33,6 @@ from entrypoints.http.base.context import current_request, form_owner, ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
 from entrypoints.http.base.rendering.avatars import hue, image_of, image_path, initials, provider_logo
 from entrypoints.http.base.rendering.documentation import navigation
-from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
 from entrypoints.http.base.rendering.guides import GUIDES
 from entrypoints.http.base.rendering.icons import icon
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
@@ -173,7 +176,7 @@ def render(
     `design` adds an organization's name, logo and colors; the footer still names the platform. The page may show images
     from `image_origin`, and from the origin of `design`'s logo. A `scripted` page has scripts, and says what to do
     without them. The script on a page that `polls` may request pages from the server. Error pages link to `support`, by
-    default to the application's support page. `form_targets` says where the template's forms lead.
+    default to the application's support page. `form_action` says where the template's forms lead.
     """
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
@@ -225,3 +228,27 @@ def _page(body: str, status: int, policy: str, referrer: str = "no-referrer") ->
         "Cache-Control": "no-store",
     }
     return Page(body, status, MappingProxyType(headers))
+
+
+LEADS_AWAY: Final = "{# leads away #}\n"
+SENDS_NOTHING: Final = "{# sends nothing #}\n"  # the comment in a template with a form that only shows how it looks
+EXTENDS_BASE: Final = '{% extends "base.html" %}'  # the console's frame has forms, and the other frames have no forms
+
+# Pages that post an answer to an application, or a request to an identity provider. These may check the header Origin, so the browser
+# must send it.
+POSTING_AWAY: Final = frozenset({"federation/connection_form.html", "federation/form_post.html", "federation/saml_response.html"})
+
+
+@cache
+def form_action(template: str) -> str:
+    """Return the directive `form-action` for a template, or an empty text if it has no form."""
+    source = (HTTP / "templates" / template).read_text("utf-8")
+    if template in POSTING_AWAY or LEADS_AWAY in source:
+        return ""
+    can_send = SENDS_NOTHING not in source and ("<form" in source or EXTENDS_BASE not in source)
+    return f"form-action '{'self' if can_send else 'none'}'; "
+
+
+def referrer_policy(template: str) -> str:
+    """Return the referrer policy for a template. With `no-referrer`, browsers send `Origin: null` with a form."""
+    return "strict-origin" if template in POSTING_AWAY else "no-referrer"

@@ -9,7 +9,7 @@ from werkzeug.datastructures import Headers
 
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
-from core.authentication import acts, browser, callers, impersonation
+from core.authentication import admissions, browser, callers, impersonation
 from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
 from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
@@ -26,10 +26,10 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
 from entrypoints.http.edge.access.declaration import Access, Credentials
 from entrypoints.http.edge.directory.authentication import authenticate_directory
-from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_directory_token
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.protocol.connection import LazyBody
+from entrypoints.http.edge.reauthentication import to_sign_in_again
 
 # The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
@@ -225,6 +225,6 @@ async def _authorize_user(user: Person, access: Access) -> None:
             ports(), user, request.method, request_record().route, request.view_args or {}
         )
     path = PolicyPath.CONSOLE if access.credentials is Credentials.COOKIE else PolicyPath.API
-    facts = acts.check(ports(), path, user, _required(access))
+    facts = admissions.check_act(ports(), path, user, _required(access))
     g.caller = user
-    g.caller = await acts.admit(ports(), facts)
+    g.caller = await admissions.admit(ports(), facts)

@@ -38,11 +38,10 @@ from entrypoints.http.edge.access.declaration import (
     access_of,
 )
 from entrypoints.http.edge.access.effects import EffectRow
-from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import declared, forget_tokens, prepare_tokens, take_open_tokens, take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
-from entrypoints.http.edge.reauthentication import POLICY_OF, to_ended_form, to_policy, to_reauthentication
+from entrypoints.http.edge.reauthentication import POLICY_OF, to_ended_form, to_policy, to_reauthentication, to_sign_in_again
 from entrypoints.http.edge.signatures import by_signature, ids_of
 
 Authenticate = Callable[[Access], Awaitable[Response | None]]

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from core.kernel.errors import Outage
-from core.provisioning import request_log
+from core.provisioning import tokens
 from core.provisioning.model.directories import MAX_ENTRIES, ScimRequest
 from ports import Ports
 
@@ -77,7 +77,7 @@ class DirectoryLog:
                 batch = list(waiting)
                 waiting.clear()
                 with trio.fail_after(WRITTEN_WITHIN, shield=True):
-                    await request_log.write(self._ports, org_id, batch)
+                    await tokens.write_requests(self._ports, org_id, batch)
         except (Outage, trio.TooSlowError) as error:
             log.warning("scim_requests_not_logged", kind=type(error).__name__)
         finally:

@@ -1,1 +1,0 @@
-"""The pages for a user's own account."""

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 
 from core.accounts import devices
 from core.accounts.model.devices import ListedDevice
-from core.applications import own_applications
+from core.applications import access
 from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.model.identities import parse_provider
 from core.authentication.model.sessions import LiveSession
@@ -19,10 +19,10 @@ from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SECURITY_PATH, SIGN_IN_PATH
-from core.tenancy import members, organizations, program_ends
+from core.tenancy import grants, members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
-from entrypoints.http.api.applications.own_applications import launch_url
-from entrypoints.http.api.tenancy.role_choices import role_text
+from entrypoints.http.api.applications.service_access import launch_url
+from entrypoints.http.api.tenancy.roles import role_text
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
@@ -268,8 +268,8 @@ async def show_leaving(org_slug: str) -> Response:
 async def _leaving(org_slug: str) -> Question:
     own = await organizations.list_own(ports(), signed_in())
     organization, membership = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
-    applications = [each.name for each in await own_applications.list_own(ports(), signed_in()) if each.org_slug == org_slug]
-    programs = await program_ends.list_going_on(ports(), signed_in().user_id, organization.id)
+    applications = [each.name for each in await access.list_own_applications(ports(), signed_in()) if each.org_slug == org_slug]
+    programs = await grants.list_going_on(ports(), signed_in().user_id, organization.id)
     return Question(
         verb="Leave",
         target=organization.name,
@@ -312,7 +312,7 @@ async def show_applications() -> Response:
 
     Every application that can be opened from here has a link.
     """
-    own = await own_applications.list_own(ports(), signed_in())
+    own = await access.list_own_applications(ports(), signed_in())
     return await console_page(
         "applications/own_applications.html",
         images_of=[each.id for each in own],

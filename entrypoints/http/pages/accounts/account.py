@@ -14,8 +14,8 @@ from quart import Blueprint, Response
 from core.accounts import accounts, email_changes, mfa
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet, PasswordTooLong
 from core.accounts.model.mfa import MfaSetup
-from core.applications import own_applications
-from core.billing import own_subscriptions
+from core.applications import access
+from core.billing import subscriptions
 from core.federation.oauth import consents
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
@@ -24,7 +24,7 @@ from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATIO
 from core.privacy import personal_data
 from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_file
-from entrypoints.http.api.tenancy.role_choices import role_text
+from entrypoints.http.api.tenancy.roles import role_text
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import ACTS_ON_ME, WAYS_IN, page_session
@@ -74,11 +74,11 @@ async def show_account() -> Response:
         organizations=[
             (organization.name, role_text(membership)) for organization, membership in await organizations.list_own(ports(), user)
         ],
-        applications=[application.name for application in await own_applications.list_own(ports(), user)],
+        applications=[application.name for application in await access.list_own_applications(ports(), user)],
         consents=[consent.known_name or consent.service for consent in await consents.list_own(ports(), user)],
         subscriptions=[
             (own.subscription.plan.name, own.service)
-            for own in await own_subscriptions.list_own(ports(), user)
+            for own in await subscriptions.list_own_subscriptions(ports(), user)
             if own.subscription.status.is_live
         ],
     )

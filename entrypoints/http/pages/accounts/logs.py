@@ -6,7 +6,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.accounts import platform_users
+from core.accounts import platform
 from core.accounts.model.mfa import MfaEvent
 from core.privacy import personal_data
 from entrypoints.http.api.account_logs import to_own_mfa_event, to_own_privacy_event
@@ -49,7 +49,7 @@ async def show_own_exports(query_args: PageQuery) -> Response:
 @shows(f"GET {API}/mfa/events", f"GET {API}/privacy-log")
 async def show_logs_of_person(user_id: UUID, query_args: PageQuery) -> Response:
     """List the codes that a person entered, the changes to their second factor, and their data exports."""
-    account, page = await platform_users.find(ports(), user_id), query_args.page_request()
+    account, page = await platform.find_user(ports(), user_id), query_args.page_request()
     codes = await personal_data.list_mfa_log(ports(), account.id, page)
     exports = await personal_data.list_privacy_log(ports(), account.id, page)
     return await console_page(

@@ -32,10 +32,10 @@ from entrypoints.http.pages.console_forms import (
     on_refusal,
     once,
     ports_once,
+    read_credential,
     refused_console_page,
 )
 from entrypoints.http.pages.form_values import to_model
-from entrypoints.http.pages.passkey_forms import read_credential
 
 routes = Blueprint("passkey_pages", __name__)
 

@@ -16,13 +16,13 @@ from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import OwnerCannotDelete
-from core.tenancy import program_ends
+from core.tenancy import grants
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import ACTS_ON_ME, MINE, page_session
-from entrypoints.http.edge.uploads import uploaded_file
+from entrypoints.http.edge.forms import uploaded_file
 from entrypoints.http.pages.consequences import PROGRAMS, name_all
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, accepts_image, answers_with, on_refusal, serves_form
@@ -125,7 +125,7 @@ class ConfirmationWrong(Invalid):
 async def _deletion_values(_: Form) -> dict[str, Any]:
     """Return the page's values: what the user must do before the deletion, if anything."""
     user = signed_in()
-    programs = name_all(PROGRAMS, await program_ends.list_going_on(ports(), user.user_id))
+    programs = name_all(PROGRAMS, await grants.list_going_on(ports(), user.user_id))
     values: dict[str, Any] = {"email": user.email, "programs": programs, "obstacle": None, "owns_organizations": False}
     try:
         await personal_data.check_own_deletion(ports(), user)

@@ -21,8 +21,16 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.flow.flows import address_to_store, flow_route, in_flow, links, load_options, path_of, values_of
-from entrypoints.http.pages.flow.routing import lead_to_connection
+from entrypoints.http.pages.flow.flows import (
+    address_to_store,
+    flow_route,
+    in_flow,
+    lead_to_connection,
+    links,
+    load_options,
+    path_of,
+    values_of,
+)
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.applications import api_keys, overview, services
+from core.applications import analytics, api_keys, services
 from core.applications.model import api_keys as model
-from core.eventing.authors import load_authors
+from core.eventing.descriptions import load_authors
 from core.kernel.access import require_view
 from core.kernel.display import format_utc
 from core.kernel.roles import Capability
@@ -47,7 +47,7 @@ async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
     return await console_page(
         "applications/api_keys.html",
         keys=result.items,
-        to_review={each.id for each in await overview.list_to_review(ports(), acting_member(), LISTED)},
+        to_review={each.id for each in await analytics.list_to_review(ports(), acting_member(), LISTED)},
         authors=await load_authors(ports(), acting_member(), {key.created_by for key in result.items}),
         now=ports().clock.now(),
         **application_values(service),

@@ -10,8 +10,16 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model.client_settings import MIN_TOKEN_SECONDS
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, UnregisteredUri
-from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
+from core.applications.model.services import (
+    POST_LOGOUT_REDIRECT_URIS,
+    REDIRECT_URIS,
+    FormerSecretWorks,
+    NoClientSecret,
+    Service,
+    ServiceOrder,
+    ServiceType,
+    UnregisteredUri,
+)
 from core.authentication import sign_in_log
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
@@ -20,14 +28,13 @@ from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.tenancy.model.groups import SharedNameTaken
 from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.base.rendering.labels import LABELS, label
+from entrypoints.http.base.rendering.labels import LABELS, failure_label, label
 from entrypoints.http.edge.access import CHANGES, GIVES, member_page
 from entrypoints.http.edge.bodies import Text
+from entrypoints.http.edge.forms import uploaded_file
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
-from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.applications import client_settings
-from entrypoints.http.pages.applications.activity import activity_values
 from entrypoints.http.pages.console import (
     confirmation_path,
     console_page,
@@ -370,3 +377,19 @@ async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Respon
         advice=f"The old secret works for {overlap} more." if overlap else "The old secret has stopped working.",
         done=("I've copied the secret", application_path(service_slug)),
     )
+
+
+async def activity_values(service: Service, *, waits: bool) -> dict[str, Any]:
+    """Return the values for `applications/_activity.html`.
+
+    The user sees the activity if they may see the sign-in log.
+
+    If the page `waits` for the first sign-in, a script looks again, and a link does the same.
+    """
+    visible = may(Capability.SIGN_INS_VIEW)
+    return {
+        "activity": await sign_in_log.load_activity(ports(), acting_member(), service.id) if visible else None,
+        "failure_label": failure_label,
+        "polls": waits,
+        "setup": organization_path(f"/applications/{service.slug}/setup") if waits else None,
+    }

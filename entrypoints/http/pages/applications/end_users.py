@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications import end_user_actions, end_users, role_assignments
+from core.applications import end_users, role_assignments
 from core.applications.model.users import EndUserDetails
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
@@ -148,7 +148,7 @@ _second_factor_question = _make_question(
 @accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
 async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
     """End a user's sessions in an organization's applications."""
-    count = await end_user_actions.revoke_sessions(ports(), acting_member(), user_id)
+    count = await end_users.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)
 
 
@@ -157,7 +157,7 @@ async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
 @accepts_answer(f"POST {API}/<user_id>/password-reset", _reset_question)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Send a user a link to set a new password."""
-    await end_user_actions.send_password_reset(ports(), acting_member(), user_id)
+    await end_users.send_password_reset(ports(), acting_member(), user_id)
     return redirect_with_notice("reset-sent", organization_path(f"/users/{user_id}"))
 
 
@@ -166,7 +166,7 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Respo
 @accepts_answer(f"PUT {API}/<user_id>/block", _block_question)
 async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Block a user at an organization's applications."""
-    await end_user_actions.block(ports(), acting_member(), user_id)
+    await end_users.block(ports(), acting_member(), user_id)
     return redirect_with_notice("user-blocked", organization_path(f"/users/{user_id}"))
 
 
@@ -175,7 +175,7 @@ async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
 @accepts_answer(f"DELETE {API}/<user_id>/block", _unblock_question)
 async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Admit a blocked user to an organization's applications again."""
-    is_end_user = await end_user_actions.unblock(ports(), acting_member(), user_id)
+    is_end_user = await end_users.unblock(ports(), acting_member(), user_id)
     return redirect_with_notice("user-unblocked", organization_path(f"/users/{user_id}" if is_end_user else "/users"))
 
 
@@ -184,5 +184,5 @@ async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
 @accepts_answer(f"DELETE {API}/<user_id>/mfa", _second_factor_question)
 async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Remove a user's second factor."""
-    await end_user_actions.remove_second_factor(ports(), acting_member(), user_id)
+    await end_users.remove_second_factor(ports(), acting_member(), user_id)
     return redirect_with_notice("second-factor-removed", organization_path(f"/users/{user_id}"))

@@ -1,17 +1,26 @@
-"""Guides to connect an application, by framework: the documentation's quickstarts with the application's values filled in."""
+"""The page that connects an application: the quickstarts with the application's values filled in, and whether a user has signed in yet."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS
-from core.applications.model.services import Service, ServiceType
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.applications import services
+from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, Service, ServiceType
 from core.kernel import uris
-from entrypoints.http.base.context import app_context
+from core.kernel.roles import Capability
+from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering import quickstarts
 from entrypoints.http.base.rendering.documentation import HOME
 from entrypoints.http.base.rendering.quickstarts import PLAIN_URI, Quickstart
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import Flag, Query
+from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, activity_values, application_values
+from entrypoints.http.pages.console import console_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +106,25 @@ def values_of(service: Service, secret: str | None) -> dict[str, Any]:
     """Return the values for `applications/_frameworks.html`."""
     environment = quickstarts.environment(service, secret, app_context().base_url)
     return {"guides": guides(service, secret), "environment": environment, "has_secret": secret is not None}
+
+
+routes = Blueprint("application_setup_pages", __name__)
+
+PAGE: Final = f"{APPLICATION}/setup"
+
+
+class SetupQuery(Query):
+    """Whether the page has the activity alone, for the script that waits for the first sign-in."""
+
+    brief: Flag | None = Field(None, description="Whether the page leaves the code out.")
+
+
+@routes.get(PAGE)
+@member_page(Capability.SERVICES_VIEW)
+@refuses(400)
+@describes_page({200: "The page."}, api=[f"GET {SERVICE}", "GET /api/organizations/<org_slug>/sign-ins"])
+async def show_setup(org_slug: str, service_slug: str, query_args: SetupQuery) -> Response:
+    """Show how to connect an application, and whether a user has signed in to it yet."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    values = {**application_values(service), **await activity_values(service, waits=True), **values_of(service, None)}
+    return await console_page("applications/setup.html", is_brief=bool(query_args.brief), **values)

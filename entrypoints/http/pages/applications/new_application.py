@@ -10,9 +10,8 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model import services as model
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS
-from core.applications.model.services import CreatedService, ServiceQuota, ServiceType
-from core.federation.saml import first_setup
+from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, CreatedService, ServiceQuota, ServiceType
+from core.federation.saml import configuration
 from core.kernel import uris
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.roles import Capability
@@ -23,8 +22,13 @@ from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications import frameworks
-from entrypoints.http.pages.applications.activity import activity_values
-from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
+from entrypoints.http.pages.applications.applications import (
+    APPLICATIONS,
+    activity_values,
+    application_path,
+    application_values,
+    values_to_copy,
+)
 from entrypoints.http.pages.applications.saml import read_settings, saved_page, wrong_setting
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
@@ -184,7 +188,7 @@ async def _create_with_saml(form: Mapping[str, str]) -> Response:
         created = await _create(form, KINDS["saml"])
         return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
     name = to_model(ServiceRequest, form, _FIXED).name
-    service, problems = await first_setup.create_service(ports_once(), acting_member(), name, settings)
+    service, problems = await configuration.create_service(ports_once(), acting_member(), name, settings)
     if problems:
         return await saved_page("saml-ready", service.slug, problems)
     return redirect_with_notice("saml-ready", f"{application_path(service.slug)}/saml")

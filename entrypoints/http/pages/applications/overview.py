@@ -1,4 +1,4 @@
-"""An organization's overview: figures, sign-ins in 30 days, and the tasks that wait for its admins."""
+"""An organization's overview and sign-ins over time: by day, application and method, with the tasks that wait for its admins."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,18 +7,20 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core.accounts.model.secret_notices import NoticedSecret
-from core.applications import figures, overview
-from core.applications.model.analytics import REVIEWS, CredentialToReview, Overview, PendingTask
+from core.accounts.model.email_queue import NoticedSecret
+from core.applications import analytics, figures
+from core.applications.model.analytics import REVIEWS, CredentialToReview, Overview, PendingTask, fill_days
 from core.applications.model.figures import FigureRange
-from core.eventing.authors import load_authors
+from core.eventing.descriptions import load_authors
 from core.kernel.roles import Capability
+from entrypoints.http.api.applications.analytics import DateRangeQuery
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.pages.applications.figure_charts import show_users
+from entrypoints.http.pages.applications.figures import show_users
 from entrypoints.http.pages.applications.new_application import KINDS
 from entrypoints.http.pages.charts import draw_days
-from entrypoints.http.pages.console import console_page, shows
+from entrypoints.http.pages.console import console_page, may, shows
 
 routes = Blueprint("overview_pages", __name__)
 
@@ -104,7 +106,7 @@ BROKEN: Final = frozenset({PendingTask.CONNECTIONS_FAILING, PendingTask.SIEM_FAI
 @shows("GET /api/organizations/<org_slug>/overview", "GET /api/organizations/<org_slug>/analytics/users")
 async def show_overview(org_slug: str) -> Response:
     """Show an organization's overview."""
-    view = await overview.load(ports(), acting_member())
+    view = await analytics.load_overview(ports(), acting_member())
     users = await figures.load_users(ports(), acting_member(), FigureRange.WEEK, with_populations=False)
     chart = draw_days("Sign-ins of the last 30 days", view.sign_ins)
     return await console_page(
@@ -148,3 +150,35 @@ def _review(credential: CredentialToReview, author: str | None) -> tuple[str, st
     text = f"The {kind} “{credential.name}”{holder} {state} its creator{creator} has left or may no longer create it. Replace it."
     slug = credential.application_slug
     return text, TASKS[credential.task][2] if slug is None else f"/applications/{slug}/api-keys"
+
+
+ANALYTICS_API: Final = "GET /api/organizations/<org_slug>/analytics"
+LONGEST_CHART: Final = 366  # days; a longer range has only its table
+RECENT: Final = 10
+
+
+@routes.get("/app/organizations/<org_slug>/analytics/days")
+@member_page(Capability.ANALYTICS_VIEW)
+@shows(
+    f"{ANALYTICS_API}/login-trends",
+    f"{ANALYTICS_API}/logins-by-service",
+    f"{ANALYTICS_API}/logins-by-provider",
+    f"{ANALYTICS_API}/recent-logins",
+)
+async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:
+    """Show an organization's sign-ins in a range of days."""
+    caller, range_ = acting_member(), query_args.date_range()
+    counts = await analytics.count_by_day(ports(), caller, range_)
+    methods = sign_in_methods()
+    days = fill_days(counts, range_) if range_.length <= LONGEST_CHART else []
+    return await console_page(
+        "applications/analytics.html",
+        range=range_,
+        chart=draw_days("Sign-ins by day", days).to_svg("by-day") if days else None,
+        total=sum(each.count for each in counts),
+        days=sorted(((each.day, each.count) for each in counts), reverse=True)[:LONGEST_CHART],
+        services=[(each.service_name, each.count) for each in await analytics.count_by_service(ports(), caller, range_)],
+        providers=[(label(each.provider, methods), each.count) for each in await analytics.count_by_provider(ports(), caller, range_)],
+        methods=methods,
+        recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch() if may(Capability.END_USERS_VIEW) else None,
+    )

@@ -8,8 +8,8 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.applications.model.services import Service
 from core.federation.saml import configuration as saml
-from core.federation.saml import first_setup, metadata
-from core.federation.saml.first_setup import ServiceProviderSettings
+from core.federation.saml import metadata
+from core.federation.saml.configuration import ServiceProviderSettings
 from core.federation.saml.model import configuration as model
 from core.federation.saml.model.configuration import NOT_CONFIGURED, AttributeFormat, NameIdFormat, SamlConfiguration, endpoint_path
 from core.federation.saml.model.metadata import (
@@ -25,12 +25,11 @@ from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.federation.saml.configuration import SAML as API
-from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
-from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
+from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest, SamlMetadataRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, SHOWS, member_page
-from entrypoints.http.edge.ended_sessions import ADDED_FIELDS
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.reauthentication import ADDED_FIELDS
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
@@ -218,7 +217,7 @@ async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
     stored, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
     settings = read_settings(form, stored)
     try:
-        problems = await first_setup.save(ports(), acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
+        problems = await saml.set_up(ports(), acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
     except model.SloCertificateReplaced:
         return await ask(_slo_replacement(service, form))
     if problems:

@@ -1,1 +1,0 @@
-"""The pages on which people sign in."""

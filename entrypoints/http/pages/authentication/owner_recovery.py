@@ -6,7 +6,7 @@ from quart import Blueprint, Response
 
 from core.accounts.model.profiles import NameInvalid
 from core.authentication import owner_recovery
-from core.authentication.methods.recovery import RecoveryLink
+from core.authentication.owner_recovery import RecoveryLink
 from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from quart import Blueprint, Response, request
 
-from core.accounts import passkey_offers, passkeys
+from core.accounts import passkeys
 from core.accounts.model.passkeys import Json, PasskeyNotAdded
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.page_paths import PASSKEY_OFFER_PATH
@@ -18,8 +18,8 @@ from entrypoints.http.edge.access import PROTOCOL, WAYS_IN, sign_in_session
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
+from entrypoints.http.pages.console_forms import read_credential
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
-from entrypoints.http.pages.passkey_forms import read_credential
 
 routes = Blueprint("passkey_offer", __name__)
 
@@ -45,7 +45,7 @@ async def show() -> Response:
     user, next_path = signed_in(), next_of(request.args)
     if not is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now()):
         return redirect(next_path)
-    offer = await passkey_offers.show(ports(), user)
+    offer = await passkeys.show_offer(ports(), user)
     if offer is None:
         return redirect(next_path)
     background, options = offer
@@ -79,7 +79,7 @@ async def create() -> Response:
 
 
 async def _refused(refusal: Refusal, next_path: str) -> Response:
-    options = await passkey_offers.offer_again(ports(), signed_in())
+    options = await passkeys.offer_again(ports(), signed_in())
     if options is None:
         return redirect(next_path)
     return refused_page(refusal, TEMPLATE, **_values(next_path, options, None))

@@ -16,7 +16,7 @@ from core.accounts.factors import own_proofs
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyKind, PasskeyRefused
-from core.authentication import admissions, policy_enrollment
+from core.authentication import admissions, forms, policy_enrollment, reauthentication
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.model.policy import NO_SLUG, PolicyPlace
@@ -30,8 +30,7 @@ from core.authentication.model.sessions import (
     ReauthenticationProof,
     SecondFactorMissing,
 )
-from core.authentication.reauthentication import kept_forms, reauthentication
-from core.authentication.reauthentication.options import load_options
+from core.authentication.reauthentication import load_options
 from core.federation.connections import session_proofs, trips
 from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.access import OwnProofNeeded
@@ -58,11 +57,10 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OWN_FACTOR, OWN_PASSKEY, OWN_PROOF, POLICY_OF, place_of
 from entrypoints.http.pages.console import redirect_with_notice
-from entrypoints.http.pages.console_forms import wrong_field
+from entrypoints.http.pages.console_forms import CREDENTIAL, read_credential, wrong_field
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.form_values import FieldInvalid
-from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
 
 routes = Blueprint("reauthentication_pages", __name__)
 
@@ -103,7 +101,7 @@ def _path(target: dict[str, str], **more: str) -> str:
 
 async def _kept_form(target: dict[str, str]) -> KeptForm | None:
     """Raises: KeptFormEnded."""
-    return await kept_forms.find(ports(), signed_in(), path_id(target["form"])) if "form" in target else None
+    return await forms.find_kept(ports(), signed_in(), path_id(target["form"])) if "form" in target else None
 
 
 async def _step_up(target: dict[str, str]) -> Decision | None:

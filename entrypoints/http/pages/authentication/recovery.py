@@ -9,7 +9,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.accounts import platform_users
+from core.accounts import platform
 from core.accounts.model.passkeys import NoPasskeysHere, PasskeyNotAdded
 from core.applications import end_users
 from core.authentication import account_recovery
@@ -34,10 +34,9 @@ from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.account import setup_values
 from entrypoints.http.pages.consequences import Question, accepts_answer, ask_on_refusal, asks
 from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with, once, ports_once
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, once, ports_once, read_credential
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page
 from entrypoints.http.pages.form_values import to_model
-from entrypoints.http.pages.passkey_forms import read_credential
 from ports import Ports
 
 routes = Blueprint("recovery_pages", __name__)
@@ -60,7 +59,7 @@ async def _member(user_id: UUID) -> tuple[str, str]:
 
 
 async def _person(user_id: UUID) -> tuple[str, str]:
-    return (await platform_users.find(ports(), user_id)).email, f"/app/platform/people/{user_id}"
+    return (await platform.find_user(ports(), user_id)).email, f"/app/platform/people/{user_id}"
 
 
 @dataclass(frozen=True, slots=True)

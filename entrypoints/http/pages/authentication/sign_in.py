@@ -1,4 +1,4 @@
-"""The pages for sign-in and sign-out (security A-3, G-2, G-4, S-5)."""
+"""The pages for sign-in and sign-out, and for a sign-in that replaces the session of another user (security A-3, G-2, G-4, O-13, S-5)."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +11,7 @@ from core.accounts import accounts
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused, PasskeyUnknown
+from core.authentication import sessions
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.methods.passkey import DiscoveredPasskey
@@ -22,6 +23,7 @@ from core.federation.connections import sign_out as provider_sign_out
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
 from core.federation.sign_in import BrowserSignIn
+from core.kernel.access import OtherUserPresent
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Unauthenticated
 from core.kernel.page_paths import HOME_PATH, PASSKEY_OFFER_PATH, SIGN_IN_PATH
@@ -37,22 +39,25 @@ from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages.console_forms import CREDENTIAL, read_credential
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 from entrypoints.http.pages.flow.flows import (
+    ADDRESS,
     FLOW_PATH,
+    STEP,
     address_to_store,
     connection_path,
+    find_connection,
     flow_route,
     in_flow,
+    lead_to_connection,
     links,
     load_options,
     path_of,
 )
 from entrypoints.http.pages.flow.forms import SIGNED_OUT, code_values, password_form, sign_in_again
-from entrypoints.http.pages.flow.routing import ADDRESS, STEP, find_connection, lead_to_connection
 from entrypoints.http.pages.flow.steps import step_page
-from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
-from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
+from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page, session_form_token
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("sign_in", __name__)
@@ -321,3 +326,50 @@ async def forgot_password(flow: Flow) -> Response:
             return form_page("accounts/forgot_password.html", design=options.design, connection=offer, email=email, **links(flow))
         await accounts.forgot_password(ports(), caller(), email, options.destination.org_slug, address_to_store(flow))
     return page_response(render("accounts/forgot_password_done.html", design=options.design, **links(flow)))
+
+
+async def sign_in_at_provider(method: SignInMethod, flow: Flow, present: Visitor | None, start: str, address: str | None) -> Response:
+    """Sign in an identity provider's user, or ask first if another user is signed in in this browser.
+
+    `start` is the path that leads to the provider again, and `address` the email address that it named.
+    """
+    try:
+        return await sign_in_browser(method, flow, present_id=None if present is None else present.user_id)
+    except OtherUserPresent:
+        assert present is not None, "the user of this browser is another one"
+        return page_response(
+            render(
+                "authentication/other_user.html",
+                form_token=session_form_token(),
+                action=path_of(flow, "/switch"),
+                start=start,
+                stay=path_of(flow),
+                email=present.email,
+                address=address,
+            )
+        )
+
+
+@routes.post(f"{FLOW_PATH}/switch")
+@anyone
+@describes_page(
+    {
+        200: "The sign-in has ended. The page goes on.",
+        303: "Signed out. Continue at the identity provider.",
+        403: "The form was not sent by our page.",
+    },
+    form={"form_token": "The form token of the page.", "start": "The path that leads to the identity provider."},
+)
+@in_flow
+async def switch_user(flow: Flow) -> Response:
+    """Sign in at an identity provider as a user who is not signed in in this browser.
+
+    This browser's session ends first.
+    """
+    form, user = await read_form(), await visitor()
+    if user is not None:
+        check_session_form(form)
+        await sessions.logout(ports(), user)
+    response = redirect(safe_next(form.get("start") or path_of(flow)))
+    cookies.SESSION.clear(response)
+    return response

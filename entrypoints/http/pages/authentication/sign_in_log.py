@@ -13,7 +13,7 @@ from core.kernel.callers import Member
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from entrypoints.http.api.authentication.sign_in_log import FILE, SignInExportQuery, SignInFilters, SignInQuery, stream_sign_ins
-from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
+from entrypoints.http.api.eventing.audit import CSV, JSON_LINES
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import FAILURE_REASONS, application_of, failure_label
 from entrypoints.http.edge.access import member_page, platform_page

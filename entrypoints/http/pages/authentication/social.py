@@ -35,7 +35,7 @@ from entrypoints.http.edge.limits import sign_in_failed, sign_in_goes_on
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
-from entrypoints.http.pages.authentication.other_user import sign_in_at_provider
+from entrypoints.http.pages.authentication.sign_in import sign_in_at_provider
 from entrypoints.http.pages.federation.connections.visits import visit_response
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
 from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, provider_path, remember_way_back, require_tab

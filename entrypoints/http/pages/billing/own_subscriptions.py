@@ -5,7 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.billing import own_subscriptions
+from core.billing import subscriptions
 from core.billing.model.subscriptions import OwnSubscription
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import label
@@ -41,7 +41,7 @@ async def show_subscriptions() -> Response:
 
     These are the current subscriptions to applications' plans, or else the last subscriptions.
     """
-    result = [_values(own) for own in await own_subscriptions.list_own(ports(), signed_in())]
+    result = [_values(own) for own in await subscriptions.list_own_subscriptions(ports(), signed_in())]
     return await console_page("billing/own_subscriptions.html", subscriptions=result)
 
 
@@ -53,7 +53,7 @@ async def show_subscription(subscription_id: UUID) -> Response:
 
     The page has the form that cancels it.
     """
-    own = await own_subscriptions.find_live(ports(), signed_in(), subscription_id)
+    own = await subscriptions.find_own_live(ports(), signed_in(), subscription_id)
     return await console_page("billing/own_subscription.html", subscription=_values(own))
 
 
@@ -65,5 +65,5 @@ async def cancel_subscription(subscription_id: UUID) -> Response:
 
     It ends at once. If a payment provider manages it, it is canceled there, too.
     """
-    await own_subscriptions.cancel(ports(), signed_in(), subscription_id)
+    await subscriptions.cancel_own(ports(), signed_in(), subscription_id)
     return redirect_with_notice("subscription-canceled", SUBSCRIPTIONS)

@@ -1,1 +1,0 @@
-"""The pages for logs and outgoing events."""

@@ -10,8 +10,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
-from core.eventing.model.webhook_health import COUNTED_TO_RESEND, RESEND_LIMIT
-from core.eventing.model.webhooks import PING, SUBSCRIBABLE, Delivery, WebhookInactive
+from core.eventing.model.webhooks import COUNTED_TO_RESEND, PING, RESEND_LIMIT, SUBSCRIBABLE, Delivery, WebhookInactive
 from core.kernel.roles import Capability
 from core.maintenance.model.housekeeping import DELIVERIES_KEPT
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery

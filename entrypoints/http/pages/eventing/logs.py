@@ -7,18 +7,25 @@ from uuid import UUID
 
 from quart import Blueprint, Response, request
 
-from core.eventing import audit, platform_log
+from core.eventing import audit
 from core.eventing.model.audit import Period, SearchRefused
-from core.eventing.model.groups import group_entries
-from core.eventing.model.sentences import DescribedEntry, detail_rows
+from core.eventing.model.sentences import DescribedEntry, detail_rows, group_entries
 from core.kernel.display import to_words
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
-from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery, to_response
-from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_entries
-from entrypoints.http.api.eventing.platform_log import PlatformAuditExportQuery, PlatformAuditQuery
-from entrypoints.http.api.eventing.platform_log import to_response as to_platform_response
+from entrypoints.http.api.eventing.audit import (
+    CSV,
+    JSON_LINES,
+    AuditEntryResponse,
+    AuditExportQuery,
+    AuditQuery,
+    PlatformAuditExportQuery,
+    PlatformAuditQuery,
+    stream_entries,
+    to_platform_response,
+    to_response,
+)
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page, platform_page
@@ -155,7 +162,7 @@ async def _entry_page(described: DescribedEntry, kinds: Mapping[str, EventKind],
 @shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
 async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
     """List the platform's log."""
-    entries = platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
+    entries = audit.list_platform_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
     return await _list_page(entries, query_args, PLATFORM_ACTIONS, actions=ACTIONS_OF_PLATFORM, path=PLATFORM_LOG, is_platform=True)
 
 
@@ -164,7 +171,7 @@ async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
     """Export the entries in the platform's log that match the filters."""
-    batches = await platform_log.export(ports(), query_args.to_platform_filter())
+    batches = await audit.export_platform(ports(), query_args.to_platform_filter())
     return await stream_entries(batches, query_args.format, "platform-log", to_platform_response)
 
 
@@ -173,5 +180,5 @@ async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
 @shows(f"GET {PLATFORM_API}/<entry_id>")
 async def show_platform_entry(entry_id: UUID) -> Response:
     """Show an entry in the platform's log."""
-    described = await platform_log.get_entry(ports(), entry_id)
+    described = await audit.get_platform_entry(ports(), entry_id)
     return await _entry_page(described, PLATFORM_ACTIONS, PLATFORM_LOG, to_platform_response(described))

@@ -1,1 +1,0 @@
-"""The pages for sign-ins to applications, and for consents."""

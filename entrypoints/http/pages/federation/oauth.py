@@ -21,11 +21,11 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
     AuthorizationResponse,
+    RequestUriInvalid,
     ResponseMode,
     refusal_response,
 )
 from core.federation.oauth.model.external_clients import is_external
-from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded, refuse

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from quart import Response
 
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UriNotRegistered
+from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, UriNotRegistered
 from core.federation import unregistered_uris
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, ports, request_record

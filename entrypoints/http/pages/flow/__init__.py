@@ -1,1 +1,0 @@
-"""The pages for sign-ins in progress."""

@@ -1,10 +1,10 @@
-"""The flow that a page belongs to: a stored flow in the address, or a single page's flow that needs no storage.
+"""The flow that a page belongs to, stored or in the address, and pages that ask for the email address first.
 
 A sign-in page has two addresses: below `/app` for a sign-in to our own pages, with the path in `next`, and below its flow's path. This
 module and `to_sign_in` alone know `next`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
@@ -17,19 +17,20 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
+from core.federation.connections import routing
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionRef, ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
 from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH, connection_start_path
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.steps import Step
-from core.kernel.values import digest, parse_id
+from core.kernel.values import Email, digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, request_record
-from entrypoints.http.base.redirects import safe_next, with_next
+from entrypoints.http.base.redirects import redirect, safe_next, with_next
 from entrypoints.http.base.rendering.avatars import image_path, load_images
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form
@@ -256,3 +257,27 @@ def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, s
 def _providers(slugs: Iterable[ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:
     """Return every identity provider's name, and the path that starts the sign-in there."""
     return {slug: (ports().policy.provider_names[slug], provider_path(flow, slug)) for slug in slugs}
+
+
+# The button with which a page was sent that asks for the address. Other pages have no such field.
+STEP: Final = "step"
+ADDRESS: Final = "address"
+OWN_WAYS: Final = "password"  # the user wants to use a password, also where the domain leads to a connection
+
+
+async def asks_address_first() -> bool:
+    """Return whether sign-in pages ask for the address alone."""
+    return await routing.asks_address_first(ports(), app_context().known_routes)
+
+
+async def find_connection(flow: Flow, form: Mapping[str, str], email: Email) -> ConnectionRef | None:
+    """Return the connection to which the address in a form leads, or None, also if the user wants another way, or links an account."""
+    if form.get(STEP) == OWN_WAYS or flow.connection_link is not None or not await asks_address_first():
+        return None
+    return await routing.find_connection(ports(), flow, email.domain)
+
+
+async def lead_to_connection(flow: Flow, form: Mapping[str, str], email: Email) -> Response | None:
+    """Return the redirect to the connection to which the address in a form leads, or None."""
+    connection = await find_connection(flow, form, email)
+    return None if connection is None else redirect(connection_path(flow, connection.id, login_hint=email))

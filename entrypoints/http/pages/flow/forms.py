@@ -8,7 +8,7 @@ from quart import Response
 
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskeysHere
-from core.applications.model.client_names import client_host
+from core.applications.model.client_settings import client_host
 from core.authentication import admissions
 from core.authentication.admissions import UserSession
 from core.authentication.flow.facts import opened_by
@@ -27,8 +27,7 @@ from core.kernel.display import PRODUCT
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.explanations import explain
-from core.kernel.sign_in_policy.step_ups import step_up_to
-from core.kernel.sign_in_policy.steps import Step
+from core.kernel.sign_in_policy.steps import Step, step_up_to
 from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
@@ -36,12 +35,11 @@ from entrypoints.http.base.redirects import FORM_NOT_SENT
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages import notices
+from entrypoints.http.pages.console_forms import CredentialMissing
 from entrypoints.http.pages.flow import step_ups
-from entrypoints.http.pages.flow.flows import links, load_options, values_of
-from entrypoints.http.pages.flow.routing import asks_address_first
+from entrypoints.http.pages.flow.flows import asks_address_first, links, load_options, values_of
 from entrypoints.http.pages.flow.step_ups import StepUp
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
-from entrypoints.http.pages.passkey_forms import CredentialMissing
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values for the notice cookie

@@ -14,7 +14,7 @@ from core.kernel.proofs import Factor, FactorKind, Method, Strength, in_session,
 from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsewhere
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
-from core.kernel.sign_in_policy.step_ups import needs_passkey, step_up_to
+from core.kernel.sign_in_policy.steps import needs_passkey, step_up_to
 from entrypoints.http.base.context import ports
 
 AT_CONNECTION: Final = "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email."

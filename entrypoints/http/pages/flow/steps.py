@@ -25,7 +25,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import to_reauthentication_for
 from entrypoints.http.pages.federation import oauth
-from entrypoints.http.pages.federation.saml import continuation
+from entrypoints.http.pages.federation.saml import sign_on
 from entrypoints.http.pages.flow import step_ups
 from entrypoints.http.pages.flow.flows import FLOW_PATH, connection_path, in_flow, leads_to_request, path_of
 from entrypoints.http.pages.flow.forms import FORMS, link_sentence, question_page, sign_in_form
@@ -61,7 +61,7 @@ async def _resume_page(flow: Flow, user: Visitor | None, _reply: PageAnswer | No
 _RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, PageAnswer | None], Awaitable[Asked | Response]]]] = {
     FlowTarget.PAGE: _resume_page,
     FlowTarget.OAUTH: oauth.resume,
-    FlowTarget.SAML: continuation.resume,
+    FlowTarget.SAML: sign_on.resume,
 }
 
 

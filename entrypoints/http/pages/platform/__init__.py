@@ -1,1 +1,0 @@
-"""The pages for platform owners: organizations, people, and the installation."""

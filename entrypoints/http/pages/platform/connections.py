@@ -8,7 +8,7 @@ from core.authentication import connections
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import CHANGES, platform_page
-from entrypoints.http.edge.uploads import uploaded_file
+from entrypoints.http.edge.forms import uploaded_file
 from entrypoints.http.pages.console import confirmation_path, console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, accepts_image
 

@@ -1,26 +1,34 @@
-"""The pages for all people: search, a person with everything that gives access, and the platform owners."""
+"""The pages for all people: search, a person with everything that gives access, the platform owners, and actions that ask for a reason."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.accounts import platform_users
-from core.authentication import account_recovery, user_access
+from core.accounts import platform
+from core.accounts.model.accounts import Account
+from core.authentication import account_recovery, browser, impersonation, sessions, user_access
 from core.authentication.user_access import UserDetails
 from core.eventing import timeline
 from core.kernel.callers import Person
+from core.kernel.page_paths import HOME_PATH
+from core.kernel.rate_limits import IMPERSONATE
+from core.privacy import personal_data
 from core.tenancy import platform_owners
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
-from entrypoints.http.api.authentication.user_access import UserAccessRequest
+from entrypoints.http.api.authentication.user_access import ImpersonationRequest, UserAccessRequest
+from entrypoints.http.api.privacy import export_file
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import OWNS, platform_page
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.edge.access import GIVES, OWNS, REMOVES_FACTORS, SIGNS_OUT, page_session, platform_page
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import Question, accepts_answer, asks
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows, with_query
-from entrypoints.http.pages.console_forms import Form, check_typed_name
+from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, ask, asks
+from entrypoints.http.pages.console import console_page, redirect_with_notice, session_secret, shows, with_query
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Form, accepts, check_typed_name
 from entrypoints.http.pages.form_values import to_model
 from entrypoints.http.pages.timeline import MOST, list_entries
 from ports import Ports
@@ -43,7 +51,7 @@ async def show_people(query_args: UserSearchQuery) -> Response:
     """Search all people on the platform."""
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     after = None if query_args.after is None else path_id(query_args.after)
-    users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
+    users, has_more = await platform.search_users(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
     return await console_page(
         "platform/people.html",
         images_of=[person.id for person in users],
@@ -102,12 +110,12 @@ def _actions(details: UserDetails, *, recovers: bool) -> list[tuple[str, str, bo
 @shows(f"GET {OWNERS_API}", f"POST {OWNERS_API}", f"DELETE {OWNERS_API}/<user_id>")
 async def show_owners() -> Response:
     """List the platform owners."""
-    owners = await platform_users.list_owners(ports())
+    owners = await platform.list_owners(ports())
     return await console_page("platform/owners.html", images_of=[owner.id for owner in owners], owners=owners, own_id=signed_in().user_id)
 
 
 async def _promotion(user_id: UUID) -> Question:
-    account = await platform_users.find(ports(), user_id)
+    account = await platform.find_user(ports(), user_id)
     return Question(
         verb="Make platform owner:",
         target=account.email,
@@ -134,7 +142,7 @@ async def promote(user_id: UUID, form: Form) -> Response:
 
 async def _change_owners(user_id: UUID, form: Form, action: Action, notice: str) -> Response:
     """Change the platform owners, with the reason and the address from the form."""
-    account = await platform_users.find(ports(), user_id)
+    account = await platform.find_user(ports(), user_id)
     reason = to_model(UserAccessRequest, form).reason
     check_typed_name(form, account.email)
     await action(ports(), signed_in(), account.id, reason)
@@ -142,7 +150,7 @@ async def _change_owners(user_id: UUID, form: Form, action: Action, notice: str)
 
 
 async def _demotion(user_id: UUID) -> Question:
-    account = await platform_users.find(ports(), user_id)
+    account = await platform.find_user(ports(), user_id)
     return Question(
         verb="Remove platform owner:",
         target=account.email,
@@ -176,5 +184,180 @@ async def demote(user_id: UUID, form: Form) -> Response:
 @shows("GET /api/platform/mfa/metrics", "GET /api/platform/mfa/suspicious")
 async def show_second_factors() -> Response:
     """Show how many people have a second factor, and suspicious activity around second factors."""
-    metrics, alerts = await platform_users.get_mfa_metrics(ports()), await platform_users.list_alerts(ports())
+    metrics, alerts = await platform.get_mfa_metrics(ports()), await platform.list_alerts(ports())
     return await console_page("platform/second_factors.html", metrics=metrics, alerts=alerts)
+
+
+IMPERSONATION: Final = "POST /api/platform/impersonate/<user_id>"
+EXPORT: Final = "GET /api/privacy/export/<user_id>"
+FORGET: Final = "DELETE /api/privacy/forget/<user_id>"
+
+
+def _question(account: Account, verb: str, consequence: str, button: str, **more: Any) -> Question:
+    back = (account.email, f"{LIST}/{account.id}")
+    return Question(verb=verb, target=account.email, consequences=(consequence,), button=button, back=back, **more)
+
+
+def _reasoned(verb: str, consequence: str, button: str, *, dangerous: bool = False) -> Callable[[UUID], Awaitable[Question]]:
+    """Return the function that loads the question for an action that needs only a reason."""
+
+    async def load(user_id: UUID) -> Question:
+        account = await platform.find_user(ports(), user_id)
+        return _question(account, verb, consequence, button, reason="Reason, for the platform log", dangerous=dangerous)
+
+    return load
+
+
+_sessions_question = _reasoned(
+    "End all sessions of", "They are signed out on all devices and in all applications. They can sign in again.", "End all sessions"
+)
+_reset_question = _reasoned("Send a reset link to", RESET_LINK, "Send reset link")
+_second_factor_question = _reasoned(
+    "Remove the second factor of",
+    "All sessions end. They can set up another second factor.",
+    "Remove second factor",
+    dangerous=True,
+)
+_deactivation = _reasoned(
+    "Deactivate", "All sessions end, and they can't sign in anywhere. Memberships stay.", "Deactivate account", dangerous=True
+)
+_reactivation = _reasoned(
+    "Reactivate", "They can sign in again, unless a directory deactivated the account, or it was deleted.", "Reactivate account"
+)
+
+
+async def _act(user_id: UUID, form: Form, run: Callable[[Ports, Person, UUID, str], Awaitable[object]], notice: str) -> Response:
+    """Run an action on an account with the reason from the form."""
+    account = await platform.find_user(ports(), user_id)
+    await run(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
+    return redirect_with_notice(notice, f"{LIST}/{account.id}")
+
+
+@asks(routes, f"{ONE}/end-sessions")
+@platform_page(GIVES)
+@accepts_answer(f"POST {API}/end-sessions", _sessions_question)
+async def end_sessions(user_id: UUID, form: Form) -> Response:
+    """End all sessions that a person has."""
+    return await _act(user_id, form, user_access.end_sessions, "all-sessions-ended")
+
+
+@asks(routes, f"{ONE}/password-reset")
+@platform_page(GIVES)
+@accepts_answer(f"POST {API}/password-reset", _reset_question)
+async def send_password_reset(user_id: UUID, form: Form) -> Response:
+    """Send a person a link to set a new password."""
+    return await _act(user_id, form, user_access.send_password_reset, "reset-sent")
+
+
+@asks(routes, f"{ONE}/second-factor")
+@platform_page(REMOVES_FACTORS)
+@accepts_answer(f"DELETE {API}/mfa", _second_factor_question)
+async def remove_second_factor(user_id: UUID, form: Form) -> Response:
+    """Remove a person's second factor."""
+    return await _act(user_id, form, platform.remove_mfa, "second-factor-removed")
+
+
+@asks(routes, f"{ONE}/deactivate")
+@platform_page(GIVES)
+@accepts_answer(f"POST {API}/deactivate", _deactivation)
+async def deactivate(user_id: UUID, form: Form) -> Response:
+    """Deactivate a person's account."""
+    return await _act(user_id, form, user_access.deactivate, "account-deactivated")
+
+
+@asks(routes, f"{ONE}/reactivate")
+@platform_page(GIVES)
+@accepts_answer(f"POST {API}/reactivate", _reactivation)
+async def reactivate(user_id: UUID, form: Form) -> Response:
+    """Undo an account's deactivation."""
+    return await _act(user_id, form, platform.reactivate_user, "account-reactivated")
+
+
+# Impersonation
+
+
+async def _impersonation(user_id: UUID) -> Question:
+    details = await user_access.find(ports(), signed_in(), user_id)
+    organizations = [(each.slug, each.name) for each in details.user.organizations]
+    return _question(
+        details.account,
+        "Impersonate",
+        "You see the console as they see it, for at most an hour. The platform log has an entry for every request, and the person sees a "
+        "session of platform support.",
+        "Impersonate",
+        reason="Reason for the impersonation",
+        choice=("org_slug", "Organization", [("", "All their organizations"), *organizations]) if organizations else None,
+        dangerous=False,
+    )
+
+
+@asks(routes, f"{ONE}/impersonate")
+@platform_page(OWNS, limit=IMPERSONATE)
+@accepts_answer(IMPERSONATION, _impersonation)
+async def start_impersonation(user_id: UUID, form: Form) -> Response:
+    """Act as a person in this browser's console.
+
+    The impersonation lasts at most an hour, and ends when you end it or sign out. The platform's log has an entry for every request.
+    """
+    account = await platform.find_user(ports(), user_id)
+    data = to_model(ImpersonationRequest, form)
+    await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
+    return redirect(HOME_PATH)
+
+
+@routes.post("/app/impersonation/end")
+@page_session(SIGNS_OUT)
+@describes_page(ANSWERS_TO_FORM, form=["form_token"], api=["POST /api/auth/logout"])
+async def end_impersonation() -> Response:
+    """End the impersonation in this browser."""
+    form, person = await read_form(), signed_in()
+    browser.check_form_token(session_secret(), form.get("form_token", ""))
+    if person.impersonator_id is None:  # it has ended already
+        return redirect_with_notice("impersonation-ended", HOME_PATH)
+    await sessions.logout(ports(), person)
+    return redirect_with_notice("impersonation-ended", f"{LIST}/{person.user_id}")
+
+
+# Personal data
+
+
+@routes.get(f"{ONE}/export")
+@platform_page
+@shows(EXPORT)
+async def show_export(user_id: UUID) -> Response:
+    """Ask before a person's data is downloaded."""
+    account = await platform.find_user(ports(), user_id)
+    text = "All data of this account, as JSON. The platform log has an entry for the export."
+    return await ask(_question(account, "Export the data of", text, "Export data", dangerous=False))
+
+
+@routes.post(f"{ONE}/export")
+@platform_page(OWNS)
+@accepts(EXPORT, answers={200: "The data, as a JSON file."})
+async def export(user_id: UUID) -> Response:
+    """Download a person's data."""
+    return await export_file(await personal_data.export(ports(), signed_in(), user_id))
+
+
+async def _anonymization(user_id: UUID) -> Question:
+    account = await platform.find_user(ports(), user_id)
+    return _question(
+        account,
+        "Anonymize",
+        "The address, the password, the second factor and every other way to sign in are deleted permanently. The id, memberships and log "
+        "entries stay.",
+        "Anonymize person",
+        typed_name=account.email,
+        name_label="Email address",
+    )
+
+
+@asks(routes, f"{ONE}/anonymize")
+@platform_page(OWNS)
+@accepts_answer(FORGET, _anonymization)
+async def anonymize(user_id: UUID, form: Form) -> Response:
+    """Anonymize a person permanently."""
+    account = await platform.find_user(ports(), user_id)
+    check_typed_name(form, account.email)
+    await personal_data.anonymize(ports(), signed_in(), account.id)
+    return redirect_with_notice("person-anonymized", LIST)

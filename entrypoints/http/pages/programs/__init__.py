@@ -1,1 +1,0 @@
-"""The pages for programs: API resources, service accounts and tokens."""

@@ -5,17 +5,16 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.applications.model.client_names import client_host
+from core.applications.model.client_settings import client_host
 from core.applications.model.users import AccessPolicy
-from core.federation.oauth import external_grants
-from core.federation.oauth.model.external_grants import ExternalGrant
+from core.federation.oauth import consents
+from core.federation.oauth.model.consents import ExternalGrant
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from core.programs import api_resources
 from core.programs.model import client_policy as model
 from core.programs.model.api_resources import ApiResource
-from core.programs.model.client_policy import ClientAdmission
-from core.programs.model.client_presets import PRESETS
+from core.programs.model.client_policy import PRESETS, ClientAdmission
 from entrypoints.http.api.programs.client_policies import ExternalClientsRequest, ExternalClientsResponse, to_policy
 from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
@@ -98,7 +97,7 @@ async def _values(typed: Form, resource_id: UUID, query_args: AssignmentsQuery |
     resource, query = await api_resources.find(ports(), acting_member(), resource_id), query_args or AssignmentsQuery()
     grants: PageResult[ExternalGrant] = PageResult([], 0)
     if may(Capability.END_USERS_VIEW):
-        grants = await external_grants.list_page(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
+        grants = await consents.list_grants(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     show_document(ExternalClientsResponse.of(resource.external_clients))
     return {
         **resource_values(resource),
@@ -142,5 +141,5 @@ async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Respons
 @accepts(f"DELETE {GRANT}")
 async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> Response:
     """End an external client's access for a user."""
-    await external_grants.end(ports(), acting_member(), resource_id, user_id, client_id)
+    await consents.end_grant(ports(), acting_member(), resource_id, user_id, client_id)
     return redirect_with_notice("external-grant-ended", organization_path(f"/api-resources/{resource_id}/external-clients"))

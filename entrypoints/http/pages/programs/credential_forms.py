@@ -16,7 +16,7 @@ from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
 from core.programs.model import credentials as model
 from core.programs.model.credentials import CredentialKind
-from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
+from entrypoints.http.api.programs.credentials import CredentialRequest, to_credential_request
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.base.redirects import fill_in
 from entrypoints.http.base.rendering.labels import label

@@ -6,7 +6,7 @@ from uuid import UUID
 from quart import Blueprint
 
 from core.kernel.roles import Capability
-from core.programs import api_resources, resource_credentials
+from core.programs import api_resources, credentials
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.programs import credential_forms
@@ -27,5 +27,5 @@ credential_forms.declare(
     member_page(Capability.RESOURCES_MANAGE, GIVES),
     template="programs/api_resource_credentials.html",
     values=_values,
-    use_cases=(resource_credentials.list_credentials, resource_credentials.create, resource_credentials.revoke),
+    use_cases=(credentials.list_of_resource, credentials.create_for_resource, credentials.revoke_of_resource),
 )

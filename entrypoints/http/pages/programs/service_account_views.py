@@ -24,7 +24,7 @@ from core.programs.model.service_accounts import (
 )
 from core.tenancy import members
 from core.tenancy.roles import list_choices
-from entrypoints.http.api.programs.service_account_models import (
+from entrypoints.http.api.programs.service_accounts import (
     PlatformServiceAccountRequest,
     PlatformServiceAccountUpdateRequest,
     ServiceAccountRequest,
@@ -32,7 +32,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_changes,
     to_new_account,
 )
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
+from entrypoints.http.api.tenancy.roles import giveable_options, role_choices
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery

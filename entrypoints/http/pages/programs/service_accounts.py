@@ -7,10 +7,10 @@ from quart import Blueprint, Response
 
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
-from core.programs import api_resources, created_secrets, service_account_resources, service_accounts
+from core.programs import api_resources, created_secrets, service_accounts
 from core.programs.model.api_resources import OwnScopeUnknown
 from core.programs.model.service_accounts import NoResourceScopes
-from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
+from entrypoints.http.api.programs.service_accounts import AccountResourceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import BY_PEOPLE, member_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
@@ -53,7 +53,7 @@ async def end(org_slug: str, account_id: UUID) -> Response:
 async def _resource_values(_: Form, account_id: UUID, resource_id: UUID | None = None) -> dict[str, Any]:
     require_view(acting_member(), Capability.RESOURCES_VIEW)
     listed = await find(account_id)
-    grants = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
+    grants = await service_accounts.list_resources(ports(), acting_member(), listed.account.id)
     scopes = {grant.resource_id: grant.scopes for grant in grants}
     resources = await api_resources.list_resources(ports(), acting_member())
     return {**values_of(listed), "resources": resources, "granted": scopes}
@@ -74,7 +74,7 @@ async def show_resources(org_slug: str, account_id: UUID) -> Response:
 async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form: Form) -> Response:
     """Give a service account an API resource's checked scopes."""
     scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked(form, SCOPE)}).scopes
-    await service_account_resources.save(ports(), acting_member(), account_id, resource_id, scopes)
+    await service_accounts.save_resource(ports(), acting_member(), account_id, resource_id, scopes)
     return redirect_with_notice("resource-scopes-saved", path_of(account_id, "/api-resources"))
 
 
@@ -83,7 +83,7 @@ async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form
 @accepts(f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
 async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) -> Response:
     """Take away an API resource's scopes."""
-    await service_account_resources.remove(ports(), acting_member(), account_id, resource_id)
+    await service_accounts.remove_resource(ports(), acting_member(), account_id, resource_id)
     return redirect_with_notice("resource-scopes-removed", path_of(account_id, "/api-resources"))
 
 

@@ -1,1 +1,0 @@
-"""The pages for an organization's directory."""

@@ -8,10 +8,9 @@ from quart import Blueprint, Response
 from core.kernel.display import format_utc
 from core.kernel.roles import Capability, has_rights_of_admin
 from core.programs.model.organization_tokens import TokenExpiryPast
-from core.provisioning import blocks, request_log
+from core.provisioning import blocks
 from core.provisioning import tokens as scim_tokens
-from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
-from entrypoints.http.api.provisioning.tokens import ScimTokenRequest, ScimTokenUpdateRequest
+from entrypoints.http.api.provisioning.tokens import ScimRequestsQuery, ScimTokenRequest, ScimTokenUpdateRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.queries import PageQuery
@@ -35,7 +34,7 @@ def _path() -> str:
 
 
 async def _values(typed: Form) -> dict[str, Any]:
-    requests = await request_log.list_last(ports(), acting_member())
+    requests = await scim_tokens.list_last_requests(ports(), acting_member())
     return {
         "path": _path(),
         "base_url": f"{app_context().base_url}/scim/v2",
@@ -133,7 +132,7 @@ async def switch_groups(org_slug: str, token_id: UUID, form: Form) -> Response:
 @shows(REQUESTS)
 async def show_requests(org_slug: str, query_args: ScimRequestsQuery) -> Response:
     """List the directory's last requests, without values."""
-    requests = await request_log.list_last(ports(), acting_member(), failed=query_args.failed)
+    requests = await scim_tokens.list_last_requests(ports(), acting_member(), failed=query_args.failed)
     failed = "" if query_args.failed is None else str(query_args.failed).lower()
     return await console_page("provisioning/requests.html", requests=requests, path=_path(), failed=failed)
 

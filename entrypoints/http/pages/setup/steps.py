@@ -15,7 +15,7 @@ from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
-from core.setup import connection, forwarding, links, opening, proposals, renewal
+from core.setup import connection, links, opening, proposals, renewal
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
@@ -192,7 +192,7 @@ async def propose_siem(form: Mapping[str, str]) -> Response:
     No audit log entry goes there before an admin applies it.
     """
     data = to_model(SiemRequest, form)
-    await forwarding.propose(ports(), setup_reader(), data.provider, data.endpoint_url, data.token)
+    await proposals.propose_forwarding(ports(), setup_reader(), data.provider, data.endpoint_url, data.token)
     return redirect(STEPS_PATH)
 
 

@@ -1,1 +1,0 @@
-"""The pages for an organization itself, and for its invitations."""

@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 from core.kernel.images import LARGE
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
-from core.mailing import samples
+from core.mailing import preparation
 from core.tenancy import branding, organizations
 from core.tenancy.model.settings import BrandingSettings, ColorInvalid, Design, LogoInvalid, derive_palette
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
@@ -15,7 +15,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import email_page, page_response, render
 from entrypoints.http.edge.access import CHANGES, SHOWS, member_page
-from entrypoints.http.edge.uploads import uploaded_file
+from entrypoints.http.edge.forms import uploaded_file
 from entrypoints.http.pages.console import confirmation_path, console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, accepts_image, answers_with, on_refusal, serves_form
 from entrypoints.http.pages.form_values import to_model, to_optional
@@ -107,7 +107,7 @@ async def remove_logo(org_slug: str) -> Response:
 async def show_email_preview(org_slug: str) -> Response:
     """Show an organization's email as its users see it. Its link does not work."""
     design = await _design()
-    return page_response(email_page(samples.compose_example(ports(), acting_member(), design), design))
+    return page_response(email_page(preparation.compose_example(ports(), acting_member(), design), design))
 
 
 async def _design(settings: BrandingSettings | None = None) -> Design:

@@ -7,12 +7,11 @@ from quart import Blueprint, Response
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
-from core.tenancy import domains, home_realm
+from core.tenancy import domains
 from core.tenancy.model.domains import MAX_DOMAINS, DomainTooLong, RouteTargetUnknown, TooManyDomains, TooManyRoutes
 from entrypoints.http.api.tenancy.domains import PATH as API
-from entrypoints.http.api.tenancy.domains import DomainRequest, domain_of_path
-from entrypoints.http.api.tenancy.home_realm import PATH as ROUTES_API
-from entrypoints.http.api.tenancy.home_realm import HomeRealmRouteRequest
+from entrypoints.http.api.tenancy.domains import ROUTES_PATH as ROUTES_API
+from entrypoints.http.api.tenancy.domains import DomainRequest, HomeRealmRouteRequest, domain_of_path
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
@@ -97,9 +96,9 @@ async def remove(org_slug: str, domain: str, form: Form) -> Response:
 async def _route_values(form: Form) -> dict[str, Any]:
     return {
         "path": _path(),
-        "routes": await home_realm.list_routes(ports(), acting_member()),
+        "routes": await domains.list_routes(ports(), acting_member()),
         "providers": [
-            *((each.slug, each.name) for each in await home_realm.list_connections(ports(), acting_member())),
+            *((each.slug, each.name) for each in await domains.list_connections(ports(), acting_member())),
             *ports().policy.provider_names.items(),
         ],
         "typed": form,
@@ -115,7 +114,7 @@ async def set_route(org_slug: str, form: Form) -> Response:
     slug = form.get("provider", "")
     of_platform, own = (slug, None) if slug in PLATFORM_CONNECTIONS else (None, slug)
     route = to_model(HomeRealmRouteRequest, form, {"provider": lambda _: of_platform, "connection": lambda _: own})
-    await home_realm.set_route(ports(), acting_member(), Domain(route.domain), route.target)
+    await domains.set_route(ports(), acting_member(), Domain(route.domain), route.target)
     return redirect_with_notice("route-saved", _path("routes"))
 
 
@@ -124,7 +123,7 @@ async def set_route(org_slug: str, form: Form) -> Response:
 @accepts(f"DELETE {API_OF_ROUTE}")
 async def remove_route(org_slug: str, domain: str) -> Response:
     """Remove a domain's identity provider."""
-    await home_realm.remove_route(ports(), acting_member(), domain_of_path(domain))
+    await domains.remove_route(ports(), acting_member(), domain_of_path(domain))
     return redirect_with_notice("route-removed", _path("routes"))
 
 

@@ -1,4 +1,4 @@
-"""The pages for groups: the list, a group with its users, the applications that it opens, and its settings."""
+"""The pages for groups: the list, a group with its users, its role, the applications that it opens, and its settings."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -11,11 +11,21 @@ from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import groups
-from core.tenancy.model.groups import Group, GroupFull, GroupNameTaken, GroupUserNotFound
+from core.tenancy.model.groups import (
+    Group,
+    GroupAboveOwn,
+    GroupFull,
+    GroupGivesMore,
+    GroupNameTaken,
+    GroupUserNotFound,
+    RightsByGroupItself,
+)
+from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
-from entrypoints.http.api.tenancy.groups import GroupRequest, GroupsQuery, GroupUpdateRequest
+from entrypoints.http.api.tenancy.groups import GroupRequest, GroupRoleRequest, GroupsQuery, GroupUpdateRequest
+from entrypoints.http.api.tenancy.roles import options
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import GIVES, member_page
+from entrypoints.http.edge.access import BY_PEOPLE, GIVES, member_page
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
@@ -205,3 +215,44 @@ async def delete(org_slug: str, group_id: UUID, form: Form) -> Response:
     check_typed_name(form, group.name)
     await groups.delete(ports(), acting_member(), group.id)
     return redirect_with_notice("group-deleted", organization_path("/groups"))
+
+
+ROLE_PAGE: Final = f"{ONE}/role"
+ROLE_API: Final = f"{API_OF_ONE}/role"
+ROLE_FIELDS: Final[Fields] = dict.fromkeys(
+    (GroupGivesMore, GroupAboveOwn, RightsByGroupItself, RoleUnknown, OwnershipNotAssignable), "role"
+)
+
+
+async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:
+    group = await find_group(group_id)
+    choices = await groups.load_role_choices(ports(), acting_member(), group)
+    return {
+        **group_values(group),
+        "typed": typed or {"role": group.role or ""},
+        "mapper": choices.mapper,
+        # The narrowest role first, which the form has chosen: a click must not give a whole group all rights that an admin has.
+        "choices": options(sorted(choices.roles, key=lambda role: len(role.rights))),
+        "may_take": choices.may_take,
+        "has_power": choices.has_power,
+    }
+
+
+@serves_form(routes, ROLE_PAGE, f"GET {API_OF_ONE}", f"PUT {ROLE_API}", f"DELETE {ROLE_API}", opens=member_page(Capability.MEMBERS_VIEW))
+@member_page(Capability.ROLES_MANAGE, BY_PEOPLE)
+@accepts(f"PUT {ROLE_API}")
+@on_refusal("tenancy/group_role.html", _role_values, ROLE_FIELDS, shown_to=Capability.MEMBERS_VIEW)
+async def give_role(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Give a group's members a role."""
+    await groups.give_role(ports(), acting_member(), group_id, to_model(GroupRoleRequest, form).role)
+    return redirect_with_notice("group-role-given", group_path(group_id, "/role"))
+
+
+@routes.post(f"{ROLE_PAGE}/remove")
+@member_page(Capability.ROLES_MANAGE, BY_PEOPLE)
+@accepts(f"DELETE {ROLE_API}")
+@on_refusal("tenancy/group_role.html", _role_values, ROLE_FIELDS, shown_to=Capability.MEMBERS_VIEW)
+async def take_role(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Let a group give no role any longer."""
+    await groups.take_role(ports(), acting_member(), group_id)
+    return redirect_with_notice("group-role-taken", group_path(group_id, "/role"))

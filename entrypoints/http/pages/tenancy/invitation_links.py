@@ -14,8 +14,7 @@ from quart import Blueprint, Response
 from core.accounts.model.profiles import NameInvalid
 from core.authentication import joining
 from core.authentication.flow.model import Flow
-from core.authentication.joining import AcceptedInvitation
-from core.authentication.methods.invitation import InvitationSignIn
+from core.authentication.joining import AcceptedInvitation, InvitationSignIn
 from core.authentication.model.login import InvitationAnswer
 from core.federation import sign_in as sign_in_flow
 from core.kernel.callers import Visitor

@@ -13,7 +13,7 @@ from core.tenancy import invitations, inviting, roles
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
 from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices, role_filter
+from entrypoints.http.api.tenancy.roles import giveable_options, role_choices, role_filter
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows

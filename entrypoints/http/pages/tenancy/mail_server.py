@@ -5,7 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
-from core.mailing import samples
+from core.mailing import preparation
 from core.tenancy import mail_server
 from core.tenancy.model import settings as model
 from core.tenancy.model.settings import MailServerCheck, MailServerNotSet, SmtpSettings
@@ -71,7 +71,7 @@ async def configure(org_slug: str, form: Form) -> Response:
 @accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
-    check = await samples.send_test(ports(), acting_member())
+    check = await preparation.send_test(ports(), acting_member())
     return await console_page("tenancy/mail_server.html", **{**await _values({}), "result": (check is MailServerCheck.GOOD, check.value)})
 
 

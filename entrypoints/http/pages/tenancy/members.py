@@ -22,10 +22,9 @@ from core.tenancy.model.members import (
     RoleUnknown,
 )
 from core.tenancy.selected_people import MAX_SELECTED
-from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
-from entrypoints.http.api.tenancy.member_files import FILE, stream_members
-from entrypoints.http.api.tenancy.members import MemberExportQuery, MembersQuery
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices, role_filter, role_labels
+from entrypoints.http.api.eventing.audit import CSV, JSON_LINES
+from entrypoints.http.api.tenancy.members import FILE, MemberExportQuery, MembersQuery, stream_members
+from entrypoints.http.api.tenancy.roles import giveable_options, role_choices, role_filter, role_labels
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
 from entrypoints.http.edge.openapi import describes

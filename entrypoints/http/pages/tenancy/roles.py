@@ -22,8 +22,7 @@ from core.tenancy.model.roles import (
     RoleSlugOfApplication,
     RoleSlugTaken,
 )
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
-from entrypoints.http.api.tenancy.roles import OrganizationRoleRequest
+from entrypoints.http.api.tenancy.roles import OrganizationRoleRequest, giveable_options, role_choices
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import PROMOTES, member_page
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count

@@ -14,7 +14,7 @@ from core.kernel.values import Email
 from core.tenancy import invitations, inviting, members, selected_people
 from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, RoleUnknown, TooManySelected
 from core.tenancy.selected_people import Change
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
+from entrypoints.http.api.tenancy.roles import giveable_options, role_choices
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
 from entrypoints.http.edge.access.effects import EffectRow

@@ -1,38 +1,47 @@
-"""The pages for sign-in policies, for organizations, applications and the platform, with previews of their effects."""
+"""The pages for sign-in policies and their previews, for break glass, and for the removal of imposed rules."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+from markupsafe import Markup
 from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications import sign_in_policies as of_applications
 from core.federation.connections import connections
+from core.kernel.page_paths import ORGANIZATIONS_PATH, SECURITY_PATH
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability
+from core.kernel.sign_in_policy.explanations import LABELS
 from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_ORGANIZATIONS, RULES_OF_PLATFORM, Document, Rule
-from core.tenancy import domains, platform_sign_in_policy, sign_in_policies
-from core.tenancy.model.sign_in_policies import PolicyPreview
+from core.tenancy import break_glass, domains, imposed_rules, organizations, platform_sign_in_policy, sign_in_policies
+from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
 from entrypoints.http.api.tenancy.platform_sign_in_policy import PlatformPolicyPreviewRequest, PlatformPolicyRequest, PlatformPolicyResponse
 from entrypoints.http.api.tenancy.sign_in_policy import (
     OF_APPLICATION,
+    OF_BREAK_GLASS,
+    OF_IMPOSED_RULES,
     OF_ORGANIZATION,
     ApplicationPolicyPreviewRequest,
     ApplicationPolicyRequest,
     ApplicationPolicyResponse,
+    BreakGlassUsersRequest,
     PolicyPreviewRequest,
     SignInPolicyRequest,
     SignInPolicyResponse,
     fields_of_policy,
+    to_break_glass_users,
 )
 from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import OWNS, PREVIEWS, member_page, platform_page
+from entrypoints.http.edge.access import OWNS, PREVIEWS, SHOWS_IMPOSED, UNLOCKS, member_page, platform_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document
+from entrypoints.http.pages.consequences import Question, accepts_answer, sentence
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, show_document
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, serves_form
+from entrypoints.http.pages.form_values import to_model
 from entrypoints.http.pages.policy_forms import (
     RequiredChoices,
     describe,
@@ -215,3 +224,79 @@ async def preview_platform_policy(form: Form) -> Response:
     """Preview the effect of the platform owners' sign-in policy. Nothing is saved."""
     preview = await _preview(to_policy(PlatformPolicyPreviewRequest, form), partial(platform_sign_in_policy.preview, ports()))
     return await console_page(PLATFORM_TEMPLATE, **await _platform_values(form, preview))
+
+
+BREAK_GLASS_PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/break-glass"
+BREAK_GLASS_TEMPLATE: Final = "tenancy/break_glass.html"
+BREAK_GLASS_FIELDS: Final = tuple(f"person_{number}" for number in range(1, MAX_BREAK_GLASS + 1))
+
+
+def _person_label(user: BreakGlassUser) -> str:
+    name = f"{user.name} ({user.email})" if user.name else user.email
+    return name if user.is_admin else f"{name}, no longer an admin"
+
+
+async def _break_glass_values(form: Form) -> dict[str, Any]:
+    listed = await break_glass.list_users(ports(), acting_member())
+    show_document(to_break_glass_users(listed))
+    others = await break_glass.list_candidates(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
+    candidates = {user.user_id: user for user in (*listed, *others)}
+    return {
+        "path": organization_path("/sign-in-policy/break-glass"),
+        "policy_path": organization_path("/sign-in-policy"),
+        "candidates": [("", "Choose a person"), *((str(user.user_id), _person_label(user)) for user in candidates.values())],
+        "people": BREAK_GLASS_FIELDS,
+        "sees_members": may(Capability.MEMBERS_VIEW),
+        "typed": form or dict(zip(BREAK_GLASS_FIELDS, (str(user.user_id) for user in listed), strict=False)),
+    }
+
+
+@serves_form(routes, BREAK_GLASS_PAGE, f"GET {OF_BREAK_GLASS}", f"PUT {OF_BREAK_GLASS}")
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
+@accepts(f"PUT {OF_BREAK_GLASS}")
+@on_refusal(BREAK_GLASS_TEMPLATE, _break_glass_values)
+async def save_break_glass(org_slug: str, form: Form) -> Response:
+    """Save the people who may come without the required connection."""
+    chosen = dict.fromkeys(value for name in BREAK_GLASS_FIELDS if (value := form.get(name, "")))
+    data = to_model(BreakGlassUsersRequest, form, {"user_ids": lambda _: list(chosen)})
+    await break_glass.replace_users(ports(), acting_member(), data.user_ids)
+    return redirect_with_notice("break-glass-saved", organization_path("/sign-in-policy/break-glass"))
+
+
+IMPOSED_PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy/imposed-rules"
+IMPOSED_EFFECT: Final = (
+    "Your own rules are in force again, except for required connections that members changed or that would keep you out. You and all "
+    "admins get an email. Members can save such rules again."
+)
+IMPOSED_ADVICE: Final = Markup(
+    'This needs a passkey or a second factor of your account. If your account has none, <a href="{}">add a factor</a> first. If the rules '
+    "prevent this, ask the operator of this site for a recovery of your account."
+).format(SECURITY_PATH)
+
+
+async def _imposed_question(**_: str) -> Question:
+    imposed = await imposed_rules.list_all(ports(), acting_member())
+    places = [(rules.service_slug or "the organization", ", ".join(LABELS[name] for name in rules.rules)) for rules in imposed]
+    consequences = [sentence("Members with fewer rights than yours made or changed these rules for {}: {}.", *place) for place in places]
+    return Question(
+        verb="Remove sign-in rules of",
+        target=(await organizations.get(ports(), acting_member())).name,
+        consequences=(*consequences, IMPOSED_EFFECT, IMPOSED_ADVICE) if imposed else ("All rules are yours. There is nothing to remove.",),
+        button="Remove rules" if imposed else "",
+        back=("Organizations", ORGANIZATIONS_PATH),
+    )
+
+
+@serves_form(
+    routes,
+    IMPOSED_PAGE,
+    f"GET {OF_IMPOSED_RULES}",
+    f"DELETE {OF_IMPOSED_RULES}",
+    opens=member_page(Capability.ORGANIZATION_OWN, SHOWS_IMPOSED),
+)
+@member_page(Capability.ORGANIZATION_OWN, UNLOCKS)
+@accepts_answer(f"DELETE {OF_IMPOSED_RULES}", _imposed_question)
+async def remove_imposed_rules(org_slug: str, form: Form) -> Response:
+    """Remove the rules that members with fewer rights than the owner made."""
+    await imposed_rules.remove(ports(), acting_member())
+    return redirect_with_notice("imposed-rules-removed", f"/app/organizations/{org_slug}")

@@ -15,7 +15,7 @@ from core.kernel.policy import Policy
 from core.kernel.sign_in_policy.rules import Concerned, Rule, Rules
 from core.kernel.values import new_id
 from core.tenancy.model.sign_in_policies import SignInPolicy
-from entrypoints.doctor.findings import Finding, Health
+from entrypoints.doctor import Finding, Health
 from entrypoints.doctor.passkey_checks import check_owners, check_rp_id
 from ports import Ports
 from tests.support.builders import BASE_URL, add_account, run_sql

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import passkey_offers
+from core.accounts import passkeys
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import OFFER_PAUSE
@@ -33,13 +33,13 @@ async def test_a_passkey_is_offered_once_in_30_days(ports: Ports, user: Account,
     assert not await is_offered(ports, can_passkey=False), "the browser has none"
     assert await is_offered(ports)
     caller = Person(user_id=user.id, email=user.email, session_id=(await sign_in(ports, user)).session_id)
-    shown = await passkey_offers.show(ports, caller)
+    shown = await passkeys.show_offer(ports, caller)
     assert shown is not None
     conditional, usual = shown
     assert conditional["authenticatorSelection"]["userVerification"] == "preferred"
     assert usual["authenticatorSelection"]["userVerification"] == "required"
     assert conditional["challenge"] != usual["challenge"]
-    assert await passkey_offers.show(ports, caller) is None, "the page was shown"
+    assert await passkeys.show_offer(ports, caller) is None, "the page was shown"
     clock.advance(OFFER_PAUSE - timedelta(seconds=1))
     assert not await is_offered(ports)
     clock.advance(timedelta(seconds=1))
@@ -49,15 +49,15 @@ async def test_a_passkey_is_offered_once_in_30_days(ports: Ports, user: Account,
 async def test_a_user_with_an_unproved_address_gets_no_offer(ports: Ports, user: Account, pool: Pool) -> None:
     session = await sign_in(ports, user)
     await run_sql(pool, "update users set email_verified_at = null")
-    assert not await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
+    assert not await passkeys.is_offer_due(ports, user.id, session.session_id, ports.clock.now())
 
 
 async def test_only_a_passkey_that_works_here_ends_the_offers(ports: Ports, user: Account, pool: Pool) -> None:
     session = await sign_in(ports, user)
     await add_passkeys(pool, user.id, "earlier.example.com")
-    assert await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
+    assert await passkeys.is_offer_due(ports, user.id, session.session_id, ports.clock.now())
     await add_passkeys(pool, user.id, RP_ID)
-    assert not await passkey_offers.is_due(ports, user.id, session.session_id, ports.clock.now())
+    assert not await passkeys.is_offer_due(ports, user.id, session.session_id, ports.clock.now())
 
 
 async def test_a_browser_creates_a_passkey_without_asking(api: Api, holder: PasskeyUser, pool: Pool) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication.model.claim_document import ClaimDocument
-from entrypoints.http.pages.applications.claim_forms import PRESETS, to_document, to_typed
+from entrypoints.http.pages.applications.claims import PRESETS, to_document, to_typed
 from tests.accounts.api.account_pages.paths import page_text
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser, leads_to

@@ -10,7 +10,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import CHALLENGE_TTL
-from core.authentication.reauthentication.options import load_options
+from core.authentication.reauthentication import load_options
 from core.kernel.callers import Person
 from core.kernel.proofs import Method, Strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from adapters.postgres.authentication.failed_logins import RECORD_FAILURE
+from adapters.postgres.authentication.logins import RECORD_FAILURE
 from adapters.postgres.engine.driver import Connection
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.login import LoginFailure, failure_of

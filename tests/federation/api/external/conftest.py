@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.client_documents import HttpClientDocuments
-from adapters.http.client_keys import HttpClientKeys
+from adapters.http.client_keys import HttpClientDocuments, HttpClientKeys
 from core.accounts.model.accounts import Account
 from entrypoints.http.base.context import app_context
 from ports import Ports

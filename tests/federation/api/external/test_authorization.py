@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.client_documents import HttpClientDocuments
+from adapters.http.client_keys import HttpClientDocuments
 from core.accounts.model.accounts import Account
-from core.applications.model.client_names import SELF_REGISTERED
+from core.applications.model.client_settings import SELF_REGISTERED
 from core.kernel.claims import external_client_id
 from core.kernel.display import format_day
 from entrypoints.http.base.context import app_context

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.federation.oauth.model.external_grants import ExternalGrantNotFound
+from core.federation.oauth.model.consents import ExternalGrantNotFound
 from core.programs.model.api_resources import ApiResourceNotFound
 from tests.fakes.outside import FakeClock
 from tests.federation.api.external.external import ExternalParty

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.applications.model.client_names import SELF_REGISTERED
+from core.applications.model.client_settings import SELF_REGISTERED
 from entrypoints.http.app import Application, configure
 from entrypoints.http.base.context import app_context
 from entrypoints.http.base.request_record import RequestRecord

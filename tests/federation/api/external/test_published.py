@@ -16,10 +16,9 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.http.client_documents import HttpClientDocuments
-from adapters.http.client_keys import HttpClientKeys
+from adapters.http.client_keys import HttpClientDocuments, HttpClientKeys
 from core.accounts.model.accounts import Account
-from core.programs.model.client_presets import PRESETS, ClientPreset
+from core.programs.model.client_policy import PRESETS, ClientPreset
 from ports import Ports
 from tests.fakes.client_documents import HTTPS, ClientServer
 from tests.fakes.http_server import Answer as Published

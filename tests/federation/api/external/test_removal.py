@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from core.accounts.model.accounts import Account
 from core.authentication.model.sign_in_log import SignInFilter
-from core.federation.oauth import external_client_sweep
+from core.federation.oauth import external_clients
 from core.kernel.values import Page, new_id
 from core.maintenance import housekeeping
 from tests.fakes.outside import FakeClock
@@ -21,14 +21,14 @@ async def test_a_client_is_removed_after_90_days_without_use(client: ExternalPar
     clock.advance(timedelta(days=91))
     year = timedelta(days=365)
     await run_sql(client.tenant.pool, "update sessions set expires_at = expires_at + %s, ends_at = ends_at + %s", year, year)
-    assert await external_client_sweep.sweep(ports, holder) == {"clients": 2}, "the session of the oldest one is live"
+    assert await external_clients.sweep_unused(ports, holder) == {"clients": 2}, "the session of the oldest one is live"
     await run_sql(client.tenant.pool, "update sessions set ended_at = now() where service_id is not null")
     await run_sql(
         client.tenant.pool, "update login_events set created_at = %s where service_id is not null", clock.now() - timedelta(days=89)
     )
-    assert await external_client_sweep.sweep(ports, holder) == {}, "a user has signed in"
+    assert await external_clients.sweep_unused(ports, holder) == {}, "a user has signed in"
     clock.advance(timedelta(days=2))
-    assert await external_client_sweep.sweep(ports, holder) == {"clients": 1}
+    assert await external_clients.sweep_unused(ports, holder) == {"clients": 1}
     assert await client.stored() == []
     assert await run_sql(client.tenant.pool, "select 1 from consents union all select 1 from api_consents") == []
     assert await run_sql(client.tenant.pool, "select 1 from end_users where user_id = %s", user.id) == []
@@ -37,7 +37,7 @@ async def test_a_client_is_removed_after_90_days_without_use(client: ExternalPar
     await housekeeping.sweep(ports, holder)
     await run_sql(client.tenant.pool, "update sessions set ended_at = now() where service_id is not null")
     clock.advance(timedelta(days=91))
-    assert await external_client_sweep.sweep(ports, holder) == {"clients": 1}
+    assert await external_clients.sweep_unused(ports, holder) == {"clients": 1}
     await housekeeping.sweep(ports, holder)
     async with ports.storage.reading() as read:
         log = await read.sign_in_log.page(client.tenant.org, SignInFilter(), Page(1, 50))

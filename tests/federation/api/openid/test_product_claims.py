@@ -8,7 +8,7 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
-from entrypoints.http.pages.applications.claim_forms import PRESETS, find_preset, to_document
+from entrypoints.http.pages.applications.claims import PRESETS, find_preset, to_document
 from tests.federation.api.openid.client import OpenIdClient
 from tests.support.builders import EMAIL, add_member, run_sql
 from tests.support.tenants import Tenant

@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.federation.saml.model.bindings import MAX_DOCUMENT_LENGTH, MAX_ENCODED_LENGTH
+from core.federation.saml.model.messages import MAX_DOCUMENT_LENGTH, MAX_ENCODED_LENGTH
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import HTML

@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.connections.model.logins import ConnectionLogin
-from core.federation.connections.openid_logout import logout_url
+from core.federation.connections.sign_out import logout_url
 from core.kernel.proofs import Method, Proof, first_proof
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to

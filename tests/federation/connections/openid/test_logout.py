@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.federation.connections import openid_logout
+from core.federation.connections import sign_out
 from core.federation.connections.model.connections import (
     ConnectionIdentity,
     OrganizationConnection,
@@ -44,7 +44,7 @@ class Provider:
     async def report(self, token: str, connection_id: UUID | None = None) -> str:
         """Send a logout token. Return the name of the refusal, or `accepted`."""
         try:
-            await openid_logout.receive(self.ports, Anonymous(), connection_id or self.connection.id, token)
+            await sign_out.receive_logout(self.ports, Anonymous(), connection_id or self.connection.id, token)
         except Refusal as refusal:
             return type(refusal).__name__
         return "accepted"

@@ -11,7 +11,7 @@ import trio
 from joserfc import jwk
 
 from adapters.crypto import X509Certificates
-from adapters.crypto.own_assertions import public_jwk
+from adapters.crypto.client_assertions import public_jwk
 from adapters.http.openid_providers import FAILURE_PAUSE, MAX_OF_CONNECTION
 from adapters.http.provider_keys import CACHE_TTL, REFETCH_PAUSE
 from core.federation.connections.model.openid import (

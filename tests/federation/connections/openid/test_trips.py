@@ -14,10 +14,9 @@ from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
 from core.federation.connections import trips
 from core.federation.connections.model.asserted import map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import OpenIdAccessDenied, OpenIdAnswerRefused, OpenIdErrorReturned
 from core.federation.connections.model.people import ConnectionNotActive
-from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
+from core.federation.connections.model.settings import ClaimMapping, OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
 from core.federation.connections.trips import (
     ConnectionReturn,

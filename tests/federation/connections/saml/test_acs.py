@@ -14,7 +14,7 @@ from adapters.postgres.engine.pool import Pool
 from core.federation.connections.model.settings import SsoBinding
 from core.federation.connections.saml import hash_session
 from core.federation.model.sign_in import STATE_TTL
-from core.federation.saml.model.bindings import query_signature
+from core.federation.saml.model.messages import query_signature
 from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock

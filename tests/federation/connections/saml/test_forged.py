@@ -8,7 +8,7 @@ import pytest
 import xmlsec
 from lxml import etree
 
-from adapters.saml import provider_logout, signed_parts, verification
+from adapters.saml import responses, signed_parts, verification
 from adapters.saml.parsing import parse
 from core.federation.connections.model.saml_responses import (
     MAX_ENCODED_RESPONSE,
@@ -323,7 +323,7 @@ async def test_logout_messages_have_no_long_canonical_form(
     canonicalized: list[object] = []
     monkeypatch.setattr(signed_parts, "_canonicalize", lambda element, _: canonicalized.append(element))
     with pytest.raises(SamlResponseRefused) as refused:
-        provider_logout.read_request(forged, None, [certificate])
+        responses.read_request(forged, None, [certificate])
     assert refused.value.fault is SamlFault.TOO_LARGE
     with pytest.raises(LogoutSignatureInvalid):
         verification.verify(parse(forged), certificate)

@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.rate_limits import AUTH
 from entrypoints.http.app import Edge
-from entrypoints.http.pages.federation.connections.acs import AGAIN, USUAL_FORM
+from entrypoints.http.pages.federation.connections.sign_in import AGAIN, USUAL_FORM
 from ports import Ports
 from tests.federation.connections.people.conftest import DOMAIN
 from tests.federation.connections.saml.visits import SamlVisits, connect, read_request

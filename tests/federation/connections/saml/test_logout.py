@@ -12,9 +12,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.saml import verification
-from core.federation.saml.model.bindings import decode_redirect, query_signature
 from core.federation.saml.model.configuration import SamlCertificate
-from core.federation.saml.model.messages import new_message_id
+from core.federation.saml.model.messages import decode_redirect, new_message_id, query_signature
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import DOMAIN

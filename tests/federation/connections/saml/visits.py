@@ -11,10 +11,9 @@ from uuid import UUID
 from lxml import etree
 
 from core.federation.connections.model.connections import CertificateSource, ConnectionState, OrganizationConnection, ProviderCertificate
-from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.settings import SamlSettings
-from core.federation.saml.model.bindings import decode_post, decode_redirect
+from core.federation.connections.model.settings import ClaimMapping, SamlSettings
 from core.federation.saml.model.configuration import CertificateState
+from core.federation.saml.model.messages import decode_post, decode_redirect
 from core.kernel.causes import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports

@@ -12,7 +12,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
 from core.kernel.values import new_id
-from core.maintenance import housekeeping, log_redaction
+from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model
 from ports import Ports
 from tests.privacy.api.anonymization.data import DELETED_TABLES, account_row, anonymize, columns_with, count_rows, request_anonymization
@@ -28,7 +28,7 @@ HOME_ADDRESS: Final = "203.0.113.77"
 async def long_logs(pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """Add more entries of the user to every log than one batch redacts."""
     monkeypatch.setattr(housekeeping_model, "FIRST_REDACTION", 3)
-    monkeypatch.setattr(log_redaction, "REDACTION_BATCH", 7)
+    monkeypatch.setattr(housekeeping, "REDACTION_BATCH", 7)
     monkeypatch.setattr(housekeeping, "BATCH", 5)
     mfa = "insert into mfa_events (id, user_id, actor_id, impersonator_id, event_type, success, address, agent, created_at)"
     audit = """
@@ -94,7 +94,7 @@ async def interrupted_anonymization(api: Api, acme: Tenant, user: Account, long_
         raise StorageDown
 
     with monkeypatch.context() as patch:
-        patch.setattr(log_redaction, "finish", fail)
+        patch.setattr(housekeeping, "finish_redaction", fail)
         assert (await request_anonymization(api, user.id, acme.token("owner"))).status == 500
 
 

@@ -10,8 +10,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN
-from core.programs.model.client_policy import NO_EXTERNAL_CLIENTS, ClientHostInvalid, ExternalClientsOfAnyone, check_policy
-from core.programs.model.client_presets import PRESETS
+from core.programs.model.client_policy import NO_EXTERNAL_CLIENTS, PRESETS, ClientHostInvalid, ExternalClientsOfAnyone, check_policy
 from ports import Ports
 from tests import ROOT
 from tests.support.browser import FakeBrowser, leads_to

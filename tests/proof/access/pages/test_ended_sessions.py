@@ -7,12 +7,12 @@ from lxml import html
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.authentication.ended_forms import seal_owner
+from core.authentication.forms import seal_owner
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person
 from core.kernel.roles import OWNER, rights_of
 from core.kernel.values import new_id
 from entrypoints.http.edge.access.declaration import access_of
-from entrypoints.http.edge.ended_sessions import LEFT_OUT, RESTORES_ATTRIBUTE
+from entrypoints.http.edge.reauthentication import LEFT_OUT, RESTORES_ATTRIBUTE
 from ports import Ports
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE

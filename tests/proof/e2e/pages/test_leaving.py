@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import psycopg
 import pytest
 
-from entrypoints.http.base.rendering.form_targets import POSTING_AWAY
+from entrypoints.http.base.rendering.templates import POSTING_AWAY
 from tests.edge.test_pages import LEADING_AWAY
 from tests.fakes.client_documents import ClientServer
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, OpenIdIssuers

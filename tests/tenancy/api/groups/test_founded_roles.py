@@ -3,7 +3,7 @@
 import pytest
 
 from core.tenancy import platform_owners
-from core.tenancy.model.group_roles import RightsByGroupItself
+from core.tenancy.model.groups import RightsByGroupItself
 from core.tenancy.model.roles import RoleHolderHasMore, RoleWidenedByProgram
 from tests.support.builders import PASSWORD, Answer, add_platform_owner, run_sql, sign_in
 from tests.support.mfa import add_mfa

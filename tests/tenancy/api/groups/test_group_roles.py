@@ -7,8 +7,7 @@ import pytest
 from adapters.postgres.authentication.openid import further_sql
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.roles import member_rights_array
-from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
-from core.tenancy.model.groups import GroupWithoutRole
+from core.tenancy.model.groups import GroupGivesMore, GroupWithoutRole, RightsByGroupItself
 from core.tenancy.model.members import MemberHasMoreRights
 from tests.support.builders import Answer, add_account, add_member, add_provisioned, run_sql, sign_in
 from tests.support.mfa import add_mfa

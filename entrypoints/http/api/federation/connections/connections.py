@@ -1,7 +1,7 @@
 """The API for an organization's connections: its own identity providers."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from pydantic import Field
@@ -17,6 +17,7 @@ from core.federation.connections.model.connections import (
     NoConnectionChanges,
 )
 from core.federation.connections.model.details import ConnectionDetails
+from core.federation.connections.model.health import ConnectionHealth, HealthState
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.presets import PRESETS, first_settings
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
@@ -25,7 +26,6 @@ from core.kernel.connections import ConnectionProtocol
 from core.kernel.page_paths import connection_endpoint_path, connection_start_path
 from core.kernel.roles import Capability
 from core.kernel.values import Slug, provided
-from entrypoints.http.api.federation.connections.health import ConnectionHealthResponse
 from entrypoints.http.api.federation.connections.settings import (
     ClaimMappingRequest,
     ClaimMappingResponse,
@@ -39,6 +39,28 @@ from entrypoints.http.edge.access import GIVES, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body, returns
+
+
+class ConnectionHealthResponse(ResponseModel):
+    """A connection's last refresh, and its result. An active connection is refreshed once a day, and soon after a failure or a change."""
+
+    health: HealthState = Field(
+        description="`failing`: users cannot sign in. `unknown`: the connection is not active, or was not refreshed yet."
+    )
+    problem: str | None = Field(description="The kind of the problem, or null.", examples=["certificate_expires"])
+    message: str | None = Field(description="The problem, and what to do.")
+    refreshed_at: Timestamp | None = Field(description="When the metadata and the keys of the identity provider were last read.")
+    certificate_end: Timestamp | None = Field(
+        description="When the first certificate that users need expires: the identity provider's last active certificate, or ours."
+    )
+
+    @classmethod
+    def of_last_refresh(cls, health: ConnectionHealth | None) -> Self:
+        """Return a connection's health. None: it is not active, or was not refreshed yet."""
+        if health is not None:
+            return cls.of(health)
+        return cls(health=HealthState.UNKNOWN, problem=None, message=None, refreshed_at=None, certificate_end=None)
+
 
 routes = Blueprint("organization_connections", __name__)
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.federation.connections import openid_logout
+from core.federation.connections import sign_out
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.kernel.errors import refuse
 from core.kernel.rate_limits import PROVIDER_LOGOUT
@@ -38,5 +38,5 @@ async def receive_logout(connection_id: str) -> Response:
     """
     body = await parameters(ProviderLogoutRequest)
     known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    await openid_logout.receive(ports(), caller(), known_id, body.logout_token)
+    await sign_out.receive_logout(ports(), caller(), known_id, body.logout_token)
     return Response(b"", 200, {"Cache-Control": "no-store"})

@@ -4,8 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from core.federation.connections.model.mapping import ClaimMapping
-from core.federation.connections.model.settings import MAX_TEXT, OidcSettings, ProviderAuthentication, SamlSettings, SsoBinding
+from core.federation.connections.model.settings import (
+    MAX_TEXT,
+    ClaimMapping,
+    OidcSettings,
+    ProviderAuthentication,
+    SamlSettings,
+    SsoBinding,
+)
 from core.federation.saml.model.configuration import NameIdFormat
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Texts
 

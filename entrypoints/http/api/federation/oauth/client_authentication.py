@@ -8,7 +8,7 @@ from urllib.parse import unquote_plus
 from pydantic import Field
 from quart import request
 
-from core.applications.model.client_names import client_label
+from core.applications.model.client_settings import client_label
 from core.federation.oauth import clients
 from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient, client_id_text
 from core.kernel.errors import ClientInvalid, Invalid, Limited

@@ -1,22 +1,24 @@
-"""The provider's metadata, for OpenID Connect and for OAuth (OpenID Connect Discovery section 3, RFC 8414 section 2)."""
+"""The metadata of the provider (OpenID Connect Discovery section 3, RFC 8414 section 2), and of our own API (RFC 9728)."""
 
 from pydantic import Field
 from quart import Blueprint
 
 from core.applications.model.client_settings import ASSERTION_ALGORITHMS
 from core.authentication.model.dpop import PROOF_ALGORITHMS
-from core.authentication.model.openid import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Scope
-from core.federation.oauth.model.authorization import AUTHORIZE_PATH, ResponseMode
+from core.authentication.model.openid import API_PATH, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Scope
+from core.federation.oauth.model.authorization import AUTHORIZE_PATH, PAR_PATH, ResponseMode
 from core.federation.oauth.model.client_registration import REGISTER_PATH
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.federation.oauth.model.openid_requests import RESPONSE_TYPE, Prompt
-from core.federation.oauth.model.pushed_requests import PAR_PATH
+from core.kernel.api_scopes import ApiScope
+from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
 from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel, absent_if_none
+from entrypoints.http.edge.errors import RESOURCE_METADATA_PATH
 from entrypoints.http.edge.openapi import any_origin
 
 routes = Blueprint("discovery", __name__)
@@ -140,3 +142,36 @@ async def get_metadata() -> tuple[ProviderMetadataResponse, int, dict[str, str]]
     Clients can cache it for five minutes (RFC 8414). OpenID Connect has the same metadata.
     """
     return _metadata(), 200, {"Cache-Control": "public, max-age=300"}
+
+
+class ProtectedResourceResponse(ResponseModel):
+    """Our own API's metadata as a protected resource."""
+
+    resource: str = Field(description="The API's identifier, which is the `aud` in its access tokens.")
+    authorization_servers: list[str] = Field(description="The issuer of its access tokens.")
+    scopes_supported: list[str] = Field(description="The scopes of the API.")
+    bearer_methods_supported: list[str] = Field(description="Tokens are accepted in the header `Authorization` only.")
+    dpop_signing_alg_values_supported: list[str] = Field(description="The algorithms of DPoP proofs, which bound tokens need (RFC 9449).")
+    resource_name: str = Field(description="The name of the API.")
+    resource_documentation: str = Field(description="The URL of its documentation.")
+
+
+@routes.get(RESOURCE_METADATA_PATH)
+@operations
+@any_origin
+async def get_resource_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]]:
+    """Show this API's metadata as a protected resource.
+
+    Clients can cache it for five minutes (RFC 9728).
+    """
+    base = app_context().base_url
+    metadata = ProtectedResourceResponse(
+        resource=f"{base}{API_PATH}",
+        authorization_servers=[base],
+        scopes_supported=[*ApiScope],
+        bearer_methods_supported=["header"],
+        dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
+        resource_name=PRODUCT,
+        resource_documentation=f"{base}/docs/api",
+    )
+    return metadata, 200, {"Cache-Control": "public, max-age=300"}

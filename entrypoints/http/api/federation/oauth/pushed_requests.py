@@ -6,9 +6,8 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication.tokens import dpop
-from core.federation.oauth import pushed_requests
-from core.federation.oauth.model.authorization import AuthorizationRequest
-from core.federation.oauth.model.pushed_requests import PAR_PATH, PRESENTED_WITHIN
+from core.federation.oauth import authorization
+from core.federation.oauth.model.authorization import PAR_PATH, PRESENTED_WITHIN, AuthorizationRequest
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, count_request, identify_client_or_program
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.edge.access import application
@@ -87,5 +86,5 @@ async def push() -> tuple[PushedRequestResponse, int, dict[str, str]]:
         await dpop.use(ports(), proof)
     await count_request(client)
     sent = AuthorizationRequest.from_fields(body.model_dump())
-    uri = await pushed_requests.push(ports(), client, sent, proof, app_context().base_url)
+    uri = await authorization.push_request(ports(), client, sent, proof, app_context().base_url)
     return PushedRequestResponse(request_uri=uri, expires_in=int(PRESENTED_WITHIN.total_seconds())), 201, {"Cache-Control": "no-store"}

@@ -1,4 +1,4 @@
-"""The pages of an organization's connections: its own identity providers."""
+"""The pages of an organization's connections, its own identity providers: settings, client secrets, keys and certificates."""
 
 from typing import Any
 
@@ -6,33 +6,45 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.federation.connections import connections, metadata
-from core.federation.connections.model.connections import MAX_CONNECTIONS
+from core.federation.connections.model.connections import MAX_CERTIFICATES, MAX_CONNECTIONS, CertificateSource, ProviderCertificateNotFound
 from core.federation.connections.model.presets import PRESETS, first_settings
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
+from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep
+from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_CONNECTION
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API_OF_ONE
 from entrypoints.http.api.federation.connections.connections import PATH as API
-from entrypoints.http.api.federation.connections.connections import ConnectionActivationRequest, ConnectionRequest, ConnectionUpdateRequest
+from entrypoints.http.api.federation.connections.connections import (
+    ClientSecretRequest,
+    ConnectionActivationRequest,
+    ConnectionRequest,
+    ConnectionUpdateRequest,
+    ProviderCertificateRequest,
+)
 from entrypoints.http.api.federation.connections.metadata import ProviderMetadataRequest
 from entrypoints.http.api.federation.connections.settings import ClaimMappingRequest, OidcSettingsRequest, SamlSettingsRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import GIVES, member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.consequences import Question, accepts_answer, asks
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
-from entrypoints.http.pages.federation.connections.places import (
+from entrypoints.http.pages.federation.connections.values import (
     ANSWERS_TO_IMPORTED,
     ANSWERS_TO_SAVED,
+    CLAIM,
     LIST,
     ONE,
     check_page,
     check_saved,
+    choose_field,
+    connection_values,
+    is_fixed,
     path_of,
 )
-from entrypoints.http.pages.federation.connections.values import CLAIM, choose_field, connection_values, is_fixed
 from entrypoints.http.pages.form_values import is_checked, to_model, to_optional
 
 routes = Blueprint("organization_connection_pages", __name__)
@@ -205,3 +217,89 @@ async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Res
 async def show_health(org_slug: str, connection_slug: str) -> Response:
     """Show whether users can sign in through a connection."""
     return await console_page("federation/connection_health.html", **await connection_values({}, connection_slug))
+
+
+async def _key_values(form: Form, connection_slug: str, **_: object) -> dict[str, Any]:
+    return {**await connection_values(form, connection_slug), "typed": form, "most": MAX_CERTIFICATES}
+
+
+@routes.post(f"{ONE}/keys/client-secret")
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
+@accepts(f"PUT {API_OF_CONNECTION}/client-secret", answers=ANSWERS_TO_SAVED)
+@refuses(409)
+@on_refusal("federation/connection_keys.html", _key_values, choose_field)
+async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Set a connection's client secret."""
+    data = to_model(ClientSecretRequest, form)
+    await connections.put_client_secret(ports(), acting_member(), connection_slug, data.client_secret, data.issuer)
+    return await check_saved(connection_slug, "connection-secret-set", "/keys")
+
+
+@serves_form(
+    routes,
+    f"{ONE}/keys",
+    f"GET {API_OF_CONNECTION}",
+    f"PUT {API_OF_CONNECTION}/client-secret",
+    f"POST {API_OF_CONNECTION}/keys",
+    f"POST {API_OF_CONNECTION}/keys/activate",
+    f"POST {API_OF_CONNECTION}/certificates",
+    f"DELETE {API_OF_CONNECTION}/certificates/<fingerprint>",
+)
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
+@accepts(f"POST {API_OF_CONNECTION}/keys")
+@refuses(409)
+@once(f"{ONE}/keys", "Open keys", "The key is in the list.")
+@on_refusal("federation/connection_keys.html", _key_values, choose_field)
+async def create_key(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Create a key for a connection."""
+    await connections.create_key(ports_once(), acting_member(), connection_slug)
+    return redirect_with_notice("connection-key-created", path_of(f"{connection_slug}/keys"))
+
+
+@routes.post(f"{ONE}/keys/activate")
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
+@accepts(f"POST {API_OF_CONNECTION}/keys/activate")
+@on_refusal("federation/connection_keys.html", _key_values, choose_field)
+async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Use a connection's next key."""
+    await connections.activate_key(ports(), acting_member(), connection_slug)
+    return redirect_with_notice("connection-key-activated", path_of(f"{connection_slug}/keys"))
+
+
+@routes.post(f"{ONE}/keys/certificates")
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
+@accepts(f"POST {API_OF_CONNECTION}/certificates")
+@refuses(409)
+@on_refusal("federation/connection_keys.html", _key_values, choose_field)
+async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Add the identity provider's certificate."""
+    pem = to_model(ProviderCertificateRequest, form).certificate
+    await connections.add_certificate(ports(), acting_member(), connection_slug, pem)
+    return redirect_with_notice("connection-certificate-added", path_of(f"{connection_slug}/keys"))
+
+
+async def _certificate_removal(connection_slug: str, fingerprint: str) -> Question:
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    certificate = next((each for each in details.certificates if each.fingerprint == fingerprint), None) or refuse(
+        ProviderCertificateNotFound
+    )
+    consequences = ["Responses that the identity provider signs with it are refused."]
+    if certificate.source is CertificateSource.METADATA:
+        consequences.append("The next import of the metadata can add it again.")
+    return Question(
+        verb="Remove the certificate",
+        target=f"{fingerprint[:16]}…",
+        consequences=consequences,
+        button="Remove certificate",
+        keep="Keep certificate",
+        back=("Keys", path_of(f"{connection_slug}/keys")),
+    )
+
+
+@asks(routes, f"{ONE}/keys/certificates/<fingerprint>/remove")
+@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
+@accepts_answer(f"DELETE {API_OF_CONNECTION}/certificates/<fingerprint>", _certificate_removal)
+async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str, form: Form) -> Response:
+    """Remove the identity provider's certificate."""
+    await connections.remove_certificate(ports(), acting_member(), connection_slug, fingerprint)
+    return redirect_with_notice("connection-certificate-removed", path_of(f"{connection_slug}/keys"))

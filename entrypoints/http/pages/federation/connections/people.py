@@ -16,7 +16,7 @@ from entrypoints.http.edge.access import ACTS_ON_ME, BY_PEOPLE, GIVES, member_pa
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.console import console_page, may, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, serves_form
-from entrypoints.http.pages.federation.connections.places import ONE, path_of
+from entrypoints.http.pages.federation.connections.values import ONE, path_of
 from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("connection_people_pages", __name__)

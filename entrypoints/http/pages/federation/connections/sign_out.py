@@ -1,20 +1,29 @@
-"""How a browser gets to the sign-out at an organization's identity provider, and back."""
+"""Sign-outs at an organization's identity provider: how a browser gets there and back, and SAML single logout.
+
+Sources: SAML profiles section 4.4; security X-17.
+"""
+
+from typing import Final
+from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.federation.connections import sign_out
+from core.federation.connections import saml_logout, sign_out
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT, START_LOGOUT
+from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
+from core.federation.saml.model.messages import SamlMessageInvalid, query_signature
 from core.federation.saml.model.sign_on import LogoutFinished
 from core.kernel.errors import refuse
-from core.kernel.page_paths import HOME_PATH
+from core.kernel.page_paths import HOME_PATH, connection_endpoint_path
 from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import PROTOCOL, anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.federation.signed_out import signed_out_page
+from entrypoints.http.pages.federation.saml.messages import continue_at, read_parameters
+from entrypoints.http.pages.federation.signed_out import end_page, signed_out_page
 
 routes = Blueprint("connection_sign_out_pages", __name__)
 
@@ -56,3 +65,61 @@ async def finish(connection_id: str) -> Response:
     response = await signed_out_page(LogoutFinished(is_partial=False, after=after), at_provider=True)
     cookies.PROVIDER_LOGOUT.clear(response)
     return response
+
+
+SIGNED_OUT: Final = "The page for a user who is signed out, if the identity provider has no address for our response."
+
+
+@routes.get("/auth/connections/<connection_id>/slo")
+@anyone(PROTOCOL)
+@refuses(400, 404, 429)
+@describes_page(
+    {200: SIGNED_OUT, 302: "Redirect to the identity provider with our response, or to the next page of a sign-out that began here."},
+    optional={
+        "SAMLRequest": "A LogoutRequest, deflated and in base64.",
+        "SAMLResponse": "A LogoutResponse, deflated and in base64.",
+        "RelayState": "Returned with the response to a LogoutRequest.",
+        "SigAlg": "The algorithm of the signature: RSA with SHA-256, SHA-384 or SHA-512.",
+        "Signature": "The signature, which a LogoutRequest needs.",
+    },
+    changes_state=True,
+)
+async def slo_by_redirect(connection_id: str) -> Response:
+    """Take part in single logout with an organization's identity provider, with HTTP-Redirect.
+
+    A signed LogoutRequest ends the sign-ins that it names. With a SessionIndex, it ends that sign-in. Without a SessionIndex, it ends all
+    sessions that the user has through the connection. The user's own sign-ins stay.
+    """
+    return await _receive(connection_id)
+
+
+@routes.post("/auth/connections/<connection_id>/slo")
+@anyone
+@refuses(400, 404, 415, 429)
+@describes_page(
+    {200: SIGNED_OUT, 303: "Redirect to the identity provider with our response, or to the next page of a sign-out that began here."},
+    form=["SAMLRequest"],
+)
+async def slo_by_post(connection_id: str) -> Response:
+    """Take part in single logout with an organization's identity provider, with HTTP-POST.
+
+    The form has a `SAMLRequest` or a `SAMLResponse` in base64, and optionally a `RelayState`. A LogoutRequest is signed in the document.
+    """
+    return await _receive(connection_id)
+
+
+async def _receive(connection_id: str) -> Response:
+    id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
+    try:
+        parameters = await read_parameters()
+        logout_request, logout_response = parameters.document("SAMLRequest"), parameters.document("SAMLResponse")
+        if logout_request is None:
+            # It is found by the sign-out's cookie, which a form on another site does not bring.
+            answered = await saml_logout.find_answered(ports(), logout_response or refuse(SamlMessageInvalid))
+            return continue_at(f"{connection_endpoint_path(id_, BACK_FROM_LOGOUT)}?{urlencode({'state': answered})}")
+        signature = None if request.method == "POST" else query_signature(request.query_string.decode("latin-1"))
+        base_url, relay_state = app_context().base_url, parameters.relay_state
+        url = await saml_logout.receive_request(ports(), caller(), id_, logout_request, signature, relay_state, base_url)
+    except SamlMessageInvalid:
+        raise SamlResponseRefused(SamlFault.MALFORMED) from None
+    return end_page(None) if url is None else continue_at(url)

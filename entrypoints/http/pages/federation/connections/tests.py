@@ -1,14 +1,20 @@
-"""Test sign-ins at an organization's identity provider."""
+"""Test sign-ins at an organization's identity provider, and the test provider, at which an admin answers."""
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
-from core.federation.connections import checks
+from core.federation.connections import checks, test_provider
 from core.federation.connections.model.connections import ConnectionIncomplete
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
+from core.federation.connections.model.settings import ClaimMapping
+from core.federation.connections.test_provider import OpenConnectionTest, PlayedPerson
 from core.federation.connections.trips import ConnectionTestResult
+from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
+from core.kernel.values import is_printable
 from core.tenancy.model.settings import Design
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.base import cookies
@@ -16,10 +22,12 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import SHOWS, member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import shows
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with
-from entrypoints.http.pages.federation.connections.places import ONE, check_page, path_of
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, serves_form
+from entrypoints.http.pages.federation.connections.values import ONE, check_page, path_of
 from entrypoints.http.pages.federation.connections.visits import visit_response
+from entrypoints.http.pages.form_values import FieldInvalid, to_lines
 
 routes = Blueprint("connection_test_pages", __name__)
 
@@ -83,3 +91,82 @@ def result_page(result: ConnectionTestResult, name: str | None = None, design: D
         missing=result.missing,
     )
     return page_response(page)
+
+
+PROVIDER: Final = f"{TEST}/provider"
+PROPOSED: Final[Mapping[str, str]] = {
+    "subject": "4711",
+    "email": "ada@example.com",
+    "name": "Ada Lovelace",
+    "given_name": "Ada",
+    "family_name": "Lovelace",
+    "groups": "staff",
+    "picture": "https://images.example.com/ada.png",
+    "locale": "en-GB",
+}
+PROPOSED_CLAIMS: Final = {ConnectionProtocol.OIDC: "email_verified: true", ConnectionProtocol.SAML: "department: Research"}
+FURTHER: Final = "further_claims"
+MAX_LENGTH: Final = 2000  # characters in a field
+
+
+class TestProviderQuery(Query):
+    """An open test sign-in."""
+
+    test: str = Field(default="", description="The secret of the test sign-in.", max_length=100)
+
+
+def _open_test(connection_slug: str, secret: str) -> OpenConnectionTest:
+    return OpenConnectionTest(slug=connection_slug, secret=secret, browser=cookies.DEVICE.read())
+
+
+async def _values(form: Form, connection_slug: str, query_args: TestProviderQuery | None = None) -> dict[str, Any]:
+    secret = query_args.test if query_args else form.get("test", "")
+    connection = await test_provider.find(ports(), acting_member(), _open_test(connection_slug, secret))
+    return {
+        "connection": connection,
+        "path": f"{path_of(connection_slug)}/test",
+        "secret": secret,
+        "typed": form or {**PROPOSED, FURTHER: PROPOSED_CLAIMS[connection.protocol]},
+    }
+
+
+@serves_form(routes, PROVIDER, query=TestProviderQuery)
+@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS)
+@refuses(404)
+@accepts(f"POST {API}/check", answers=answers_with("The result of the test sign-in."))
+@on_refusal("federation/test_provider.html", _values, refusals=(FieldInvalid,))
+async def answer(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Answer a test sign-in, as an identity provider would.
+
+    The test sign-in ends with it. The answer is shown, and no user is signed in.
+    """
+    test, base_url = _open_test(connection_slug, form.get("test", "")), app_context().base_url
+    connection = await test_provider.find(ports(), acting_member(), test)
+    person = None if form.get("answer") == "refuse" else _read_person(form, connection.mapping)
+    return result_page(await test_provider.answer(ports(), acting_member(), connection, test, person, base_url))
+
+
+def _read_person(form: Form, mapping: ClaimMapping) -> PlayedPerson:
+    """Return the person that a form asserts. The fields have the same names as the mapping."""
+    for field in (*PROPOSED, FURTHER):
+        if len(form.get(field, "")) > MAX_LENGTH:
+            raise FieldInvalid(f"Enter at most {MAX_LENGTH} characters.", field)
+        if not all(is_printable(line) for line in form.get(field, "").splitlines()):
+            raise FieldInvalid("Enter text without control characters.", field)
+    claims: dict[str, list[str]] = {}
+    for field, claim in mapping.document.items():
+        values = to_lines(form.get(field, ""))
+        if claim is not None and values:
+            claims.setdefault(claim, []).extend(values)
+    for name, value in _read_claims(form.get(FURTHER, "")):
+        claims.setdefault(name, []).append(value)
+    return PlayedPerson(subject=" ".join(to_lines(form.get("subject", ""))), claims=claims)
+
+
+def _read_claims(text: str) -> Iterator[tuple[str, str]]:
+    """Return the name and the value in every line of a text."""
+    for line in to_lines(text):
+        name, separator, value = line.partition(": ")
+        if not separator or not name.strip():
+            raise FieldInvalid("Write each one as a line with its name and value, such as department: Research.", FURTHER)
+        yield name.strip(), value.strip()

@@ -10,8 +10,8 @@ from quart import Blueprint, Response, request
 
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout as saml_logout
-from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_model
+from core.federation.saml.model import messages as saml_bindings
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
 from core.federation.saml.model.sign_on import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from quart import Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
-from core.federation.saml.model import bindings as saml_bindings
+from core.federation.saml.model import messages as saml_bindings
 from core.federation.saml.model.messages import SamlMessageInvalid
 from core.federation.saml.model.sign_on import SignOnResult
 from entrypoints.http.base.redirects import redirect
