@@ -10,15 +10,14 @@ from uuid import UUID
 import structlog
 import trio
 
-from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
+from actors import mailbox
 from actors.supervisor import describe_error
 from core.eventing.model import webhooks
-from core.eventing.model.webhooks import DeliveryBatch, DeliveryFailure, DeliveryOutcome, DispatchCapacity, LeasedDelivery
+from core.kernel import shares
 from core.kernel.errors import Outage
-from core.kernel.shares import of_organization, working_for
 from ports import Ports
 
-T = TypeVar("T", bound=LeasedDelivery)
+T = TypeVar("T", bound=webhooks.LeasedDelivery)
 log = structlog.get_logger("dispatcher")
 
 POLL: Final = 30.0  # seconds
@@ -32,14 +31,16 @@ class DeliveryQueue(Generic[T]):
     """A queue with deliveries, and how they are sent."""
 
     job: str  # the name in metrics and logs
-    record_and_claim: Callable[[Ports, Sequence[DeliveryOutcome[T]], DispatchCapacity], Awaitable[DeliveryBatch[T]]]
-    record_outcomes: Callable[[Ports, Sequence[DeliveryOutcome[T]]], Awaitable[None]]
-    attempt: Callable[[Ports, T, float], Awaitable[DeliveryOutcome[T]]]
+    record_and_claim: Callable[
+        [Ports, Sequence[webhooks.DeliveryOutcome[T]], webhooks.DispatchCapacity], Awaitable[webhooks.DeliveryBatch[T]]
+    ]
+    record_outcomes: Callable[[Ports, Sequence[webhooks.DeliveryOutcome[T]]], Awaitable[None]]
+    attempt: Callable[[Ports, T, float], Awaitable[webhooks.DeliveryOutcome[T]]]
     describe: Callable[[T], Mapping[str, str]]  # for logs
-    finish: Callable[[Ports, DeliveryOutcome[T]], Awaitable[None]]  # reports the outcome
+    finish: Callable[[Ports, webhooks.DeliveryOutcome[T]], Awaitable[None]]  # reports the outcome
 
 
-async def dispatch(queue: DeliveryQueue[T], ports: Ports, inbox: Mailbox, slots: int) -> NoReturn:
+async def dispatch(queue: DeliveryQueue[T], ports: Ports, inbox: mailbox.Mailbox, slots: int) -> NoReturn:
     """Deliver forever. A message in `inbox` says that deliveries may be due or attempts have ended."""
     state = _DispatchState(queue, ports, inbox)
     async with trio.open_nursery() as attempts:
@@ -63,15 +64,15 @@ class _DispatchState(Generic[T]):
     fewer round trips when the dispatcher is busy.
     """
 
-    def __init__(self, queue: DeliveryQueue[T], ports: Ports, inbox: Mailbox) -> None:
+    def __init__(self, queue: DeliveryQueue[T], ports: Ports, inbox: mailbox.Mailbox) -> None:
         self.queue = queue
         self._ports = ports
         self._inbox = inbox
         self.in_flight: dict[UUID, T] = {}
-        self.outcomes: list[DeliveryOutcome[T]] = []
+        self.outcomes: list[webhooks.DeliveryOutcome[T]] = []
         self.is_closing = False  # no more batches will run
 
-    def end(self, outcome: DeliveryOutcome[T]) -> None:
+    def end(self, outcome: webhooks.DeliveryOutcome[T]) -> None:
         self.outcomes.append(outcome)
         self._inbox.post()
 
@@ -92,14 +93,14 @@ async def _run_batch(ports: Ports, state: _DispatchState[T], attempts: trio.Nurs
     """
     outcomes = list(state.outcomes)
     try:
-        capacity = DispatchCapacity.remaining(slots, tuple(state.in_flight.values()))
+        capacity = webhooks.DispatchCapacity.remaining(slots, tuple(state.in_flight.values()))
         batch = await state.queue.record_and_claim(ports, outcomes, capacity)
     except Outage as outage:
         # Do not let this reach the supervisor: its restart would cancel the attempts in flight. The
         # outcomes stay in `state` until they are stored. No other process has them, and if they
         # were lost, these deliveries would be sent twice.
         log.warning("deliveries_not_claimed", job=state.queue.job, outcomes=len(outcomes), outage=describe_error(outage))
-        return jittered(OUTAGE_PAUSE)
+        return mailbox.jittered(OUTAGE_PAUSE)
     del state.outcomes[: len(outcomes)]
     for delivery in batch.claimed:
         state.in_flight[delivery.id] = delivery
@@ -107,8 +108,8 @@ async def _run_batch(ports: Ports, state: _DispatchState[T], attempts: trio.Nurs
     if batch.claimed and len(state.in_flight) < slots:
         return 0  # more may be due: a batch is limited, and concurrent processes lock rows only for a moment
     if batch.next_due is None:
-        return jittered(POLL)
-    return min(jittered(POLL), max((batch.next_due - ports.clock.now()).total_seconds(), 0) + CLOCK_GRAIN)
+        return mailbox.jittered(POLL)
+    return min(mailbox.jittered(POLL), max((batch.next_due - ports.clock.now()).total_seconds(), 0) + mailbox.CLOCK_GRAIN)
 
 
 async def _attempt(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
@@ -118,7 +119,7 @@ async def _attempt(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
             structlog.contextvars.bound_contextvars(
                 job=queue.job, job_id=str(delivery.id), **queue.describe(delivery), organization=str(delivery.org_id)
             ),
-            working_for(of_organization(delivery.org_id)),
+            shares.working_for(shares.of_organization(delivery.org_id)),
         ):
             async with shutdown_grace(GRACE):
                 await _deliver(ports, state, delivery)
@@ -135,7 +136,7 @@ async def _deliver(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
         outcome = await state.queue.attempt(ports, delivery, spread)
     except Exception:
         log.exception("delivery_not_made")
-        outcome = webhooks.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
+        outcome = webhooks.failed_outcome(ports.policy, delivery, webhooks.DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
     await state.queue.finish(ports, outcome)
     # Remove the delivery before its outcome is added, because the next batch must not count it as
     # in flight.
@@ -143,7 +144,7 @@ async def _deliver(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
     state.end(outcome)
 
 
-def log_failure(outcome: DeliveryOutcome[Any]) -> None:
+def log_failure(outcome: webhooks.DeliveryOutcome[Any]) -> None:
     """Log a failed attempt, but never the URL or the content (security L-3)."""
     attempt = outcome.delivery.attempts + 1
     if outcome.next_retry_at is None:
@@ -169,7 +170,7 @@ async def retry_until_stored(store: Callable[[], Awaitable[R]], report: Callable
             return await store()
         except Outage as outage:
             report(outage)
-        await trio.sleep(jittered(pause))
+        await trio.sleep(mailbox.jittered(pause))
         pause = min(pause * 2, LONGEST_PAUSE)
 
 

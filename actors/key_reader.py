@@ -2,7 +2,7 @@
 
 from typing import Final, NoReturn
 
-from actors.mailbox import Mailbox, jittered
+from actors import mailbox
 from core.authentication.tokens import signing_keys
 from ports import Ports
 
@@ -11,7 +11,7 @@ from ports import Ports
 POLL: Final = 60.0
 
 
-async def key_reader(ports: Ports, inbox: Mailbox) -> NoReturn:
+async def key_reader(ports: Ports, inbox: mailbox.Mailbox) -> NoReturn:
     """Load the keys now, after every rotation, and every minute, which also drops retired keys.
 
     The first process that sees a key at its maximum age rotates it.
@@ -20,4 +20,4 @@ async def key_reader(ports: Ports, inbox: Mailbox) -> NoReturn:
         newest, max_age = await signing_keys.load(ports), ports.policy.signing_key_max_age
         if max_age and newest.starts_at <= ports.clock.now() - max_age:
             await signing_keys.rotate(ports, min_age=max_age)
-        await inbox.wait(at_most=jittered(POLL))
+        await inbox.wait(at_most=mailbox.jittered(POLL))

@@ -10,16 +10,14 @@ from uuid import UUID
 import structlog
 import trio
 
-from actors.dispatching import retry_until_stored, shutdown_grace
-from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
+from actors import dispatching, mailbox
 from actors.supervisor import describe_error
 from core.accounts import email_queue
 from core.accounts.model.email_queue import CAUSED_BY_ORGANIZATIONS, BusyServers, EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.errors import Outage
 from core.mailing import preparation
 from core.mailing.model.emails import PreparedEmail
-from ports import Ports
-from ports.outside import EmailMessage, MailRefused
+from ports import Ports, outside
 
 log = structlog.get_logger("mailer")
 
@@ -32,7 +30,7 @@ OUTAGE_PAUSE: Final = 5.0  # seconds
 GRACE: Final = 5.0  # seconds to finish sending an email when the process is stopped
 
 
-async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
+async def mailer(ports: Ports, inbox: mailbox.Mailbox, *, slots: int = SLOTS) -> NoReturn:
     """Send emails forever. A message in `inbox` says that some may be due."""
     retries, rotation = _Retries(), _ServerRotation()
     async with trio.open_nursery() as attempts:
@@ -54,7 +52,7 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
                 # being sent.
                 log.warning("mails_not_claimed", outage=describe_error(outage))
                 pause = OUTAGE_PAUSE
-            await inbox.wait(at_most=min(jittered(pause), retries.next_in()))
+            await inbox.wait(at_most=min(mailbox.jittered(pause), retries.next_in()))
 
 
 class _ServerRotation:
@@ -129,7 +127,7 @@ class _Retries:
     def add(self, delay: float | None) -> None:
         """Add an email that falls due in `delay` seconds, or none if `delay` is None."""
         if delay is not None and delay < POLL:
-            self._times.append(trio.current_time() + delay + CLOCK_GRAIN)
+            self._times.append(trio.current_time() + delay + mailbox.CLOCK_GRAIN)
 
     def next_in(self) -> float:
         """Return the seconds until the next email falls due, and forget emails that are due already."""
@@ -143,7 +141,7 @@ def _log_fields(mail: QueuedEmail) -> AbstractContextManager[object]:
     return structlog.contextvars.bound_contextvars(job="mail", job_id=str(mail.id), kind=mail.kind.value)
 
 
-async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[PreparedEmail, EmailMessage] | None:
+async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[PreparedEmail, outside.EmailMessage] | None:
     """Return the queued email with its token and the message to send, or None if there is nothing to send now."""
     with _log_fields(mail):
         try:
@@ -162,12 +160,12 @@ async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[
 
 
 async def _attempt(
-    ports: Ports, mail: PreparedEmail, message: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation
+    ports: Ports, mail: PreparedEmail, message: outside.EmailMessage, inbox: mailbox.Mailbox, retries: _Retries, rotation: _ServerRotation
 ) -> None:
     started = trio.current_time()
     try:
         with _log_fields(mail):
-            async with shutdown_grace(GRACE):
+            async with dispatching.shutdown_grace(GRACE):
                 retries.add(await _send(ports, mail, message))
     finally:
         ports.metrics.job_done("mail", trio.current_time() - started)
@@ -175,17 +173,17 @@ async def _attempt(
         inbox.post()  # a slot is free, and more emails may be due
 
 
-async def _send(ports: Ports, mail: PreparedEmail, message: EmailMessage) -> float | None:
+async def _send(ports: Ports, mail: PreparedEmail, message: outside.EmailMessage) -> float | None:
     """Send the email and store the outcome. Return the seconds until a retry, or None if there is none."""
     try:
         await ports.mail.send(message, mail.server)
-    except MailRefused as refusal:
+    except outside.MailRefused as refusal:
         return await _record_failure(ports, mail, str(refusal))
     except Exception as defect:
         log.exception("mail_not_sent")
         return await _record_failure(ports, mail, f"it could not be sent: {type(defect).__name__}")
     # Outside the `try`: an error from here on must not count a sent email as failed.
-    await retry_until_stored(lambda: email_queue.record_sent(ports, mail), _log_not_stored)
+    await dispatching.retry_until_stored(lambda: email_queue.record_sent(ports, mail), _log_not_stored)
     _record_end(ports, mail, EmailResult(EmailOutcome.SENT))
     return None
 
@@ -193,7 +191,7 @@ async def _send(ports: Ports, mail: PreparedEmail, message: EmailMessage) -> flo
 async def _record_failure(ports: Ports, mail: QueuedEmail, reason: str) -> float | None:
     """Store a failed attempt. Return the seconds until a retry, or None after the last attempt."""
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
-    due_at = await retry_until_stored(lambda: email_queue.record_failure(ports, mail, reason, spread), _log_not_stored)
+    due_at = await dispatching.retry_until_stored(lambda: email_queue.record_failure(ports, mail, reason, spread), _log_not_stored)
     ports.metrics.mail_attempt_failed()
     if due_at is None:
         _record_end(ports, mail, EmailResult(EmailOutcome.GIVEN_UP, reason))

@@ -6,13 +6,12 @@ from typing import Final, NoReturn
 import structlog
 import trio
 
-from actors.dispatching import retry_until_stored, shutdown_grace
-from actors.mailbox import Mailbox, jittered
+from actors import dispatching, mailbox
 from actors.supervisor import describe_error
 from core.eventing import siem
 from core.eventing.model.siem import ClaimedSiemQueue, SiemAttempt, SiemResult
+from core.kernel import shares
 from core.kernel.errors import Outage
-from core.kernel.shares import of_organization, working_for
 from ports import Ports
 
 log = structlog.get_logger("siem_forwarder")
@@ -28,7 +27,7 @@ POLL: Final = 5.0
 GRACE: Final = 5.0  # seconds to finish an attempt that is running when the process is stopped
 
 
-async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, struggling_slots: int = STRUGGLING_SLOTS) -> NoReturn:
+async def siem_forwarder(ports: Ports, inbox: mailbox.Mailbox, *, slots: int = SLOTS, struggling_slots: int = STRUGGLING_SLOTS) -> NoReturn:
     """Forward audit logs forever. A message in `inbox` says that entries were queued."""
     struggling: set[ClaimedSiemQueue] = set()
     async with trio.open_nursery() as attempts:
@@ -38,9 +37,9 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
             try:
                 with (
                     structlog.contextvars.bound_contextvars(job="siem_forwarding", organization=str(claimed.org_id)),
-                    working_for(of_organization(claimed.org_id)),
+                    shares.working_for(shares.of_organization(claimed.org_id)),
                 ):
-                    async with shutdown_grace(GRACE):
+                    async with dispatching.shutdown_grace(GRACE):
                         await _forward(ports, claimed)
             finally:
                 ports.metrics.job_done("siem_forwarding", trio.current_time() - started)
@@ -62,7 +61,7 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
                 # Do not let this reach the supervisor: its restart would cancel the attempts in
                 # flight.
                 log.warning("siem_not_claimed", outage=describe_error(outage))
-            await inbox.wait(at_most=jittered(POLL))
+            await inbox.wait(at_most=mailbox.jittered(POLL))
 
 
 async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
@@ -81,7 +80,7 @@ async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     slow = trio.current_time() - started > SLOW
     # Outside the `try`: an error from here on does not mean that the SIEM received nothing.
-    due_at = await retry_until_stored(lambda: siem.settle(ports, claimed, outcome, slow=slow, spread=spread), _log_not_stored)
+    due_at = await dispatching.retry_until_stored(lambda: siem.settle(ports, claimed, outcome, slow=slow, spread=spread), _log_not_stored)
     if due_at is not None:
         ports.metrics.siem_failed(outcome.result.name.lower())
         wait = round((due_at - ports.clock.now()).total_seconds())

@@ -11,7 +11,7 @@ import trio
 from actors.mailbox import jittered
 from actors.turns import Turns
 from core.kernel.errors import Outage
-from core.maintenance.model.health import ActorState, ActorStatus
+from core.maintenance.model import health
 from ports.observe import Clock
 
 
@@ -20,23 +20,23 @@ class ActorStates:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._states: dict[str, ActorState] = {}
+        self._states: dict[str, health.ActorState] = {}
 
     def record_start(self, name: str) -> None:
         """Record that the actor starts, for the first time or again."""
         now, state = self._clock.now(), self._states.get(name)
         if state is None:
-            state = ActorState(name, ActorStatus.RUNNING, now, restarts=0, last_failure_at=None, last_failure=None)
-        self._states[name] = replace(state, status=ActorStatus.RUNNING, since=now)
+            state = health.ActorState(name, health.ActorStatus.RUNNING, now, restarts=0, last_failure_at=None, last_failure=None)
+        self._states[name] = replace(state, status=health.ActorStatus.RUNNING, since=now)
 
     def record_failure(self, name: str, reason: str) -> None:
         """Record that the actor failed and will be restarted. `reason` is `failure` or `outage`."""
         now, state = self._clock.now(), self._states[name]
         self._states[name] = replace(
-            state, status=ActorStatus.RESTARTING, since=now, restarts=state.restarts + 1, last_failure_at=now, last_failure=reason
+            state, status=health.ActorStatus.RESTARTING, since=now, restarts=state.restarts + 1, last_failure_at=now, last_failure=reason
         )
 
-    def list_all(self) -> list[ActorState]:
+    def list_all(self) -> list[health.ActorState]:
         """Return the states, sorted by name."""
         return [self._states[name] for name in sorted(self._states)]
 

@@ -9,12 +9,12 @@ from uuid import UUID
 import structlog
 import trio
 
-from actors.mailbox import TimedMailbox, jittered
+from actors import mailbox
 from actors.turns import sleep_between_turns
 from core.accounts import passkey_waits
 from core.applications import figures
 from core.billing import reconciliation, subscriptions
-from core.billing.model.provider_events import NEEDS_ATTENTION, Effect
+from core.billing.model import provider_events
 from core.federation.connections import health
 from core.federation.oauth import external_clients
 from core.maintenance import expiring_secrets, housekeeping
@@ -47,7 +47,7 @@ class SweepJob:
     next_due: NextDue | None = None  # None if it does not matter when a sweep runs
 
 
-async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID) -> NoReturn:
+async def sweeper(ports: Ports, job: SweepJob, inbox: mailbox.TimedMailbox, holder: UUID) -> NoReturn:
     """Sweep forever: when the next item is due, at the times in `inbox`, and about once per period.
 
     `holder` identifies this process in its leases. `holder` survives an actor's restart, after which the actor
@@ -67,14 +67,14 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
         if counts and counts.get(BACKED_OFF):
             pause = min(pause * 2, job.period * LONGEST_PAUSE)
             log.warning("sweep_delayed", job=job.name, failed=counts.get(FAILED, 0), goes_on_in=pause)
-            await sleep_between_turns(jittered(pause))
+            await sleep_between_turns(mailbox.jittered(pause))
             continue
         pause = job.period
         # Without the lease this process cannot sweep. The process with the lease reads the next due
         # time itself.
         if counts is not None and job.next_due is not None and (due := await job.next_due(ports)) is not None:
             inbox.post(max(due, ports.clock.now() + SHORTEST_PAUSE))
-        await inbox.wait(ports.clock, at_most=jittered(pause))
+        await inbox.wait(ports.clock, at_most=mailbox.jittered(pause))
 
 
 # Refreshes identity providers' metadata and keys, and announces certificates that end.
@@ -114,6 +114,6 @@ SUBSCRIPTION_RECONCILIATION: Final = SweepJob(
 )
 
 
-def _log_effect(subscription: str, org_id: UUID | None, effect: Effect) -> None:
-    write = reconciliation_log.warning if effect in NEEDS_ATTENTION else reconciliation_log.info
+def _log_effect(subscription: str, org_id: UUID | None, effect: provider_events.Effect) -> None:
+    write = reconciliation_log.warning if effect in provider_events.NEEDS_ATTENTION else reconciliation_log.info
     write("billing_checked", subscription=subscription, org_id=org_id and str(org_id), effect=effect.value)

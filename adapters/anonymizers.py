@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.geoip import LOOKUP_ERRORS, FileUnreadable, Reader, open_reader
+from adapters import geoip
 
 METADATA_MARKER: Final = b"\xab\xcd\xefMaxMind.com"
 METADATA_SIZE: Final = 128 * 1024  # the marker is in the file's last 128 KiB (MaxMind DB format 2.0)
@@ -55,14 +55,14 @@ class AnonymizerDatabase:
     The file is mapped into memory. To replace it, rename the new file over it and reload.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: geoip.Reader) -> None:
         self._reader = reader
 
     def has(self, address: str | None) -> bool:
         parsed = _parse(address)
         try:
             return parsed is not None and _is_flagged(self._reader.get(parsed))
-        except LOOKUP_ERRORS:
+        except geoip.LOOKUP_ERRORS:
             return False
 
 
@@ -96,21 +96,21 @@ def open_anonymizers(path: Path) -> AnonymizerNetworks | AnonymizerDatabase:
                 return AnonymizerDatabase(_open_database(path))
         networks = [*_read_networks(path, path.read_bytes())]
     except OSError as error:
-        raise FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
+        raise geoip.FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
     if not networks:
-        raise FileUnreadable(f"{path} has no networks")
+        raise geoip.FileUnreadable(f"{path} has no networks")
     return AnonymizerNetworks(networks)
 
 
-def _open_database(path: Path) -> Reader:
+def _open_database(path: Path) -> geoip.Reader:
     try:
-        reader = open_reader(path)
+        reader = geoip.open_reader(path)
         records = [record for _, record in islice(reader, CHECKED_RECORDS)]
-    except LOOKUP_ERRORS:
-        raise FileUnreadable(f"{path} is damaged, or not a file in MaxMind's format") from None
+    except geoip.LOOKUP_ERRORS:
+        raise geoip.FileUnreadable(f"{path} is damaged, or not a file in MaxMind's format") from None
     # An unrelated file, such as a city file, would silently flag no address.
     if not any(isinstance(record, dict) and not record.keys().isdisjoint(FLAGS) for record in records):
-        raise FileUnreadable(f"{path} has no flags such as {FLAGS[0]}: use a file of anonymous networks")
+        raise geoip.FileUnreadable(f"{path} has no flags such as {FLAGS[0]}: use a file of anonymous networks")
     return reader
 
 
@@ -118,7 +118,7 @@ def _read_networks(path: Path, content: bytes) -> Iterator[IPv4Network | IPv6Net
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise FileUnreadable(f"{path} is neither a text file nor a file in MaxMind's format") from None
+        raise geoip.FileUnreadable(f"{path} is neither a text file nor a file in MaxMind's format") from None
     for number, line in enumerate(text.splitlines(), 1):
         network = line.partition("#")[0].strip()
         if network:
@@ -126,7 +126,7 @@ def _read_networks(path: Path, content: bytes) -> Iterator[IPv4Network | IPv6Net
                 yield ip_network(network, strict=False)
             except ValueError:
                 shown = network[:MAX_SHOWN]
-                raise FileUnreadable(f"{path}, line {number}: {shown!r} is not a network such as 192.0.2.0/24") from None
+                raise geoip.FileUnreadable(f"{path}, line {number}: {shown!r} is not a network such as 192.0.2.0/24") from None
 
 
 def _parse(address: str | None) -> IPv4Address | IPv6Address | None:

@@ -20,8 +20,8 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from core.accounts.model import passkeys
 from core.accounts.model.email_queue import EmailOutcome
-from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 from core.eventing.model.siem import FAILURES
 from core.federation.connections.model.health import HealthState
@@ -178,7 +178,7 @@ class PrometheusMetrics:
     def login_failed(self, reason: LoginFailure) -> None:
         self._login_failures.labels(reason).inc()
 
-    def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
+    def passkey_ceremony(self, ceremony: passkeys.Ceremony, refused: passkeys.PasskeyReason | None) -> None:
         self._passkeys.labels(ceremony, refused or "ok").inc()
 
     def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
@@ -272,7 +272,7 @@ class PrometheusMetrics:
         self._new_http("GET", UNKNOWN_ROUTE, 4)
         known: Sequence[tuple[Counter | Histogram, Sequence[Iterable[str]]]] = (
             (self._login_failures, [LoginFailure]),
-            (self._passkeys, [Ceremony, ("ok", *PasskeyReason)]),
+            (self._passkeys, [passkeys.Ceremony, ("ok", *passkeys.PasskeyReason)]),
             (self._policy_decisions, [PolicyPath, [outcome.value for outcome in Outcome]]),
             (self._connection_answers, [(ConnectionProtocol.OIDC, ConnectionProtocol.SAML), ("accepted", "refused")]),
             (self._siem_failures, [[result.name.lower() for result in FAILURES]]),

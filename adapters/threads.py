@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar, cast
 import outcome
 import trio
 
+from core.kernel import shares
 from core.kernel.errors import Limited
-from core.kernel.shares import RETRY_AFTER, FairPlaces, FairQueue, Share, current_share
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class TrioThreads:
 
     def __init__(self, count: int = 1) -> None:
         """At most `count` jobs run at once."""
-        self._places = cast("trio.CapacityLimiter", FairPlaces(trio.Event, count))
+        self._places = cast("trio.CapacityLimiter", shares.FairPlaces(trio.Event, count))
 
     async def run(self, work: Callable[[], T], *, abandons: bool = False) -> T:
         """Run `work` in a thread.
@@ -64,7 +64,7 @@ class LowPriorityThreads:
         self._count = count
         self._most = count + queue
         self._changed = threading.Condition()
-        self._waiting: FairQueue[_Job[Any]] = FairQueue()
+        self._waiting: shares.FairQueue[_Job[Any]] = shares.FairQueue()
         self._alive = 0
         self._busy = 0
         self._closed = False
@@ -80,7 +80,7 @@ class LowPriorityThreads:
 
         Raises: Limited if the queue is full and the current share has more work in it than other shares; the errors of `work`.
         """
-        share, job = current_share.get(), _Job(work, trio.lowlevel.current_trio_token(), trio.Event())
+        share, job = shares.current_share.get(), _Job(work, trio.lowlevel.current_trio_token(), trio.Event())
         self._enqueue(share, job)
         try:
             await job.done.wait()
@@ -93,11 +93,11 @@ class LowPriorityThreads:
         assert job.result is not None  # set before `done`
         return job.result.unwrap()
 
-    def _enqueue(self, share: Share, job: _Job[Any]) -> None:
+    def _enqueue(self, share: shares.Share, job: _Job[Any]) -> None:
         with self._changed:
             refused = self._waiting.add(share, job, self._most - self._busy)
             if refused is not None:
-                refused.result = outcome.Error(Limited(RETRY_AFTER))
+                refused.result = outcome.Error(Limited(shares.RETRY_AFTER))
                 refused.done.set()
             if refused is job:
                 return

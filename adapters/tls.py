@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from adapters.crypto.certificates import names_of, valid_until
+from adapters.crypto import certificates
 from adapters.geoip import FileUnreadable
 
 _PROTOCOLS: Final = ("h2", "http/1.1")  # that clients can choose (ALPN)
@@ -37,7 +37,7 @@ class TlsCertificate:
         certificate, key = self.path, self._key
         pem = _read(certificate)
         try:
-            ends_at, names = valid_until(pem), names_of(pem)
+            ends_at, names = certificates.valid_until(pem), certificates.names_of(pem)
         except ValueError:
             raise FileUnreadable(f"{certificate} has no certificate in PEM") from None
         _read(key)

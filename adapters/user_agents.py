@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
-from core.accounts.model.devices import DeviceType, ParsedUserAgent
+from core.accounts.model import devices
 
 if TYPE_CHECKING:
     from ua_parser import OS, PartialResult, UserAgent
@@ -57,19 +57,19 @@ class UserAgents:
         resolver, domains = Resolver(load_lazy_builtins()), Domain.USER_AGENT | Domain.OS
         return lambda agent: resolver(agent, domains)
 
-    def parse(self, agent: str | None) -> ParsedUserAgent:
+    def parse(self, agent: str | None) -> devices.ParsedUserAgent:
         return self._parsed((agent or "")[:MAX_HEADER_LENGTH])
 
-    def _parse(self, agent: str) -> ParsedUserAgent:
+    def _parse(self, agent: str) -> devices.ParsedUserAgent:
         result = self._search(agent)
         browser, system = result.user_agent, result.os
         is_mobile = system is not None and system.family in MOBILE_SYSTEMS
-        return ParsedUserAgent(
+        return devices.ParsedUserAgent(
             browser=_name(browser) or UNKNOWN_BROWSER,
             browser_version=_version(browser),
             os=_name(system) or UNKNOWN_SYSTEM,
             os_version=_version(system),
-            device_type=DeviceType.MOBILE if is_mobile else DeviceType.BROWSER,
+            device_type=devices.DeviceType.MOBILE if is_mobile else devices.DeviceType.BROWSER,
         )
 
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from adapters import crypto
 from adapters.anonymizers import AnonymizerFile, NoAnonymizers
-from adapters.crypto import AesVault, WebAuthnPasskeys, generate_key, parse_keys
+from adapters.email import transports
 from adapters.email.mime import parse_sender
-from adapters.email.transports import FolderTransport, SmtpTransport
 from adapters.geoip import FileUnreadable, GeoIpFile, NoGeoIp
-from adapters.http.guard import AllowedTarget, parse_allowed_targets
+from adapters.http import guard
 from adapters.http.lazy_sender import trusted_authorities
 from adapters.http.payments import PaymentSettings
 from adapters.postgres.engine.connecting import parse_address
@@ -35,7 +35,7 @@ URLS: Final = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issu
 def encryption_keys(settings: Settings) -> str:
     """Return the encryption keys: the operator's, or keys that are generated once and stored in the data directory."""
     try:
-        return known_keys(settings) or store_keys(key_file(settings), generate_key())
+        return known_keys(settings) or store_keys(key_file(settings), crypto.generate_key())
     except OSError as error:
         raise SettingsInvalid(f"{key_file(settings)} cannot be created: {error.strerror}.") from None
 
@@ -80,17 +80,17 @@ def store_keys(path: Path, keys: str) -> str:
     return keys
 
 
-def vault_of(settings: Settings) -> AesVault:
+def vault_of(settings: Settings) -> crypto.AesVault:
     """Return the vault with the existing keys. Keys are never generated here."""
     try:
-        return AesVault(_parsed_keys(settings))
+        return crypto.AesVault(_parsed_keys(settings))
     except ValueError as error:
         raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
 
 
-def passkeys_of(settings: Settings) -> WebAuthnPasskeys:
+def passkeys_of(settings: Settings) -> crypto.WebAuthnPasskeys:
     """Return the passkey ceremonies. Their challenges depend on the vault's keys."""
-    return WebAuthnPasskeys(_parsed_keys(settings))
+    return crypto.WebAuthnPasskeys(_parsed_keys(settings))
 
 
 def _parsed_keys(settings: Settings) -> tuple[tuple[str, bytes], ...]:
@@ -98,7 +98,7 @@ def _parsed_keys(settings: Settings) -> tuple[tuple[str, bytes], ...]:
     if keys is None:
         raise SettingsInvalid(f"{key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set. Restore the file, or set the keys.")
     try:
-        return parse_keys(keys)
+        return crypto.parse_keys(keys)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
 
@@ -144,27 +144,27 @@ def mail_folder(settings: Settings) -> Path:
     return settings.data_dir / "mail"
 
 
-def mail_transport(settings: Settings) -> SmtpTransport | FolderTransport:
+def mail_transport(settings: Settings) -> transports.SmtpTransport | transports.FolderTransport:
     """Return the transport for the platform's emails: to its mail server, or to a folder if none is set."""
     check_sender(settings)
     if settings.smtp_url is None:
-        return FolderTransport(mail_folder(settings), settings.mail_from)
+        return transports.FolderTransport(mail_folder(settings), settings.mail_from)
     return smtp(settings.smtp_url, settings)
 
 
-def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
+def smtp(url: SecretStr, settings: Settings) -> transports.SmtpTransport:
     """Return the transport to the mail server. Raises: SettingsInvalid."""
     check_sender(settings)
     try:
-        return SmtpTransport(url.get_secret_value(), settings.mail_from)
+        return transports.SmtpTransport(url.get_secret_value(), settings.mail_from)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
 
 
-def allowed_targets(settings: Settings) -> tuple[AllowedTarget, ...]:
+def allowed_targets(settings: Settings) -> tuple[guard.AllowedTarget, ...]:
     """Return the private addresses that tenants can make us connect to (SSO_OUTBOUND_ALLOW). Raises: SettingsInvalid."""
     try:
-        return parse_allowed_targets(settings.outbound_allow)
+        return guard.parse_allowed_targets(settings.outbound_allow)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_OUTBOUND_ALLOW {error}.") from None
 
@@ -181,9 +181,9 @@ def check_authorities(settings: Settings) -> None:
         ) from None
 
 
-def client_targets(settings: Settings, base_url: str) -> tuple[AllowedTarget, ...]:
+def client_targets(settings: Settings, base_url: str) -> tuple[guard.AllowedTarget, ...]:
     """Return the private addresses from which client metadata and keys are read: also this machine, where the issuer is on it."""
-    own = [AllowedTarget.parse(network) for network in ("127.0.0.0/8", "::1/128")] if is_on_loopback(base_url) else []
+    own = [guard.AllowedTarget.parse(network) for network in ("127.0.0.0/8", "::1/128")] if is_on_loopback(base_url) else []
     return *allowed_targets(settings), *own
 
 

@@ -10,21 +10,18 @@ from urllib.parse import urlsplit
 import trio
 
 from adapters.clock import SystemClock
-from adapters.postgres.engine import embedded
-from adapters.postgres.engine.migrate import MigrationRefused, pending
+from adapters.postgres.engine import embedded, migrate
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.kernel.errors import Invalid, StorageDown
-from core.kernel.uris import DEFAULT_PORTS, canonicalize, is_on_loopback
-from entrypoints.adapters_of_settings import check_database_address, vault_of
-from entrypoints.bind import LOCALHOST, is_localhost, parse_bind
+from core.kernel import errors, uris
+from entrypoints import adapters_of_settings, bind
 from entrypoints.settings import Settings, SettingsInvalid
 
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 (nothing binds to it here)
 _ADDRESS_SETTINGS: Final = ("bind", "tls_certificate")
 
 
-class NoInstallation(Invalid):
+class NoInstallation(errors.Invalid):
     """There is no installation here. Set SSO_DATABASE_URL or SSO_DATA_DIR as for the service."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -71,16 +68,16 @@ def find_base_url(settings: Settings) -> str:
 
     async def load() -> str:
         conninfo = running_database(settings)
-        if conninfo is None or await pending(conninfo):
+        if conninfo is None or await migrate.pending(conninfo):
             return base_url(settings)
         return await load_base_url(settings, conninfo)
 
     if settings.base_url is not None:
         return settings.base_url
     try:
-        check_database_address(settings)
+        adapters_of_settings.check_database_address(settings)
         return trio.run(load)
-    except (SettingsInvalid, embedded.EmbeddedError, StorageDown, MigrationRefused):
+    except (SettingsInvalid, embedded.EmbeddedError, errors.StorageDown, migrate.MigrationRefused):
         return base_url(settings)
 
 
@@ -96,7 +93,7 @@ async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[s
         return settings.base_url
     pool = Pool(conninfo, size=1)
     try:
-        async with Postgres(pool, vault_of(settings), SystemClock()).reading() as read:
+        async with Postgres(pool, adapters_of_settings.vault_of(settings), SystemClock()).reading() as read:
             stored = await read.signing_keys.issuer()
     finally:
         await pool.aclose()
@@ -114,11 +111,11 @@ def base_url(settings: Settings, listening: Sequence[socket] = (), stored: str |
     if settings.base_url is not None:
         return settings.base_url
     scheme = "http" if settings.tls_certificate is None else "https"
-    host, port = listening[0].getsockname()[:2] if listening else parse_bind(settings.bind)
-    if is_localhost(settings.bind) or host in _ALL_ADDRESSES:
+    host, port = listening[0].getsockname()[:2] if listening else bind.parse_bind(settings.bind)
+    if bind.is_localhost(settings.bind) or host in _ALL_ADDRESSES:
         # A command does not know the port if the service lets the kernel choose it.
-        is_ours = stored is not None and stored.startswith(f"{scheme}://") and is_on_loopback(stored)
-        if stored is not None and is_ours and port in (urlsplit(stored).port or DEFAULT_PORTS[scheme], 0):
+        is_ours = stored is not None and stored.startswith(f"{scheme}://") and uris.is_on_loopback(stored)
+        if stored is not None and is_ours and port in (urlsplit(stored).port or uris.DEFAULT_PORTS[scheme], 0):
             return stored
-        host = LOCALHOST
-    return canonicalize(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+        host = bind.LOCALHOST
+    return uris.canonicalize(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")

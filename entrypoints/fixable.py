@@ -6,7 +6,7 @@ from adapters.postgres.backup import BackupError
 from adapters.postgres.engine.embedded import EmbeddedError
 from adapters.postgres.engine.migrate import MigrationRefused
 from adapters.saml.libraries import XmlLibrariesDisagree
-from core.kernel.errors import Refusal, StorageDown
+from core.kernel import errors
 from entrypoints.http.edge.protocol.listening import BindError
 from entrypoints.settings import SettingsInvalid
 from ports.crypto import SealBroken
@@ -19,6 +19,6 @@ FIXABLE: Final = (
     MigrationRefused,
     SealBroken,
     XmlLibrariesDisagree,
-    StorageDown,
-    Refusal,
+    errors.StorageDown,
+    errors.Refusal,
 )

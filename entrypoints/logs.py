@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from entrypoints.setting_types import LogFormat, LogLevel
+from entrypoints import setting_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ _VERBOSE_LIBRARIES = ("httpx", "httpcore")
 _json = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
-def configure(log_format: LogFormat, level: LogLevel, descriptor: int = STANDARD_OUTPUT) -> None:
+def configure(log_format: setting_types.LogFormat, level: setting_types.LogLevel, descriptor: int = STANDARD_OUTPUT) -> None:
     """Configure format and lowest level of the logs. `auto` means text on a terminal, otherwise JSON. Can be called again."""
     global _access
     console = log_format == "console" or (log_format == "auto" and os.isatty(descriptor))
@@ -314,4 +314,7 @@ class _ToStructlog(logging.Handler):
             self.handleError(record)
 
 
-_KNOWN_LEVELS = (logging.CRITICAL, *sorted((logging.getLevelNamesMapping()[name.upper()] for name in get_args(LogLevel)), reverse=True))
+_KNOWN_LEVELS = (
+    logging.CRITICAL,
+    *sorted((logging.getLevelNamesMapping()[name.upper()] for name in get_args(setting_types.LogLevel)), reverse=True),
+)

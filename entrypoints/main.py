@@ -15,35 +15,27 @@ import structlog
 import trio
 from pydantic import SecretStr
 
+from adapters import prometheus
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import migrate
-from adapters.prometheus import forget_process, metrics_directory
 from adapters.saml.libraries import LibraryCheck
 from core.accounts import relying_party
-from core.accounts.model.platform import AccountNotUsable, PlatformOwnerExists
+from core.accounts.model import platform
 from core.authentication import connections, owner_recovery
 from core.authentication.model import tokens as tokens_model
 from core.authentication.tokens import issuing, signing_keys
 from core.demo import creation, notes
 from core.demo.model.demo import Demo
 from core.demo.notes import NotesDemo
-from core.kernel.errors import Invalid, StorageDown, refuse
+from core.kernel import errors, values
 from core.kernel.page_paths import RECOVER_OWNER_PATH
-from core.kernel.values import Email, new_secret
 from core.maintenance import housekeeping
 from core.tenancy import governance, platform_owners, platform_sign_in_policy
-from entrypoints import huge_pages, logs
-from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, platform_connections
-from entrypoints.addresses import embedded_data, load_base_url, open_database, require_installation
-from entrypoints.greeting import FirstOwner, greet_operator, name_link_command
+from entrypoints import adapters_of_settings, addresses, greeting, huge_pages, logs, serving, stopping, supervision, wiring, workers
+from entrypoints.greeting import name_link_command
 from entrypoints.http.app import Application, build_routes
 from entrypoints.http.edge.protocol.server import Server
-from entrypoints.serving import Listening, open_listening
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.stopping import Stop, has_ended
-from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
-from entrypoints.wiring import Wired, application, check_settings, start_actors, watch_certificate, wire
-from entrypoints.workers import Hooks, run_workers
 from ports import Ports
 
 T = TypeVar("T")
@@ -60,25 +52,25 @@ SWITCH_INTERVAL: Final = 0.0005
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
     """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
     logs.configure(settings.log_format, settings.log_level)
-    supervisor = Supervisor.from_environment()
+    supervisor = supervision.Supervisor.from_environment()
     reloads = not os.isatty(0)  # in a terminal, SIGHUP says that the terminal is closed
     if reloads:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the processes serve, and while they stop
     _check_settings(settings)
     libraries.finish()
-    if allowed_targets(settings):
+    if adapters_of_settings.allowed_targets(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
-        stack.enter_context(metrics_directory())
-        listening = stack.enter_context(open_listening(settings))
+        stack.enter_context(prometheus.metrics_directory())
+        listening = stack.enter_context(serving.open_listening(settings))
         # Workers that start later use the same keys, even if the file has changed.
-        settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
+        settings = settings.model_copy(update={"encryption_keys": SecretStr(adapters_of_settings.encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
         if settings.database_url is not None:
             conninfo = settings.database_url.get_secret_value()
         else:
             # Never use another running service's database: it stops together with that service.
-            embedded_database = stack.enter_context(embedded.launch(embedded_data(settings)))
+            embedded_database = stack.enter_context(embedded.launch(addresses.embedded_data(settings)))
             conninfo = embedded_database.conninfo
         routes = build_routes()  # while the database starts
         _freeze_objects()
@@ -87,7 +79,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         prints_link = welcome and (show_password or settings.platform_owner_password is None)
         prepare = partial(prepare_database, settings, listening, conninfo, embedded_database, prints_link=prints_link)
         address, owner = trio.run(_prepare, supervisor, prepare)
-        greet = partial(greet_operator, settings, address, owner, show_password=show_password) if welcome else _do_nothing
+        greet = partial(greeting.greet_operator, settings, address, owner, show_password=show_password) if welcome else _do_nothing
         if owner.is_missing and not welcome:
             # Logs are kept and passed on, so they have no link (security I-6).
             log.warning("platform_owner_missing", next_step=f"print a link that signs the first one in: {name_link_command()}")
@@ -95,14 +87,16 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         if settings.workers == 1:
             return trio.run(partial(process, supervisor, reloads=reloads, embedded_database=embedded_database, on_started=greet))
 
-        def work(parent: ParentLink) -> int:
+        def work(parent: supervision.ParentLink) -> int:
             if embedded_database is not None:
                 embedded_database.disown()
             return trio.run(partial(process, parent, reloads=reloads))
 
         greet()
-        give_up = partial(has_ended, embedded_database)
-        return run_workers(settings.workers, work, listening.all, supervisor, Hooks(forget_process, give_up), reloads=reloads)
+        give_up = partial(stopping.has_ended, embedded_database)
+        return workers.run_workers(
+            settings.workers, work, listening.all, supervisor, workers.Hooks(prometheus.forget_process, give_up), reloads=reloads
+        )
 
 
 def _check_settings(settings: Settings) -> None:
@@ -111,25 +105,25 @@ def _check_settings(settings: Settings) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
         raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
-    check_settings(settings)
+    wiring.check_settings(settings)
 
 
 def _do_nothing() -> None:
     pass
 
 
-async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) -> T:
+async def _prepare(supervisor: supervision.Supervisor, prepare: Callable[[], Awaitable[T]]) -> T:
     """Return what `prepare` returns. The supervisor extends its timeout until then, because migrations can take long."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(beat_forever, supervisor)
+        nursery.start_soon(supervision.beat_forever, supervisor)
         prepared = await outcome.acapture(prepare)  # an error is raised outside the nursery, so that it is in no group
         nursery.cancel_scope.cancel()
     return prepared.unwrap()
 
 
 async def prepare_database(
-    settings: Settings, listening: Listening, conninfo: str, embedded_database: embedded.Running | None, *, prints_link: bool
-) -> tuple[str, FirstOwner]:
+    settings: Settings, listening: serving.Listening, conninfo: str, embedded_database: embedded.Running | None, *, prints_link: bool
+) -> tuple[str, greeting.FirstOwner]:
     """Prepare the database: migrations, issuer, signing keys, platform connections, tiers, and the first platform owner.
 
     Return the base URL and the owner, with a link only if `prints_link` is true.
@@ -142,46 +136,50 @@ async def prepare_database(
         try:
             if applied := await migrate(conninfo):
                 log.info("migrated", count=len(applied), first=applied[0], last=applied[-1])
-            address = await load_base_url(settings, conninfo, listening.sockets)
-            async with wire(settings, address, conninfo) as wired:
+            address = await addresses.load_base_url(settings, conninfo, listening.sockets)
+            async with wiring.wire(settings, address, conninfo) as wired:
                 if warning := await issuing.adopt_issuer(wired.ports):
                     log.warning("unusual_base_url", problem=warning)
                 if warning := await relying_party.find_foreign_host(wired.ports):
                     log.warning("passkeys_of_another_host", problem=warning)
                 await signing_keys.load(wired.ports)
-                await connections.fill(wired.ports, platform_connections(settings))
+                await connections.fill(wired.ports, adapters_of_settings.platform_connections(settings))
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 has_owner = await platform_sign_in_policy.ensure_after_upgrade(wired.ports)
                 return address, await _prepare_first_owner(settings, address, wired, has_owner=has_owner, prints_link=prints_link)
-        except StorageDown as outage:
-            if has_ended(embedded_database):
+        except errors.StorageDown as outage:
+            if stopping.has_ended(embedded_database):
                 raise
             log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
             await trio.sleep(DATABASE_RETRY)
 
 
-async def _prepare_first_owner(settings: Settings, address: str, wired: Wired, *, has_owner: bool, prints_link: bool) -> FirstOwner:
+async def _prepare_first_owner(
+    settings: Settings, address: str, wired: wiring.Wired, *, has_owner: bool, prints_link: bool
+) -> greeting.FirstOwner:
     """Create the platform owner in the settings if there is none. With `prints_link`, return a link for them until they have signed in.
 
     `has_owner` says that a platform owner has signed in at some time.
     """
     was_created, link = False, None
     if settings.platform_owner_email is not None:
-        email = Email(settings.platform_owner_email)
+        email = values.Email(settings.platform_owner_email)
         was_created = await _create_first_owner(settings, email, wired)
         if prints_link and (token := await owner_recovery.create_first_link(wired.ports, email)):
             link = _recovery_url(address, token)
-    return FirstOwner(was_created, link, is_missing=not has_owner and settings.platform_owner_password is None)
+    return greeting.FirstOwner(was_created, link, is_missing=not has_owner and settings.platform_owner_password is None)
 
 
-async def _create_first_owner(settings: Settings, email: Email, wired: Wired) -> bool:
+async def _create_first_owner(settings: Settings, email: values.Email, wired: wiring.Wired) -> bool:
     password = settings.platform_owner_password
     try:
-        await platform_owners.create_first_owner(wired.ports, email, new_secret() if password is None else password.get_secret_value())
-    except PlatformOwnerExists:
+        await platform_owners.create_first_owner(
+            wired.ports, email, values.new_secret() if password is None else password.get_secret_value()
+        )
+    except platform.PlatformOwnerExists:
         return False
-    except Invalid as refusal:
-        name = "SSO_PLATFORM_OWNER_EMAIL" if isinstance(refusal, AccountNotUsable) else "SSO_PLATFORM_OWNER_PASSWORD"
+    except errors.Invalid as refusal:
+        name = "SSO_PLATFORM_OWNER_EMAIL" if isinstance(refusal, platform.AccountNotUsable) else "SSO_PLATFORM_OWNER_PASSWORD"
         raise SettingsInvalid(f"{name} is not usable: {refusal.message}") from None
     log.info("platform_owner_created", email=email)
     return True
@@ -193,13 +191,13 @@ class ProcessParts(NamedTuple):
     settings: Settings
     address: str  # the base URL
     conninfo: str
-    listening: Listening
+    listening: serving.Listening
     routes: Application
 
 
 async def run_process(
     parts: ProcessParts,
-    watcher: Watcher,
+    watcher: supervision.Watcher,
     *,
     reloads: bool,
     embedded_database: embedded.Running | None = None,
@@ -207,20 +205,20 @@ async def run_process(
 ) -> int:
     """Run a process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
     settings, address, conninfo, listening, routes = parts
-    async with wire(settings, address, conninfo) as wired:
-        app = application(settings, address, wired, routes)
+    async with wiring.wire(settings, address, conninfo) as wired:
+        app = wiring.application(settings, address, wired, routes)
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as http:
-                http.start_soon(beat_forever, watcher, wired.turns.find_stuck)
-                stop = Stop(http.cancel_scope, watcher)
+                http.start_soon(supervision.beat_forever, watcher, wired.turns.find_stuck)
+                stop = stopping.Stop(http.cancel_scope, watcher)
 
                 def report_start() -> None:
                     stop.report_start()
                     on_started()
 
                 http.start_soon(stop.on_signals, partial(wired.reload_files, listening.certificate) if reloads else None)
-                http.start_soon(watch_certificate, listening.certificate, wired.ports.clock, wired.metrics.tls_certificate)
-                if isinstance(watcher, ParentLink):
+                http.start_soon(wiring.watch_certificate, listening.certificate, wired.ports.clock, wired.metrics.tls_certificate)
+                if isinstance(watcher, supervision.ParentLink):
                     http.start_soon(stop.on_parent_gone, watcher)
                 if embedded_database is not None:
                     http.start_soon(stop.on_end_of, embedded_database)
@@ -228,7 +226,7 @@ async def run_process(
                 while not stop.requested.is_set() and not await _load(wired):
                     with trio.move_on_after(DATABASE_RETRY):
                         await stop.requested.wait()
-                start_actors(actors, wired)
+                wiring.start_actors(actors, wired)
                 _collect_rarely()
                 sys.setswitchinterval(SWITCH_INTERVAL)
                 http.start_soon(listening.redirect, address, stop.requested)
@@ -263,11 +261,11 @@ def _collect_rarely() -> None:
     huge_pages.collapse()  # the objects so far stay while the process lives
 
 
-async def _load(wired: Wired) -> bool:
+async def _load(wired: wiring.Wired) -> bool:
     """Load the signing keys. Return whether the database could be reached."""
     try:
         await signing_keys.load(wired.ports)
-    except StorageDown as outage:
+    except errors.StorageDown as outage:
         log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
         return False
     return True
@@ -275,13 +273,13 @@ async def _load(wired: Wired) -> bool:
 
 def migrate_database(settings: Settings) -> list[str]:
     """Apply the pending migrations and return their names."""
-    with open_database(settings) as conninfo:
+    with addresses.open_database(settings) as conninfo:
         return trio.run(migrate, conninfo)
 
 
 def create_first_owner(settings: Settings, email: str, password: str) -> None:
     """Create the first platform owner. Raises: EmailInvalid."""
-    run_use_case(settings, lambda ports: platform_owners.create_first_owner(ports, Email.parse(email), password))
+    run_use_case(settings, lambda ports: platform_owners.create_first_owner(ports, values.Email.parse(email), password))
 
 
 def create_first_link(settings: Settings, email: str) -> str:
@@ -291,10 +289,10 @@ def create_first_link(settings: Settings, email: str) -> str:
     """
 
     async def create(ports: Ports) -> str:
-        address = Email.parse(email)
-        with suppress(PlatformOwnerExists):  # their link can have expired
-            await platform_owners.create_first_owner(ports, address, new_secret())
-        token = await owner_recovery.create_first_link(ports, address) or refuse(PlatformOwnerExists)
+        address = values.Email.parse(email)
+        with suppress(platform.PlatformOwnerExists):  # their link can have expired
+            await platform_owners.create_first_owner(ports, address, values.new_secret())
+        token = await owner_recovery.create_first_link(ports, address) or errors.refuse(platform.PlatformOwnerExists)
         return _recovery_url(ports.tokens.issuer, token)
 
     return run_use_case(settings, create)
@@ -302,10 +300,10 @@ def create_first_link(settings: Settings, email: str) -> str:
 
 def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:
     """Return the URL for a link that signs this platform owner in once. `operator` is the current user on the machine."""
-    require_installation(settings)
+    addresses.require_installation(settings)
 
     async def create(ports: Ports) -> str:
-        token = await owner_recovery.create_link(ports, Email.parse(email), operator, resets_factors=resets_factors)
+        token = await owner_recovery.create_link(ports, values.Email.parse(email), operator, resets_factors=resets_factors)
         return _recovery_url(ports.tokens.issuer, token)
 
     return run_use_case(settings, create)
@@ -349,10 +347,10 @@ def run_use_case(settings: Settings, use_case: Callable[[Ports], Awaitable[T]]) 
 
     async def once(conninfo: str) -> T:
         await migrate(conninfo)
-        address = await load_base_url(settings, conninfo, prefers_last_start=True)
-        async with wire(settings, address, conninfo) as wired:
+        address = await addresses.load_base_url(settings, conninfo, prefers_last_start=True)
+        async with wiring.wire(settings, address, conninfo) as wired:
             return await use_case(wired.ports)
 
     _check_settings(settings)
-    with metrics_directory(), open_database(settings) as conninfo:
+    with prometheus.metrics_directory(), addresses.open_database(settings) as conninfo:
         return trio.run(once, conninfo)

@@ -13,12 +13,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from core.applications import operator_services
-from core.applications.model.services import CreatedService, ServiceLimitExceeded
+from core.applications.model import services
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from entrypoints.addresses import require_installation
 from entrypoints.http.base.rendering import quickstarts
-from entrypoints.http.base.rendering.documentation import HOME
+from entrypoints.http.base.rendering.guides import HOME
 from entrypoints.http.base.rendering.quickstarts import Quickstart
 from entrypoints.main import run_use_case
 from entrypoints.settings import Settings
@@ -67,14 +67,14 @@ def write(settings: Settings, framework: str, directory: Path, url: str | None, 
         "post_logout_redirect_uris": () if after is None else (quickstarts.move(after, server),),
     }
 
-    async def create(ports: Ports) -> tuple[str, str, CreatedService]:
+    async def create(ports: Ports) -> tuple[str, str, services.CreatedService]:
         if server == ports.tokens.issuer:
             raise QuickstartRefused(f"{server} is the address of Gatehouse. Choose another port for the application with --url.")
         try:
             organization, created = await operator_services.create(
                 ports, org_slug, quickstart.slug, quickstart.name, quickstart.service_type, client
             )
-        except ServiceLimitExceeded:
+        except services.ServiceLimitExceeded:
             raise QuickstartRefused(
                 "The organization has reached its limit of applications. Delete one, or raise the limit: in the console, open Platform, "
                 "then Organizations."

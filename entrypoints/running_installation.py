@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from actors.metrics_refresher import Pool
 from actors.supervisor import ActorStates
-from core.maintenance.model.health import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
+from core.maintenance.model import health
 from entrypoints.bind import format_server
 from entrypoints.doctor import Health
 from entrypoints.setting_types import TierSetting
@@ -32,7 +32,7 @@ class RunningInstallation:
     def __init__(self, settings: Settings, base_url: str, pool: Pool, states: ActorStates) -> None:
         self._settings, self._base_url, self._pool, self._states = settings, base_url, pool, states
         self._checking = trio.Lock()
-        self._findings: Sequence[CheckFinding] = ()
+        self._findings: Sequence[health.CheckFinding] = ()
         self._checked_at = -CHECKS_LIFETIME
 
     @property
@@ -40,34 +40,34 @@ class RunningInstallation:
         return os.getpid()
 
     @property
-    def connections(self) -> ConnectionCounts:
+    def connections(self) -> health.ConnectionCounts:
         stats = self._pool.stats
-        return ConnectionCounts(stats.total, stats.idle, stats.maximum)
+        return health.ConnectionCounts(stats.total, stats.idle, stats.maximum)
 
     @property
     def has_mail_server(self) -> bool:
         return self._settings.smtp_url is not None
 
-    def actors(self) -> Sequence[ActorState]:
+    def actors(self) -> Sequence[health.ActorState]:
         return self._states.list_all()
 
-    async def run_checks(self) -> Sequence[CheckFinding]:
+    async def run_checks(self) -> Sequence[health.CheckFinding]:
         async with self._checking:
             if not self._findings or trio.current_time() - self._checked_at >= CHECKS_LIFETIME:
                 self._findings = await trio.to_thread.run_sync(_run_checks, self._settings)
                 self._checked_at = trio.current_time()
             return self._findings
 
-    def settings(self) -> Sequence[SettingInForce]:
+    def settings(self) -> Sequence[health.SettingInForce]:
         return settings_in_force(self._settings, self._base_url)
 
 
-def _run_checks(settings: Settings) -> list[CheckFinding]:
+def _run_checks(settings: Settings) -> list[health.CheckFinding]:
     # Load it on first use: it loads the DNS library, which needs megabytes.
     from entrypoints.doctor.checks import run_checks
 
-    results = {Health.GOOD: CheckResult.OK, Health.WARNING: CheckResult.WARNING, Health.BAD: CheckResult.FAILED}
-    return [CheckFinding(finding.subject, results[finding.health], finding.text) for finding in run_checks(settings)]
+    results = {Health.GOOD: health.CheckResult.OK, Health.WARNING: health.CheckResult.WARNING, Health.BAD: health.CheckResult.FAILED}
+    return [health.CheckFinding(finding.subject, results[finding.health], finding.text) for finding in run_checks(settings)]
 
 
 @cache
@@ -76,7 +76,7 @@ def read_meanings() -> Mapping[str, Mapping[str, str]]:
     return tomllib.loads(Path(__file__).with_name("settings.toml").read_text("utf-8"))
 
 
-def settings_in_force(settings: Settings, base_url: str) -> list[SettingInForce]:
+def settings_in_force(settings: Settings, base_url: str) -> list[health.SettingInForce]:
     """Return all settings with their sources. A value that depends on another setting is the value in force."""
     try:
         environment = load()
@@ -88,15 +88,15 @@ def settings_in_force(settings: Settings, base_url: str) -> list[SettingInForce]
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if value is None and name in derived:
-            value, source = derived[name], SettingSource.START
+            value, source = derived[name], health.SettingSource.START
         elif name in environment.model_fields_set and getattr(environment, name) == value:
-            source = SettingSource.ENVIRONMENT
+            source = health.SettingSource.ENVIRONMENT
         else:
-            source = SettingSource.START if name in settings.model_fields_set else SettingSource.DEFAULT
+            source = health.SettingSource.START if name in settings.model_fields_set else health.SettingSource.DEFAULT
         is_secret = _is_secret(name)
         text = None if is_secret else _to_text(value)
         is_set = value not in (None, "", ())
-        result.append(SettingInForce(f"SSO_{name.upper()}", text, source, is_secret, is_set, meanings[name].replace("`", "")))
+        result.append(health.SettingInForce(f"SSO_{name.upper()}", text, source, is_secret, is_set, meanings[name].replace("`", "")))
     return result
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from entrypoints.adapters_of_settings import tls_certificate
-from entrypoints.http.edge.protocol.listening import BindError, open_sockets
+from entrypoints.http.edge.protocol import listening
 from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.server import Server
 from entrypoints.settings import KEEP_ALIVE, Settings
@@ -57,7 +57,10 @@ def open_listening(settings: Settings) -> Iterator[Listening]:
     certificate = tls_certificate(settings)
     if certificate is not None and certificate.ends_at <= datetime.now(UTC):
         log.warning("tls_certificate_expired", ended_at=certificate.ends_at.isoformat())
-    with open_sockets(settings.bind) as sockets, open_sockets(settings.tls_redirect_bind, "SSO_TLS_REDIRECT_BIND") as redirecting:
+    with (
+        listening.open_sockets(settings.bind) as sockets,
+        listening.open_sockets(settings.tls_redirect_bind, "SSO_TLS_REDIRECT_BIND") as redirecting,
+    ):
         if certificate is not None and any(sock.family == AF_UNIX for sock in sockets):
-            raise BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
+            raise listening.BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
         yield Listening(sockets, redirecting, certificate)

@@ -10,12 +10,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from core.kernel import policy, values
 from core.kernel.errors import Refusal
-from core.kernel.policy import AndroidApp, IosApp, NativeApp
 from core.kernel.uris import to_ascii
-from core.kernel.values import DomainInvalid, Email, is_host_name, is_printable, new_id, to_a_labels
 from core.tenancy.model.organizations import Tier
-from entrypoints.bind import check_bind, parse_server
+from entrypoints import bind
 from entrypoints.common_passwords import default_common_passwords
 
 WEBHOOK_ATTEMPTS = 5  # the delays before them are a setting, and their number is documented
@@ -40,7 +39,7 @@ def _check_tier_name(value: str) -> str:
 
 def _trim_display_name(value: str) -> str:
     trimmed = value.strip()
-    if not 0 < len(trimmed) <= 100 or not is_printable(trimmed):
+    if not 0 < len(trimmed) <= 100 or not values.is_printable(trimmed):
         raise ValueError("it must have 1 to 100 characters")
     return trimmed
 
@@ -63,11 +62,11 @@ class TierSetting(BaseModel):
 
     def tier(self) -> Tier:
         """Return the tier. Its id is used only if no tier has this name yet."""
-        return Tier(id=new_id(), **self.model_dump())
+        return Tier(id=values.new_id(), **self.model_dump())
 
 
 def _check_bind(value: str) -> str:
-    check_bind(value)
+    bind.check_bind(value)
     return value
 
 
@@ -90,10 +89,10 @@ def _refuse_path(value: str) -> str:
 
 def _check_rp_id(value: str) -> str:
     try:
-        host = to_a_labels(value)
-    except DomainInvalid:
+        host = values.to_a_labels(value)
+    except values.DomainInvalid:
         host = ""
-    if not is_host_name(host) or host.rpartition(".")[2].isdigit():
+    if not values.is_host_name(host) or host.rpartition(".")[2].isdigit():
         raise ValueError("must be a host name without scheme, port and path, such as example.com")
     return host
 
@@ -104,12 +103,12 @@ def _parse_native_apps(value: Any) -> Any:
     return tuple(_parse_native_app(part.strip()) for part in value.split(",") if part.strip())
 
 
-def _parse_native_app(text: str) -> NativeApp:
+def _parse_native_app(text: str) -> policy.NativeApp:
     if (ios := _IOS_APP.fullmatch(text)) is not None:
-        return IosApp(ios["id"])
+        return policy.IosApp(ios["id"])
     if (android := _ANDROID_APP.fullmatch(text)) is not None:
         digests = tuple(bytes.fromhex(digest.replace(":", "")) for digest in android["digests"].split("+"))
-        return AndroidApp(android["package"], digests)
+        return policy.AndroidApp(android["package"], digests)
     raise ValueError(
         "must be applications such as ios:ABCDE12345.com.example.app or android:com.example.app:DIGEST, "
         "where DIGEST is the SHA-256 of the signing certificate in 64 hexadecimal digits"
@@ -157,7 +156,7 @@ def _parse_delays(value: Any) -> Any:
 def _parse_dns_servers(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    servers = tuple(parse_server(part.strip()) for part in value.split(",") if part.strip())
+    servers = tuple(bind.parse_server(part.strip()) for part in value.split(",") if part.strip())
     if not servers:  # otherwise the system's name servers would be used by mistake
         raise ValueError("must name a server, such as 192.0.2.1; remove the setting to use the name servers of the system")
     return servers
@@ -203,7 +202,7 @@ def _check_secret(value: SecretStr | None) -> SecretStr | None:
 
 def _parse_email(value: str) -> str:
     try:
-        return Email.parse(value)
+        return values.Email.parse(value)
     except Refusal as refusal:
         raise ValueError(refusal.message) from None
 
@@ -212,7 +211,7 @@ def _check_support_address(value: str) -> str:
     if value.startswith("https://") and _is_endpoint(value):
         return value
     try:
-        return Email.parse(value)
+        return values.Email.parse(value)
     except Refusal:
         raise ValueError("must be an email address or an https URL, such as help@example.com or https://example.com/help") from None
 
@@ -249,7 +248,7 @@ Bind = Annotated[str, AfterValidator(_check_bind)]
 BaseUrl = Annotated[str, AfterValidator(_check_base_url), AfterValidator(_refuse_path)]
 FrontendUrl = Annotated[str, AfterValidator(_check_base_url), AfterValidator(to_ascii)]
 PasskeyRpId = Annotated[str, AfterValidator(_check_rp_id)]
-NativeApps = Annotated[tuple[NativeApp, ...], BeforeValidator(_parse_native_apps)]
+NativeApps = Annotated[tuple[policy.NativeApp, ...], BeforeValidator(_parse_native_apps)]
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 ApiUrl = Annotated[Endpoint, AfterValidator(_refuse_query)]
 Scopes = Annotated[str, AfterValidator(_check_scopes)]

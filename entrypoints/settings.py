@@ -10,34 +10,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel import connections
 from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
 from core.setup.model.links import MAX_DAYS
+from entrypoints import setting_types
 from entrypoints.bind import LOOPBACK_ADDRESSES, has_own_address, is_localhost, unix_path
-from entrypoints.setting_types import (
-    ApiUrl,
-    AsciiSecret,
-    BaseUrl,
-    Bind,
-    CommonPasswordsFile,
-    Delays,
-    DisplayName,
-    DnsServers,
-    EmailAddress,
-    Endpoint,
-    FrontendUrl,
-    LogFormat,
-    LogLevel,
-    NativeApps,
-    Networks,
-    PasskeyRpId,
-    Ports,
-    RateLimits,
-    Scopes,
-    SupportAddress,
-    Tiers,
-    read_common_passwords,
-)
 
 # Well-known providers' sign-in pages. A provider that is configured with such a page is shown by this name.
 PROVIDER_HOSTS = {"github.com": "GitHub", "accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}
@@ -59,12 +36,12 @@ class Settings(BaseModel):
 
     database_url: SecretStr | None = None
     data_dir: Path = Path("var")
-    bind: Bind = "localhost:8080"
-    base_url: BaseUrl | None = None
-    frontend_url: FrontendUrl | None = None
+    bind: setting_types.Bind = "localhost:8080"
+    base_url: setting_types.BaseUrl | None = None
+    frontend_url: setting_types.FrontendUrl | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
-    tls_redirect_bind: Bind | None = None
+    tls_redirect_bind: setting_types.Bind | None = None
     workers: int = Field(1, ge=1, le=64)
     db_pool_size: int | None = Field(None, ge=2, le=1000)
     encryption_keys: SecretStr | None = None
@@ -81,31 +58,31 @@ class Settings(BaseModel):
     welcome_ttl: int = Field(7 * 86400, ge=1, le=30 * 86400)
     invitation_ttl: int = Field(7 * 86400, ge=1, le=TEN_YEARS)
     email_sign_in: bool = False
-    passkey_rp_id: PasskeyRpId | None = None
-    native_apps: NativeApps = ()
+    passkey_rp_id: setting_types.PasskeyRpId | None = None
+    native_apps: setting_types.NativeApps = ()
     argon2_memory_kib: int = Field(19456, ge=8, le=4 * 1024 * 1024)
     argon2_time_cost: int = Field(2, ge=1, le=100)
     argon2_parallelism: int = Field(1, ge=1, le=16)
-    dns_servers: DnsServers = ()
+    dns_servers: setting_types.DnsServers = ()
     smtp_url: SecretStr | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
-    support_address: SupportAddress | None = None
+    support_address: setting_types.SupportAddress | None = None
     outbound_allow: str = ""
-    outbound_ports: Ports = ()
+    outbound_ports: setting_types.Ports = ()
     outbound_ca_file: Path | None = None
     client_document_bytes: int = Field(5120, ge=1024, le=65_536 - 1)
     client_registration: bool = False
     geoip_database: Path | None = None
     anonymizer_networks_file: Path | None = None
-    tiers: Tiers = ()
-    platform_owner_email: EmailAddress | None = None
+    tiers: setting_types.Tiers = ()
+    platform_owner_email: setting_types.EmailAddress | None = None
     platform_owner_password: SecretStr | None = None
     auto_approve_organizations: bool = False
     notify_owners_of_organizations: bool = True
     key_environment: Literal["live", "test"] | None = None
-    trusted_proxies: Networks = ()
+    trusted_proxies: setting_types.Networks = ()
     keep_alive: int | None = Field(None, ge=1, le=3600)
-    rate_limits: RateLimits = "on"
+    rate_limits: setting_types.RateLimits = "on"
     client_rate: float = Field(20.0, gt=0, lt=1e6)
     scim_string_status: bool = False
     account_guess_limit: int = Field(10, ge=1, le=1_000_000)
@@ -113,45 +90,45 @@ class Settings(BaseModel):
     mails_per_recipient: int = Field(5, ge=1, le=1_000_000)
     invitations_per_day: int = Field(1000, ge=1, le=1_000_000)
     setup_link_days: int = Field(MAX_DAYS, ge=1, le=MAX_DAYS)
-    webhook_retry_delays: Delays = (0, 5, 300, 1800, 7200)
+    webhook_retry_delays: setting_types.Delays = (0, 5, 300, 1800, 7200)
     webhook_timeout: float = Field(10, ge=0.1, le=60)
     webhooks_per_organization: int = Field(50, ge=1, le=10_000)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
     failed_login_days: int = Field(90, ge=1, le=3650)
     export_login_events: int = Field(1000, ge=1, le=1_000_000_000)
-    common_passwords_file: CommonPasswordsFile = None
+    common_passwords_file: setting_types.CommonPasswordsFile = None
     codehost_client_id: str | None = None
     codehost_client_secret: SecretStr | None = None
-    codehost_authorize_url: Endpoint | None = None
-    codehost_token_url: Endpoint | None = None
-    codehost_userinfo_url: Endpoint | None = None
-    codehost_emails_url: Endpoint | None = None
-    codehost_scopes: Scopes = ""
-    codehost_display_name: DisplayName | None = None
+    codehost_authorize_url: setting_types.Endpoint | None = None
+    codehost_token_url: setting_types.Endpoint | None = None
+    codehost_userinfo_url: setting_types.Endpoint | None = None
+    codehost_emails_url: setting_types.Endpoint | None = None
+    codehost_scopes: setting_types.Scopes = ""
+    codehost_display_name: setting_types.DisplayName | None = None
     websuite_client_id: str | None = None
     websuite_client_secret: SecretStr | None = None
-    websuite_authorize_url: Endpoint | None = None
-    websuite_token_url: Endpoint | None = None
-    websuite_userinfo_url: Endpoint | None = None
+    websuite_authorize_url: setting_types.Endpoint | None = None
+    websuite_token_url: setting_types.Endpoint | None = None
+    websuite_userinfo_url: setting_types.Endpoint | None = None
     websuite_issuer: str | None = None
-    websuite_jwks_url: Endpoint | None = None
-    websuite_scopes: Scopes = ""
-    websuite_display_name: DisplayName | None = None
+    websuite_jwks_url: setting_types.Endpoint | None = None
+    websuite_scopes: setting_types.Scopes = ""
+    websuite_display_name: setting_types.DisplayName | None = None
     officesuite_client_id: str | None = None
     officesuite_client_secret: SecretStr | None = None
-    officesuite_authorize_url: Endpoint | None = None
-    officesuite_token_url: Endpoint | None = None
-    officesuite_userinfo_url: Endpoint | None = None
+    officesuite_authorize_url: setting_types.Endpoint | None = None
+    officesuite_token_url: setting_types.Endpoint | None = None
+    officesuite_userinfo_url: setting_types.Endpoint | None = None
     officesuite_issuer: str | None = None
-    officesuite_jwks_url: Endpoint | None = None
-    officesuite_scopes: Scopes = ""
-    officesuite_display_name: DisplayName | None = None
-    billing_api_url: ApiUrl | None = None
-    billing_api_key: AsciiSecret = None
-    billing_webhook_secret: AsciiSecret = None
+    officesuite_jwks_url: setting_types.Endpoint | None = None
+    officesuite_scopes: setting_types.Scopes = ""
+    officesuite_display_name: setting_types.DisplayName | None = None
+    billing_api_url: setting_types.ApiUrl | None = None
+    billing_api_key: setting_types.AsciiSecret = None
+    billing_webhook_secret: setting_types.AsciiSecret = None
     billing_livemode: bool | None = None
-    log_format: LogFormat = "auto"
-    log_level: LogLevel = "info"
+    log_format: setting_types.LogFormat = "auto"
+    log_level: setting_types.LogLevel = "info"
     metrics_token: SecretStr | None = None
 
     @model_validator(mode="after")
@@ -170,9 +147,9 @@ class Settings(BaseModel):
         host = "localhost" if self.base_url is None else urlsplit(self.base_url).hostname
         if self.passkey_rp_id is not None and "." not in self.passkey_rp_id and self.passkey_rp_id != host:
             raise ValueError("SSO_PASSKEY_RP_ID must be the host of SSO_BASE_URL or a domain above it: browsers refuse a top-level domain")
-        for slug in PLATFORM_CONNECTIONS:
+        for slug in connections.PLATFORM_CONNECTIONS:
             self._check_connection(slug)
-        names = [self.display_name_of(slug) for slug in PLATFORM_CONNECTIONS if self.of_connection(slug)["token_url"]]
+        names = [self.display_name_of(slug) for slug in connections.PLATFORM_CONNECTIONS if self.of_connection(slug)["token_url"]]
         if duplicate := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two identity providers are named {duplicate} on pages; set SSO_<PROVIDER>_DISPLAY_NAME for one of them")
         return self
@@ -191,7 +168,7 @@ class Settings(BaseModel):
         if self.base_url is not None and urlsplit(self.base_url).scheme != "https":
             raise ValueError("SSO_BASE_URL must begin with https if SSO_TLS_CERTIFICATE is set")
 
-    def _check_connection(self, slug: ConnectionSlug) -> None:
+    def _check_connection(self, slug: connections.ConnectionSlug) -> None:
         """Refuse incomplete connection settings, because a misspelled name would switch it off silently."""
         values = self.of_connection(slug)
         client = {"client_id", "client_secret"}
@@ -200,11 +177,11 @@ class Settings(BaseModel):
         if missing := sorted(f"SSO_{slug}_{name}".upper() for name in required if values[name] is None):
             raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {slug}")
 
-    def of_connection(self, slug: ConnectionSlug) -> dict[str, Any]:
+    def of_connection(self, slug: connections.ConnectionSlug) -> dict[str, Any]:
         """Return a platform connection's settings, by their names without the slug."""
         return {name.removeprefix(f"{slug}_"): value for name, value in self if name.startswith(f"{slug}_")}
 
-    def display_name_of(self, slug: ConnectionSlug) -> str:
+    def display_name_of(self, slug: connections.ConnectionSlug) -> str:
         """Return a connection's name on pages: the setting, or else the name of the service at its address."""
         values = self.of_connection(slug)
         host = urlsplit(values["authorize_url"] or "").hostname
@@ -221,7 +198,7 @@ class Settings(BaseModel):
         return () if self.billing_webhook_secret is None else tuple(self.billing_webhook_secret.get_secret_value().split(","))
 
     @property
-    def proxy_networks(self) -> Networks:
+    def proxy_networks(self) -> setting_types.Networks:
         """Return the trusted proxies' networks.
 
         A proxy on this machine that connects to `localhost` can use either loopback address, so trusting one address trusts the other.
@@ -291,8 +268,8 @@ class Settings(BaseModel):
             support=None if self.support_address is None else SupportContact(self.support_address),
             billing_livemode=self.billing_livemode,
             frontend_url=self.frontend_url,
-            common_passwords=read_common_passwords(self.common_passwords_file),
-            provider_names={slug: self.display_name_of(slug) for slug in PLATFORM_CONNECTIONS},
+            common_passwords=setting_types.read_common_passwords(self.common_passwords_file),
+            provider_names={slug: self.display_name_of(slug) for slug in connections.PLATFORM_CONNECTIONS},
         )
 
 

@@ -11,25 +11,23 @@ from typing import Final, NoReturn
 import structlog
 import trio
 
-from actors import sweep_jobs
+from actors import mailbox, supervisor, sweep_jobs
 from actors.key_reader import key_reader
 from actors.listener import listener
 from actors.logout_notifier import logout_notifier
-from actors.mailbox import Mailboxes, TimedMailbox
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.siem_forwarder import siem_forwarder
-from actors.supervisor import ActorStates, supervise
 from actors.sweep_jobs import sweeper
 from actors.turns import Turns, record_progress
 from actors.webhook_dispatcher import webhook_dispatcher
+from adapters import crypto, prometheus
 from adapters.anonymizers import AnonymizerFile
 from adapters.clock import SystemClock
-from adapters.crypto import Argon2Passwords, JwtClientAssertions, JwtDpopProofs, JwtPipelineTokens, JwtTokens, TotpCodes, X509Certificates
+from adapters.email import transports
 from adapters.email.message import EmailTemplates
-from adapters.email.transports import MailRouter, OrganizationSmtp
 from adapters.geoip import FileUnreadable, GeoIpFile
-from adapters.http.client_keys import HttpClientDocuments, HttpClientKeys, HttpIssuerKeys
+from adapters.http import client_keys
 from adapters.http.guard import EVERYWHERE, Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
 from adapters.http.openid_providers import HttpOpenIdProviders
@@ -38,28 +36,13 @@ from adapters.images import PillowImages
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
-from adapters.saml.documents import XmlDocuments, XmlProviders
+from adapters.saml import documents
 from adapters.threads import TrioThreads
 from adapters.tls import TlsCertificate
 from adapters.user_agents import UserAgents
 from core.kernel.values import new_id
-from entrypoints import logs
-from entrypoints.adapters_of_settings import (
-    allowed_targets,
-    anonymizers,
-    check_authorities,
-    check_database_address,
-    client_targets,
-    encryption_keys,
-    geoip,
-    hashes_at_once,
-    mail_transport,
-    passkeys_of,
-    payment_settings,
-    vault_of,
-)
-from entrypoints.http.app import Application, Edge, configure
+from entrypoints import adapters_of_settings, logs
+from entrypoints.http import app
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.running_installation import RunningInstallation
 from entrypoints.settings import Settings, unknown_variables
@@ -79,9 +62,9 @@ class Wired:
     ports: Ports
     storage: Postgres
     pool: Pool
-    metrics: PrometheusMetrics
-    mailboxes: Mailboxes
-    states: ActorStates
+    metrics: prometheus.PrometheusMetrics
+    mailboxes: mailbox.Mailboxes
+    states: supervisor.ActorStates
     turns: Turns
     conninfo: str
 
@@ -112,12 +95,12 @@ def check_settings(settings: Settings) -> None:
     """
     for problem in unknown_variables():
         log.warning("unknown_setting", problem=problem)
-    mail_transport(settings)
-    allowed_targets(settings)
-    check_authorities(settings)
-    encryption_keys(settings)
-    vault_of(settings)
-    check_database_address(settings)
+    adapters_of_settings.mail_transport(settings)
+    adapters_of_settings.allowed_targets(settings)
+    adapters_of_settings.check_authorities(settings)
+    adapters_of_settings.encryption_keys(settings)
+    adapters_of_settings.vault_of(settings)
+    adapters_of_settings.check_database_address(settings)
 
 
 @asynccontextmanager
@@ -125,43 +108,45 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     """Open a process's ports until the block ends. No connection to the database is made yet."""
     pool = Pool(conninfo, size=settings.database_connections, on_use=record_progress)
     clock = SystemClock()
-    vault = vault_of(settings)
-    metrics = PrometheusMetrics()
-    concurrency = max(1, hashes_at_once() // settings.workers)
-    passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
+    vault = adapters_of_settings.vault_of(settings)
+    metrics = prometheus.PrometheusMetrics()
+    concurrency = max(1, adapters_of_settings.hashes_at_once() // settings.workers)
+    passwords = crypto.Argon2Passwords(
+        settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency
+    )
     policy = settings.policy  # the property may read a file every time
-    mailboxes = Mailboxes()
+    mailboxes = mailbox.Mailboxes()
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     shorten_resolver_timeouts(os.environ)
-    guard = Guard(allowed_targets(settings))
+    guard = Guard(adapters_of_settings.allowed_targets(settings))
     sender = LazySender(guard, settings.outbound_ca_file)
-    clients_sender = LazySender(Guard(client_targets(settings, base_url)), settings.outbound_ca_file)
-    states = ActorStates(clock)
+    clients_sender = LazySender(Guard(adapters_of_settings.client_targets(settings, base_url)), settings.outbound_ca_file)
+    states = supervisor.ActorStates(clock)
     ports = Ports(
         storage=storage,
         vault=vault,
         passwords=passwords,
-        codes=TotpCodes(),
-        passkeys=passkeys_of(settings),
-        tokens=JwtTokens(base_url, api_audience=settings.api_audience),
-        client_assertions=JwtClientAssertions(),
-        pipeline_tokens=JwtPipelineTokens(),
-        dpop_proofs=JwtDpopProofs(),
-        certificates=X509Certificates(),
-        saml=XmlDocuments(base_url, clock, metrics),
-        saml_providers=XmlProviders(metrics),
+        codes=crypto.TotpCodes(),
+        passkeys=adapters_of_settings.passkeys_of(settings),
+        tokens=crypto.JwtTokens(base_url, api_audience=settings.api_audience),
+        client_assertions=crypto.JwtClientAssertions(),
+        pipeline_tokens=crypto.JwtPipelineTokens(),
+        dpop_proofs=crypto.JwtDpopProofs(),
+        certificates=crypto.X509Certificates(),
+        saml=documents.XmlDocuments(base_url, clock, metrics),
+        saml_providers=documents.XmlProviders(metrics),
         email_templates=EmailTemplates(base_url, policy),
-        mail=MailRouter(mail_transport(settings), OrganizationSmtp(guard)),
+        mail=transports.MailRouter(adapters_of_settings.mail_transport(settings), transports.OrganizationSmtp(guard)),
         dns=_Dns(settings.dns_servers),
         openid_providers=HttpOpenIdProviders(sender, clock, unchecked=LazySender(Guard(EVERYWHERE))),
-        payments=HttpPayments(payment_settings(settings), clock),
+        payments=HttpPayments(adapters_of_settings.payment_settings(settings), clock),
         sender=sender,
-        client_keys=HttpClientKeys(clients_sender, clock, policy.key_ports),
-        client_documents=HttpClientDocuments(clients_sender, clock, policy),
-        issuer_keys=HttpIssuerKeys(sender, clock, policy.key_ports),
+        client_keys=client_keys.HttpClientKeys(clients_sender, clock, policy.key_ports),
+        client_documents=client_keys.HttpClientDocuments(clients_sender, clock, policy),
+        issuer_keys=client_keys.HttpIssuerKeys(sender, clock, policy.key_ports),
         user_agents=UserAgents(),
-        geoip=geoip(settings),
-        anonymizers=anonymizers(settings),
+        geoip=adapters_of_settings.geoip(settings),
+        anonymizers=adapters_of_settings.anonymizers(settings),
         clock=clock,
         threads=TrioThreads(),
         images=PillowImages(base_url),
@@ -195,12 +180,12 @@ class _Dns:
         return DnsResolver(self._servers)
 
 
-def application(settings: Settings, base_url: str, wired: Wired, routes: Application) -> Application:
+def application(settings: Settings, base_url: str, wired: Wired, routes: app.Application) -> app.Application:
     """Return the HTTP application: the routes on these ports."""
-    configure(
+    app.configure(
         routes,
         wired.ports,
-        Edge(
+        app.Edge(
             base_url=base_url,
             frontend_url=settings.frontend_url,
             trusted_proxies=settings.proxy_networks,
@@ -214,12 +199,12 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
         ),
         observe=partial(observe, wired.metrics),
         exposition=wired.metrics.exposition,
-        exposition_type=CONTENT_TYPE,
+        exposition_type=prometheus.CONTENT_TYPE,
     )
     return routes
 
 
-def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
+def observe(metrics: prometheus.PrometheusMetrics, record: RequestRecord) -> None:
     """Log and measure a request, including a refused or aborted request."""
     metrics.http(record.method, record.route, record.status, record.duration)
     logs.access(record)
@@ -255,21 +240,23 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
         "logout_notifier": partial(logout_notifier, ports, mailboxes.logout_notifier),
         "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
-        "connection_refresher": partial(sweeper, ports, sweep_jobs.CONNECTION_REFRESH, TimedMailbox(), holder),
-        "eraser": partial(sweeper, ports, sweep_jobs.ERASURE, TimedMailbox(), holder),
-        "external_client_sweeper": partial(sweeper, ports, sweep_jobs.EXTERNAL_CLIENTS, TimedMailbox(), holder),
-        "figure_counter": partial(sweeper, ports, sweep_jobs.FIGURES, TimedMailbox(), holder),
-        "housekeeper": partial(sweeper, ports, sweep_jobs.HOUSEKEEPING, TimedMailbox(), holder),
+        "connection_refresher": partial(sweeper, ports, sweep_jobs.CONNECTION_REFRESH, mailbox.TimedMailbox(), holder),
+        "eraser": partial(sweeper, ports, sweep_jobs.ERASURE, mailbox.TimedMailbox(), holder),
+        "external_client_sweeper": partial(sweeper, ports, sweep_jobs.EXTERNAL_CLIENTS, mailbox.TimedMailbox(), holder),
+        "figure_counter": partial(sweeper, ports, sweep_jobs.FIGURES, mailbox.TimedMailbox(), holder),
+        "housekeeper": partial(sweeper, ports, sweep_jobs.HOUSEKEEPING, mailbox.TimedMailbox(), holder),
         "invitation_sweeper": partial(sweeper, ports, sweep_jobs.INVITATION_EXPIRY, mailboxes.invitation_sweeper, holder),
         "subscription_sweeper": partial(sweeper, ports, sweep_jobs.SUBSCRIPTION_EXPIRY, mailboxes.subscription_sweeper, holder),
-        "passkey_waiter": partial(sweeper, ports, sweep_jobs.PASSKEY_WAITS, TimedMailbox(), holder),
-        "policy_reminder": partial(sweeper, ports, sweep_jobs.POLICY_REMINDER, TimedMailbox(), holder),
-        "program_ender": partial(sweeper, ports, sweep_jobs.PROGRAM_ENDS, TimedMailbox(), holder),
-        "secret_announcer": partial(sweeper, ports, sweep_jobs.SECRET_ANNOUNCEMENT, TimedMailbox(), holder),
+        "passkey_waiter": partial(sweeper, ports, sweep_jobs.PASSKEY_WAITS, mailbox.TimedMailbox(), holder),
+        "policy_reminder": partial(sweeper, ports, sweep_jobs.POLICY_REMINDER, mailbox.TimedMailbox(), holder),
+        "program_ender": partial(sweeper, ports, sweep_jobs.PROGRAM_ENDS, mailbox.TimedMailbox(), holder),
+        "secret_announcer": partial(sweeper, ports, sweep_jobs.SECRET_ANNOUNCEMENT, mailbox.TimedMailbox(), holder),
         "billing_reconciler": partial(sweeper, ports, sweep_jobs.SUBSCRIPTION_RECONCILIATION, mailboxes.billing_reconciler, holder),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool, mailboxes.metrics_refresher),
     }
-    assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"
+    assert actors.keys() == {*prometheus.ACTORS}, "the metrics have a series for each actor"
     for name, actor in actors.items():
-        supervised = partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, states=wired.states, turns=wired.turns)
+        supervised = partial(
+            supervisor.supervise, name, actor, count_restart=ports.metrics.actor_restarted, states=wired.states, turns=wired.turns
+        )
         nursery.start_soon(supervised, name=name)

@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 
 import structlog
 
-from entrypoints.supervision import ParentLink, Report, Supervisor, read_reports
+from entrypoints import supervision
 
 HEALTHY_AFTER = 10.0  # seconds; a worker that dies earlier failed to start
 BACKOFF, BACKOFF_MAX = 0.5, 30.0  # seconds before the second start attempt, doubled for every further attempt
@@ -44,9 +44,9 @@ class Hooks(NamedTuple):
 
 def run_workers(
     count: int,
-    work: Callable[[ParentLink], int],
+    work: Callable[[supervision.ParentLink], int],
     listening: Sequence[socket.socket],
-    supervisor: Supervisor,
+    supervisor: supervision.Supervisor,
     hooks: Hooks,
     *,
     reloads: bool = True,
@@ -132,10 +132,10 @@ class _Parent:
     def __init__(
         self,
         count: int,
-        work: Callable[[ParentLink], int],
+        work: Callable[[supervision.ParentLink], int],
         listening: Sequence[socket.socket],
         signals: _Signals,
-        supervisor: Supervisor,
+        supervisor: supervision.Supervisor,
         grace: Mapping[signal.Signals, float],
         hooks: Hooks,
     ) -> None:
@@ -179,15 +179,15 @@ class _Parent:
 
     def _read_reports(self) -> None:
         processes = {pid: worker for worker, pid in self._running()}
-        for pid, report in read_reports(os.read(self._reports_reader, REPORTS_AT_ONCE)):
+        for pid, report in supervision.read_reports(os.read(self._reports_reader, REPORTS_AT_ONCE)):
             worker = processes.get(pid)
             if worker is None:  # it has ended since
                 continue
             worker.heard_at = time.monotonic()
-            if report is Report.READY and worker.is_ready:
+            if report is supervision.Report.READY and worker.is_ready:
                 worker.must_reload = False
                 self._end_reload()
-            elif report is Report.READY:
+            elif report is supervision.Report.READY:
                 worker.is_ready = True
                 if not self._was_ready:
                     self._was_ready = True
@@ -280,7 +280,7 @@ class _Parent:
             os.setpgid(0, 0)
             os.close(self._pipe_writer)
             os.close(self._reports_reader)
-            code = self._work(ParentLink(self._pipe_reader, self._reports_writer, self._supervisor.watchdog_interval))
+            code = self._work(supervision.ParentLink(self._pipe_reader, self._reports_writer, self._supervisor.watchdog_interval))
         except BaseException:
             traceback.print_exc()
         finally:

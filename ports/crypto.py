@@ -5,19 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from core.accounts.model import passkeys
 from core.accounts.model.accounts import Account
-from core.accounts.model.passkeys import (
-    ChallengeBinding,
-    Json,
-    NewPasskey,
-    Passkey,
-    PasskeyKind,
-    PresentedAssertion,
-    RelyingParty,
-    VerifiedAssertion,
-)
-from core.authentication.model.dpop import NonceKey, SignedProof
-from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken
+from core.authentication.model import dpop, openid
 from core.authentication.model.tokens import SigningKey
 from core.federation.connections.model.connections import CertificateFacts
 from core.federation.saml.model.configuration import SamlCertificate
@@ -80,20 +70,20 @@ class Passkeys(Protocol):
     Verification takes 0.1 ms, so it runs on the thread that serves requests (docs/adr/0028).
     """
 
-    def new_challenge(self, binding: ChallengeBinding, now: datetime) -> bytes:
+    def new_challenge(self, binding: passkeys.ChallengeBinding, now: datetime) -> bytes:
         """Return a random challenge that works for CHALLENGE_TTL, for this binding only."""
 
     def creation_options(
         self,
-        party: RelyingParty,
+        party: passkeys.RelyingParty,
         challenge: bytes,
         account: Account,
         handle: bytes,
-        kind: PasskeyKind,
-        exclude: Sequence[Passkey],
+        kind: passkeys.PasskeyKind,
+        exclude: Sequence[passkeys.Passkey],
         *,
         conditional: bool = False,
-    ) -> Json:
+    ) -> passkeys.Json:
         """Return the options for a registration (PublicKeyCredentialCreationOptionsJSON). `handle` is `user.id`.
 
         `conditional`: the browser asks the user nothing, so the authenticator need not verify them.
@@ -101,14 +91,14 @@ class Passkeys(Protocol):
 
     async def verify_registration(
         self,
-        credential: Json,
-        party: RelyingParty,
-        binding: ChallengeBinding,
+        credential: passkeys.Json,
+        party: passkeys.RelyingParty,
+        binding: passkeys.ChallengeBinding,
         now: datetime,
         *,
         verification: bool = True,
         presence: bool = True,
-    ) -> NewPasskey:
+    ) -> passkeys.NewPasskey:
         """Verify a new passkey (RegistrationResponseJSON).
 
         `verification`: the authenticator must have verified its user. `presence`: the user must have been present.
@@ -116,13 +106,15 @@ class Passkeys(Protocol):
         Raises: CeremonyRefused.
         """
 
-    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = (), *, verification: bool = True) -> Json:
+    def request_options(
+        self, party: passkeys.RelyingParty, challenge: bytes, allow: Sequence[passkeys.Passkey] = (), *, verification: bool = True
+    ) -> passkeys.Json:
         """Return the options for a sign-in (PublicKeyCredentialRequestOptionsJSON). Without `allow`, any discoverable passkey fits.
 
         Without `verification`, the authenticator verifies its user if it can.
         """
 
-    def read_assertion(self, credential: Json) -> PresentedAssertion:
+    def read_assertion(self, credential: passkeys.Json) -> passkeys.PresentedAssertion:
         """Return the parts of the browser's answer at a sign-in (AuthenticationResponseJSON).
 
         Nothing is verified. Raises: CeremonyRefused.
@@ -130,14 +122,14 @@ class Passkeys(Protocol):
 
     async def verify_assertion(
         self,
-        presented: PresentedAssertion,
-        known: Passkey,
-        party: RelyingParty,
-        binding: ChallengeBinding,
+        presented: passkeys.PresentedAssertion,
+        known: passkeys.Passkey,
+        party: passkeys.RelyingParty,
+        binding: passkeys.ChallengeBinding,
         now: datetime,
         *,
         verification: bool = True,
-    ) -> VerifiedAssertion:
+    ) -> passkeys.VerifiedAssertion:
         """Verify the answer that this passkey signed. `verification`: the authenticator must have verified its user.
 
         The sign counter is only read: `check_use` decides.
@@ -192,19 +184,19 @@ class Tokens(Protocol):
 
     def sign_program(self, claims: ProgramClaims) -> str: ...
 
-    def read_id_token_hint(self, token: str) -> IdTokenHint | None:
+    def read_id_token_hint(self, token: str) -> openid.IdTokenHint | None:
         """Return the user, session and client in our own ID token, even if it has expired, or its key has retired.
 
         None means that we did not sign the token, or that its key is deleted.
         """
 
-    def sign_logout_token(self, token: LogoutToken) -> str:
+    def sign_logout_token(self, token: openid.LogoutToken) -> str:
         """Return a signed logout token (Back-Channel Logout section 2.4)."""
 
-    def sign_id_token(self, token: IdToken) -> str:
+    def sign_id_token(self, token: openid.IdToken) -> str:
         """Return a signed ID token (OpenID Connect Core section 2)."""
 
-    def id_token_claims(self, token: IdToken) -> dict[str, Any]:
+    def id_token_claims(self, token: openid.IdToken) -> dict[str, Any]:
         """Return the claims that `sign_id_token` signs."""
 
     def read(self, token: str, now: datetime, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
@@ -262,7 +254,7 @@ class PipelineTokens(Protocol):
 class DpopProofs(Protocol):
     """DPoP proofs (RFC 9449), and the nonce keys that this process knows."""
 
-    def read(self, proof: str) -> SignedProof:
+    def read(self, proof: str) -> dpop.SignedProof:
         """Verify a proof's header and signature, and return its claims, which the caller checks.
 
         Only the algorithms in `dpop.PROOF_ALGORITHMS` are accepted. The proof contains its public key: RSA with 2048 to
@@ -271,9 +263,9 @@ class DpopProofs(Protocol):
         Raises: ProofInvalid.
         """
 
-    def nonce_key(self, period: int) -> NonceKey | None: ...
+    def nonce_key(self, period: int) -> dpop.NonceKey | None: ...
 
-    def keep_nonce_key(self, key: NonceKey) -> None:
+    def keep_nonce_key(self, key: dpop.NonceKey) -> None:
         """Keep a period's key and the previous key, and forget earlier keys."""
 
     def forget_nonce_keys(self) -> None: ...

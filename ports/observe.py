@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
+from core.accounts.model import passkeys
 from core.accounts.model.email_queue import EmailOutcome
-from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 from core.federation.connections.model.health import HealthState
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_policy.decision import Outcome
-from core.maintenance.model.health import ActorState, CheckFinding, ConnectionCounts, SettingInForce
+from core.maintenance.model import health
 
 # Labels for HTTP requests in metrics and logs
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -33,7 +33,7 @@ class Metrics(Protocol):
         """Count an HTTP request that ended. `route` is the route's template, and never the path itself."""
 
     def login_failed(self, reason: LoginFailure) -> None: ...
-    def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
+    def passkey_ceremony(self, ceremony: passkeys.Ceremony, refused: passkeys.PasskeyReason | None) -> None:
         """Count a passkey ceremony that was verified, or refused for this reason."""
 
     def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
@@ -96,18 +96,18 @@ class Installation(Protocol):
     def process_id(self) -> int: ...
 
     @property
-    def connections(self) -> ConnectionCounts:
+    def connections(self) -> health.ConnectionCounts:
         """The process's database connections now."""
 
     @property
     def has_mail_server(self) -> bool:
         """Whether the platform has a mail server. Without a mail server, emails are written to a folder."""
 
-    def actors(self) -> Sequence[ActorState]:
+    def actors(self) -> Sequence[health.ActorState]:
         """Return the actors in this process, sorted by name."""
 
-    async def run_checks(self) -> Sequence[CheckFinding]:
+    async def run_checks(self) -> Sequence[health.CheckFinding]:
         """Return the findings from `gatehouse doctor`, at most a minute old. The checks contact servers, which can take half a minute."""
 
-    def settings(self) -> Sequence[SettingInForce]:
+    def settings(self) -> Sequence[health.SettingInForce]:
         """Return all settings, in the order of the settings model. Secrets have no value (security L-3)."""

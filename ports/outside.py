@@ -6,25 +6,16 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from core.accounts.model.devices import Location, ParsedUserAgent
+from core.accounts.model import devices
 from core.billing.model.checkout import Checkout, CheckoutSession
 from core.billing.model.provider_objects import ProviderSnapshot
-from core.federation.connections.model.openid import (
-    CodeRequest,
-    OpenIdAnswer,
-    OpenIdClient,
-    OpenIdProviderMetadata,
-    ProviderKey,
-    ProviderLogout,
-)
+from core.federation.connections.model import openid
 from core.federation.oauth.model.client_documents import ClientDocument
-from core.kernel.connections import Connection, ProviderClient, ProviderTokens
-from core.kernel.images import ImageHeader, NewImage
-from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply
+from core.kernel import connections, images, outbound
 from core.kernel.shares import Share
 from core.kernel.values import Email
 from core.mailing.model.emails import PreparedEmail
-from core.tenancy.model.settings import MailServer, MailServerCheck
+from core.tenancy.model import settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +48,7 @@ class MailRefused(Exception):
 class MailTransport(Protocol):
     """Delivering emails to a mail server."""
 
-    async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
+    async def send(self, message: EmailMessage, server: settings.MailServer | None = None) -> None:
         """Send an email through the platform's mail server, or through an organization's server and with its sender address.
 
         An email with a control character in a header is refused before a connection is made
@@ -67,7 +58,7 @@ class MailTransport(Protocol):
         Raises: MailRefused. Its text quotes nothing that an organization's server sent.
         """
 
-    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
+    async def check_server(self, server: settings.MailServer, message: EmailMessage) -> settings.MailServerCheck:
         """Send an email through an organization's mail server to test it. It returns within 15 s."""
 
 
@@ -87,14 +78,14 @@ class TxtRecords(Protocol):
 class UserAgentParser(Protocol):
     """The parser for User-Agent headers."""
 
-    def parse(self, agent: str | None) -> ParsedUserAgent:
+    def parse(self, agent: str | None) -> devices.ParsedUserAgent:
         """Parse a header's first 512 characters, within a few milliseconds. None means that the request had no header."""
 
 
 class GeoIp(Protocol):
     """Locations for IP addresses."""
 
-    def locate(self, address: str | None) -> Location | None:
+    def locate(self, address: str | None) -> devices.Location | None:
         """Return this address's location, or None if it is unknown or no GeoIP file is configured."""
 
 
@@ -108,7 +99,9 @@ class Anonymizers(Protocol):
 class HttpSender(Protocol):
     """HTTP requests to URLs that tenants chose (security W-1, W-2, W-3)."""
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = MAX_REPLY_SIZE) -> Reply:
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = outbound.MAX_REPLY_SIZE
+    ) -> outbound.Reply:
         """Send a POST request and return the response, with at most this many bytes from its body. Redirects are not followed.
 
         Every call resolves the host again, and checks all its addresses before it connects to an address. The time
@@ -118,7 +111,9 @@ class HttpSender(Protocol):
         Raises: SendFailed.
         """
 
-    async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
+    async def get(
+        self, url: str, within: float, *, headers: Mapping[str, str] = outbound.NO_HEADERS, at_most: int = outbound.MAX_REPLY_SIZE
+    ) -> outbound.Reply:
         """Return the response to a GET request, as `post` does."""
 
 
@@ -165,37 +160,46 @@ class OpenIdProviders(Protocol):
     connection, ProviderFailed replaces OpenIdAnswerRefused and OpenIdProviderUnreachable. Errors and log lines quote no provider.
     """
 
-    async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
+    async def discover(self, client: openid.OpenIdClient, *, refresh: bool = False) -> openid.OpenIdProviderMetadata:
         """Return the metadata of the client's issuer, kept for an hour. With `refresh`, fetch them now.
 
         For a platform connection, the metadata come from the operator's settings.
         """
 
     async def exchange(
-        self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str, needed: Collection[str]
-    ) -> OpenIdAnswer:
+        self,
+        client: openid.OpenIdClient,
+        metadata: openid.OpenIdProviderMetadata,
+        request: openid.CodeRequest,
+        code: str,
+        needed: Collection[str],
+    ) -> openid.OpenIdAnswer:
         """Redeem a code and return the verified claims about the user (OpenID Connect Core section 3.1.3.7).
 
         The userinfo endpoint is asked if the ID token lacks a `needed` claim. For a platform connection, the answer also has the tokens for
         the provider's API.
         """
 
-    async def refresh(self, connection: Connection, client: ProviderClient, refresh_token: str) -> ProviderTokens:
+    async def refresh(
+        self, connection: connections.Connection, client: connections.ProviderClient, refresh_token: str
+    ) -> connections.ProviderTokens:
         """Return new tokens for a refresh token. The old refresh token is kept if the provider returns no new refresh token."""
 
-    def read_token(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
+    def read_token(
+        self, client: openid.OpenIdClient, request: openid.CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]
+    ) -> Mapping[str, Any]:
         """Return the claims in an ID token for this request that any of these keys signed (RS256), as `exchange` verifies them.
 
         Nothing is sent.
         """
 
-    async def check_client(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, redirect_uri: str) -> None:
+    async def check_client(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, redirect_uri: str) -> None:
         """Check that the token endpoint accepts our credentials, by a request with a wrong code."""
 
-    async def keys(self, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> Sequence[ProviderKey]:
+    async def keys(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata) -> Sequence[openid.ProviderKey]:
         """Return the keys that the provider publishes now, at most 50."""
 
-    async def read_logout(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, token: str) -> ProviderLogout:
+    async def read_logout(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, token: str) -> openid.ProviderLogout:
         """Return the sign-out that a logout token reports.
 
         The caller lets a `token_id` work only once (Back-Channel Logout section 2.6).
@@ -244,7 +248,7 @@ class Payments(Protocol):
 class Images(Protocol):
     """The decoder for uploaded images."""
 
-    async def reencode(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
+    async def reencode(self, content: bytes, header: images.ImageHeader, *, is_square: bool) -> images.NewImage:
         """Return the image in both sizes, without the file's other contents. Animations keep only their first frame.
 
         `content` has passed `check_header`, which returned `header`. With `is_square`, the longer side is cut.

@@ -6,14 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from adapters.crypto.signed_tokens import ACCESS_TOKEN, LoadedKey, SignedTokens, check_retirement
+from adapters.crypto import signed_tokens
 from core.applications.model.evaluation import API_PATH as DECISIONS_PATH
+from core.authentication.model import openid
 from core.authentication.model.dpop import is_thumbprint
-from core.authentication.model.openid import API_PATH, CLAIMS_AUDIENCE, USERINFO_PATH
 from core.authentication.model.tokens import SigningKey
+from core.kernel import errors, values
 from core.kernel.claims import FRONTEND_CLIENT_ID, Accepts, Claims, ProgramClaims, external_client_id
-from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
-from core.kernel.values import Email, digest
 
 MAX_LEEWAY = timedelta(seconds=30)  # security J-3
 MAX_REMEMBERED = 4096  # verified access tokens, about 1 KiB per token
@@ -24,12 +23,12 @@ _LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
 class _VerifiedToken:
     """An access token with a valid signature and valid claims, except for its times, which are checked at every use."""
 
-    key: LoadedKey
+    key: signed_tokens.LoadedKey
     claims: Claims | ProgramClaims
     not_before: datetime
 
 
-class AccessTokens(SignedTokens):
+class AccessTokens(signed_tokens.SignedTokens):
     """Access tokens (security J-2, J-3, J-6). Verified tokens are remembered until the keys are next loaded (docs/adr/0024).
 
     The base URL is the issuer. The audience in tokens for our own API is `<base URL>/api`, or the base URL itself.
@@ -43,10 +42,10 @@ class AccessTokens(SignedTokens):
             raise ValueError("The leeway of access tokens must be between 0 and 30 seconds.")
         super().__init__()
         self._base_url = base_url
-        self._audience = base_url + API_PATH if api_audience else base_url
-        self._own_audiences = frozenset({base_url, base_url + API_PATH})
+        self._audience = base_url + openid.API_PATH if api_audience else base_url
+        self._own_audiences = frozenset({base_url, base_url + openid.API_PATH})
         self._platform_audiences = self._own_audiences | {base_url + DECISIONS_PATH}
-        self._userinfo = base_url + USERINFO_PATH
+        self._userinfo = base_url + openid.USERINFO_PATH
         self._accepted = self._own_audiences | {None, self._userinfo}
         self._leeway = leeway
         # By token hash, because a memory dump must not contain all tokens in use.
@@ -66,7 +65,7 @@ class AccessTokens(SignedTokens):
 
     @property
     def claims_audience(self) -> str:
-        return self._base_url + CLAIMS_AUDIENCE
+        return self._base_url + openid.CLAIMS_AUDIENCE
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
         present = self._keys
@@ -106,7 +105,7 @@ class AccessTokens(SignedTokens):
         # An application's claim never replaces our own claim, not even a claim that this token lacks.
         further = {name: value for name, value in claims.further.items() if name not in payload and name != "nbf"}
         payload = {name: value for name, value in payload.items() if value is not None}
-        return self._sign({**further, **payload}, ACCESS_TOKEN, claims.issued_at)
+        return self._sign({**further, **payload}, signed_tokens.ACCESS_TOKEN, claims.issued_at)
 
     def sign_program(self, claims: ProgramClaims) -> str:
         """Return a signed access token for a program. Raises: LookupError if no key can sign."""
@@ -126,7 +125,7 @@ class AccessTokens(SignedTokens):
             payload |= {"org": claims.org, "org_id": str(claims.org_id)}
         if claims.key_thumbprint is not None:
             payload["cnf"] = {"jkt": claims.key_thumbprint}
-        return self._sign(payload, ACCESS_TOKEN, claims.issued_at)
+        return self._sign(payload, signed_tokens.ACCESS_TOKEN, claims.issued_at)
 
     def _audience_of(self, claims: Claims) -> str:
         if claims.audience is not None:
@@ -134,25 +133,25 @@ class AccessTokens(SignedTokens):
         return self._audience if claims.client_id is None else str(claims.client_id)
 
     def read(self, token: str, now: datetime, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
-        token_hash = digest(token)
+        token_hash = values.digest(token)
         verified = self._verified.get(token_hash)
         if verified is None:
-            payload, key = self._verify(token, ACCESS_TOKEN, now)
+            payload, key = self._verify(token, signed_tokens.ACCESS_TOKEN, now)
             read = self._read_program_claims if payload.get("token_use") == "program" else self._read_claims
             verified = read(payload, key)
         else:
-            check_retirement(verified.key, now)
+            signed_tokens.check_retirement(verified.key, now)
         if verified.not_before > now + self._leeway:
-            raise TokenInvalid
+            raise errors.TokenInvalid
         audience = verified.claims.audience
         if audience == self.claims_audience:
             is_accepted = accepts is Accepts.CLAIMS
         else:
             is_accepted = accepts is Accepts.RESOURCES or audience in self._accepted
         if not is_accepted:
-            raise WrongToken
+            raise errors.WrongToken
         if verified.claims.expires_at <= now:  # checked last: only a valid token can expire
-            raise TokenExpired
+            raise errors.TokenExpired
         self._remember(token_hash, verified)
         return verified.claims
 
@@ -161,26 +160,26 @@ class AccessTokens(SignedTokens):
             del self._verified[next(iter(self._verified))]  # the earliest token
         self._verified[token_hash] = verified
 
-    def _read_claims(self, payload: dict[str, Any], key: LoadedKey) -> _VerifiedToken:
+    def _read_claims(self, payload: dict[str, Any], key: signed_tokens.LoadedKey) -> _VerifiedToken:
         """Check the claims in a token with a valid signature. The caller checks its times.
 
         PyJWT's checks are not used: they read the system clock, and accept the string "123" as a time.
         """
         get = payload.get
         if get("iss") != self._base_url or get("token_use") != "access":
-            raise TokenInvalid
+            raise errors.TokenInvalid
         # Only an application's token can lack the address, with its verification.
         email, email_verified = get("email"), get("email_verified")
         may_lack_email = "service" in payload and "email" not in payload and "email_verified" not in payload
         if not (may_lack_email or (isinstance(email, str) and isinstance(email_verified, bool))):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         org, org_id = get("org", ""), None
         if not isinstance(org, str):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         if "org" in payload or "org_id" in payload:
             org_id = to_uuid(get("org_id"))
             if not org:  # the claims are valid only together (security J-6)
-                raise TokenInvalid
+                raise errors.TokenInvalid
         # The audience is our API, or an application's client id (security J-3). With OpenID Connect the audience is the
         # userinfo endpoint or another resource, and the client id is a separate claim. The same holds for an API
         # resource, even without a scope. An API resource's identifier has a colon, and a client id has none. Tokens for
@@ -188,19 +187,19 @@ class AccessTokens(SignedTokens):
         service, client_id, audience, scope = get("service", ""), None, get("aud"), get("scope", "")
         client_uri = None
         if not isinstance(service, str) or not isinstance(scope, str) or not isinstance(audience, str):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         is_for_resource = bool(service) and ":" in audience and audience not in self._accepted
         if scope or is_for_resource:
             client_id, client_uri = _read_client(get("client_id"), org_id)
         elif service or audience not in self._own_audiences:
             client_id = to_uuid(audience)
         if (client_id is None) != (not service) or (service and not org):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         issued_at, expires_at = to_time(get("iat")), to_time(get("exp"))
         claims = Claims(
             user_id=to_uuid(get("sub")),
             session_id=to_uuid(get("sid")),
-            email=Email(email) if isinstance(email, str) else None,
+            email=values.Email(email) if isinstance(email, str) else None,
             email_verified=email_verified is True,
             token_id=to_uuid(get("jti")),
             issued_at=issued_at,
@@ -218,7 +217,7 @@ class AccessTokens(SignedTokens):
         not_before = max(issued_at, to_time(get("nbf"))) if "nbf" in payload else issued_at
         return _VerifiedToken(key, claims, not_before)
 
-    def _read_program_claims(self, payload: dict[str, Any], key: LoadedKey) -> _VerifiedToken:
+    def _read_program_claims(self, payload: dict[str, Any], key: signed_tokens.LoadedKey) -> _VerifiedToken:
         """Check the claims in a program's token with a valid signature. The caller checks its times."""
         get = payload.get
         audience, scope, org = get("aud"), get("scope"), get("org", "")
@@ -229,7 +228,7 @@ class AccessTokens(SignedTokens):
             or get("client_id") != get("sub")
             or ("org" in payload) != ("org_id" in payload)
         ):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         claims = ProgramClaims(
             client_id=to_uuid(get("sub")),
             credential_id=to_uuid(get("credential_id")),
@@ -260,22 +259,22 @@ def _key_thumbprint(confirmation: object) -> str:
     match confirmation:
         case {"jkt": str(thumbprint), **others} if not others and is_thumbprint(thumbprint):
             return thumbprint
-    raise TokenInvalid
+    raise errors.TokenInvalid
 
 
 def to_uuid(value: object) -> UUID:
     if not isinstance(value, str):
-        raise TokenInvalid
+        raise errors.TokenInvalid
     try:
         parsed = UUID(value)
     except ValueError:
-        raise TokenInvalid from None
+        raise errors.TokenInvalid from None
     if str(parsed) != value:  # UUID() also accepts braces, URNs and upper case
-        raise TokenInvalid
+        raise errors.TokenInvalid
     return parsed
 
 
 def to_time(value: object) -> datetime:
     if type(value) is not int or not 0 <= value <= _LAST_SECOND:  # excludes True, which is an int
-        raise TokenInvalid
+        raise errors.TokenInvalid
     return datetime.fromtimestamp(value, UTC)

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from adapters.crypto.client_assertions import public_jwk, sign_assertion
 from adapters.threads import TrioThreads
-from core.federation.connections.model.connections import CertificateFacts, ProviderCertificateInvalid
-from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
+from core.federation.connections.model import connections
+from core.federation.saml.model import configuration
 from core.kernel.values import new_id
 
 _KEY_SIZE = 2048
@@ -33,7 +33,7 @@ class X509Certificates:
         self._generate_key = generate_key
         self._threads = TrioThreads()
 
-    async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
+    async def create(self, organization: str, name: str, now: datetime, years: int) -> configuration.SamlCertificate:
         return await self._threads.run(partial(_create, self._generate_key, organization, name, now, years))
 
     async def read(self, pem: str) -> str:
@@ -42,10 +42,10 @@ class X509Certificates:
     async def public_jwk(self, pem: str) -> Mapping[str, str]:
         return await self._threads.run(partial(public_jwk, pem))
 
-    def sign_token(self, certificate: SamlCertificate, claims: Mapping[str, Any]) -> str:
+    def sign_token(self, certificate: configuration.SamlCertificate, claims: Mapping[str, Any]) -> str:
         return sign_assertion(certificate, claims)
 
-    async def facts(self, pem: str) -> CertificateFacts:
+    async def facts(self, pem: str) -> connections.CertificateFacts:
         return await self._threads.run(partial(_facts, pem))
 
     async def valid_until(self, pem: str) -> datetime:
@@ -70,7 +70,7 @@ def names_of(pem: str) -> list[str]:
     return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
 
 
-def _facts(pem: str) -> CertificateFacts:
+def _facts(pem: str) -> connections.CertificateFacts:
     from cryptography import x509
 
     text = pem.strip()
@@ -78,10 +78,10 @@ def _facts(pem: str) -> CertificateFacts:
         text = f"-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----"
     try:
         canonical = _read(text)
-    except SloCertificateInvalid:
-        raise ProviderCertificateInvalid from None
+    except configuration.SloCertificateInvalid:
+        raise connections.ProviderCertificateInvalid from None
     certificate = x509.load_pem_x509_certificate(canonical.encode())
-    return CertificateFacts(
+    return connections.CertificateFacts(
         certificate=canonical,
         fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
         valid_from=certificate.not_valid_before_utc,
@@ -93,19 +93,21 @@ def _read(pem: str) -> str:
     from cryptography import x509
 
     # The library's parser ignores all other blocks, such as a private key that was pasted as well.
-    if pem.count("-----BEGIN ") != 1 or len(pem) > MAX_CERTIFICATE_LENGTH:
-        raise SloCertificateInvalid
+    if pem.count("-----BEGIN ") != 1 or len(pem) > configuration.MAX_CERTIFICATE_LENGTH:
+        raise configuration.SloCertificateInvalid
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
         key = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):
-        raise SloCertificateInvalid from None
+        raise configuration.SloCertificateInvalid from None
     if not isinstance(key, rsa.RSAPublicKey) or not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
-        raise SloCertificateInvalid
+        raise configuration.SloCertificateInvalid
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
-def _create(generate_key: Callable[[], rsa.RSAPrivateKey], organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
+def _create(
+    generate_key: Callable[[], rsa.RSAPrivateKey], organization: str, name: str, now: datetime, years: int
+) -> configuration.SamlCertificate:
     from cryptography import x509  # needs megabytes, and is rarely used
     from cryptography.x509.oid import NameOID
 
@@ -129,7 +131,7 @@ def _create(generate_key: Callable[[], rsa.RSAPrivateKey], organization: str, na
         .sign(private_key, hashes.SHA256())
     )
     pem = private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return SamlCertificate(
+    return configuration.SamlCertificate(
         id=new_id(),
         certificate=certificate.public_bytes(Encoding.PEM).decode(),
         private_key=lambda: pem,

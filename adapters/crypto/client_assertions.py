@@ -11,47 +11,49 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import RSAAlgorithm
 
+from adapters.crypto import signed_tokens
 from adapters.crypto.jwk import KEY_TYPES, Keys, KeyUnusable, NoSuchKey, find_key, has_type, load_key
 from adapters.crypto.rsa_signatures import sign_sha256
-from adapters.crypto.signed_tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
-from core.applications.model.client_settings import ASSERTION_ALGORITHMS, ClientKeysInvalid
-from core.federation.oauth.model.clients import AssertionKeyUnknown, ClientAssertionInvalid
+from core.applications.model import client_settings
+from core.federation.oauth.model import clients
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.values import base64url
 
-_ALGORITHM_OF_TYPE: Final = {KEY_TYPES[algorithm]: algorithm for algorithm in ASSERTION_ALGORITHMS}
+_ALGORITHM_OF_TYPE: Final = {KEY_TYPES[algorithm]: algorithm for algorithm in client_settings.ASSERTION_ALGORITHMS}
 
 
 class _Verifier:
     """A verifier for tokens that other parties sign."""
 
     def __init__(self) -> None:
-        self._jws = jwt.PyJWS(algorithms=list(ASSERTION_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
+        self._jws = jwt.PyJWS(
+            algorithms=list(client_settings.ASSERTION_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True}
+        )
 
     def read(self, assertion: str, keys: Keys) -> dict[str, Any]:
         _check_form(assertion)
         try:
             header = self._jws.get_unverified_header(assertion)
         except (jwt.InvalidTokenError, ValueError):
-            raise ClientAssertionInvalid("it is not a signed JWT") from None
+            raise clients.ClientAssertionInvalid("it is not a signed JWT") from None
         algorithm = header.get("alg")
-        if algorithm not in ASSERTION_ALGORITHMS:
-            raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
+        if algorithm not in client_settings.ASSERTION_ALGORITHMS:
+            raise clients.ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
         # Our own tokens have a different type per kind (RFC 8725 section 3.11).
-        if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, "jwt")):
-            raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
+        if not signed_tokens.REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, "jwt")):
+            raise clients.ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
         try:
             return _parse(self._jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))
         except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the old key's id
-            raise AssertionKeyUnknown from None
+            raise clients.AssertionKeyUnknown from None
         except (KeyUnusable, jwt.InvalidTokenError, ValueError):
-            raise ClientAssertionInvalid("its signature cannot be verified with the key") from None
+            raise clients.ClientAssertionInvalid("its signature cannot be verified with the key") from None
 
     def _unverified(self, assertion: str, claim: str) -> str | None:
         try:
             _check_form(assertion)
             value = _parse(self._jws.decode_complete(assertion, options={"verify_signature": False})["payload"]).get(claim)
-        except (ClientAssertionInvalid, jwt.InvalidTokenError, ValueError):
+        except (clients.ClientAssertionInvalid, jwt.InvalidTokenError, ValueError):
             return None
         return value if isinstance(value, str) else None
 
@@ -67,7 +69,7 @@ class JwtClientAssertions(_Verifier):
             try:
                 load_key(key, key.get("alg") or _ALGORITHM_OF_TYPE[key["kty"]])
             except KeyUnusable:
-                raise ClientKeysInvalid from None
+                raise client_settings.ClientKeysInvalid from None
 
 
 class JwtPipelineTokens(_Verifier):
@@ -81,8 +83,8 @@ class JwtPipelineTokens(_Verifier):
 
 
 def _check_form(assertion: str) -> None:
-    if len(assertion) > MAX_TOKEN_LENGTH or "=" in assertion:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
-        raise ClientAssertionInvalid("it is not a signed JWT")
+    if len(assertion) > signed_tokens.MAX_TOKEN_LENGTH or "=" in assertion:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
+        raise clients.ClientAssertionInvalid("it is not a signed JWT")
 
 
 def _parse(payload: bytes) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def _parse(payload: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         claims = None
     if not isinstance(claims, dict):
-        raise ClientAssertionInvalid("it has no claims")
+        raise clients.ClientAssertionInvalid("it has no claims")
     return claims
 
 

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from core.accounts.model.passkeys import ALGORITHMS, CeremonyRefused, PasskeyReason
+from core.accounts.model import passkeys
 
-_EDDSA, _ES256, _RS256 = ALGORITHMS
+_EDDSA, _ES256, _RS256 = passkeys.ALGORITHMS
 _KTY, _ALG, _FIRST, _SECOND, _THIRD = 1, 3, -1, -2, -3  # the meaning of the last three depends on the key type
 _OKP, _EC2, _RSA = 1, 2, 3
 _ED25519, _P256 = 6, 1
@@ -44,7 +44,7 @@ def verify(encoded: bytes, signature: bytes, data: bytes) -> None:
     try:
         verify_with_key(signature, data)
     except InvalidSignature:
-        raise CeremonyRefused(PasskeyReason.SIGNATURE) from None
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.SIGNATURE) from None
 
 
 def _load(encoded: bytes) -> tuple[dict[Any, Any], _Verify]:
@@ -52,16 +52,16 @@ def _load(encoded: bytes) -> tuple[dict[Any, Any], _Verify]:
     try:
         key = cbor2.loads(encoded)
     except (cbor2.CBORDecodeError, ValueError, TypeError, RecursionError):
-        raise CeremonyRefused(PasskeyReason.KEY) from None
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.KEY) from None
     if not isinstance(key, dict) or type(key.get(_ALG)) is not int:
-        raise CeremonyRefused(PasskeyReason.KEY)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.KEY)
     algorithm = key[_ALG]
     if algorithm not in _LOADERS:
-        raise CeremonyRefused(PasskeyReason.ALGORITHM)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.ALGORITHM)
     try:
         return key, _LOADERS[algorithm](key)
     except ValueError:
-        raise CeremonyRefused(PasskeyReason.KEY) from None
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.KEY) from None
 
 
 def _load_ed25519(key: Mapping[object, object]) -> _Verify:

@@ -4,26 +4,24 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from adapters.crypto.access_tokens import AccessTokens, to_time, to_uuid
-from adapters.crypto.signed_tokens import CLAIMS, ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN
-from core.authentication.model.openid import LOGOUT_EVENT, IdToken, IdTokenHint, LogoutToken, at_hash
+from adapters.crypto import access_tokens, signed_tokens
+from core.authentication.model import openid
 from core.authentication.model.tokens import UnknownKey
+from core.kernel import errors, proofs
 from core.kernel.claims import PreAuthClaims
-from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
-from core.kernel.proofs import amr_of, proved_at
 
 CLAIMS_TTL = timedelta(minutes=5)
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts pre-auth tokens, and so their audience (security J-2, J-8)
 
 
-class JwtTokens(AccessTokens):
+class JwtTokens(access_tokens.AccessTokens):
     """Implements `ports.crypto.Tokens` with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8)."""
 
-    def sign_id_token(self, token: IdToken) -> str:
+    def sign_id_token(self, token: openid.IdToken) -> str:
         """Return a signed ID token. Raises: LookupError if no key can sign."""
-        return self._sign(self.id_token_claims(token), ID_TOKEN, token.issued_at)
+        return self._sign(self.id_token_claims(token), signed_tokens.ID_TOKEN, token.issued_at)
 
-    def id_token_claims(self, token: IdToken) -> dict[str, Any]:
+    def id_token_claims(self, token: openid.IdToken) -> dict[str, Any]:
         payload: dict[str, Any] = {
             **token.claims,
             "iss": self._base_url,
@@ -32,13 +30,13 @@ class JwtTokens(AccessTokens):
             "azp": token.client_id,
             "iat": int(token.issued_at.timestamp()),
             "exp": int(token.expires_at.timestamp()),
-            "auth_time": int(proved_at(token.proofs).timestamp()),
+            "auth_time": int(proofs.proved_at(token.proofs).timestamp()),
             "acr": token.acr,
             "sid": str(token.session_id),
         }
         if token.access_token is not None:
-            payload["at_hash"] = at_hash(token.access_token)
-        if methods := amr_of(token.proofs):
+            payload["at_hash"] = openid.at_hash(token.access_token)
+        if methods := proofs.amr_of(token.proofs):
             payload["amr"] = methods
         if token.nonce is not None:
             payload["nonce"] = token.nonce
@@ -49,9 +47,9 @@ class JwtTokens(AccessTokens):
     def sign_claims(self, claims: Mapping[str, Any], client_id: str, now: datetime) -> str:
         ends_at = now + CLAIMS_TTL
         times = {"iat": int(now.timestamp()), "exp": int(ends_at.timestamp())}
-        return self._sign({**claims, "iss": self._base_url, "aud": client_id, **times}, CLAIMS, now)
+        return self._sign({**claims, "iss": self._base_url, "aud": client_id, **times}, signed_tokens.CLAIMS, now)
 
-    def sign_logout_token(self, token: LogoutToken) -> str:
+    def sign_logout_token(self, token: openid.LogoutToken) -> str:
         """Return a signed logout token.
 
         Without a nonce, no client takes a logout token for an ID token. Raises: LookupError if no key can sign.
@@ -64,9 +62,9 @@ class JwtTokens(AccessTokens):
             "exp": int(token.expires_at.timestamp()),
             "jti": str(token.id),
             "sid": str(token.session_id),
-            "events": {LOGOUT_EVENT: {}},
+            "events": {openid.LOGOUT_EVENT: {}},
         }
-        return self._sign(payload, LOGOUT_TOKEN, token.issued_at)
+        return self._sign(payload, signed_tokens.LOGOUT_TOKEN, token.issued_at)
 
     def sign_pre_auth(self, claims: PreAuthClaims) -> str:
         """Return a signed pre-auth token. Raises: LookupError if no key can sign."""
@@ -82,31 +80,33 @@ class JwtTokens(AccessTokens):
         }
         if claims.saml_state is not None:
             payload["saml_state"] = claims.saml_state
-        return self._sign(payload, PRE_AUTH_TOKEN, claims.issued_at)
+        return self._sign(payload, signed_tokens.PRE_AUTH_TOKEN, claims.issued_at)
 
-    def read_id_token_hint(self, token: str) -> IdTokenHint | None:
+    def read_id_token_hint(self, token: str) -> openid.IdTokenHint | None:
         try:
-            payload, _ = self._verify(token, ID_TOKEN, NEVER)  # also if its key has retired
+            payload, _ = self._verify(token, signed_tokens.ID_TOKEN, signed_tokens.NEVER)  # also if its key has retired
             if payload.get("iss") != self._base_url or "token_use" in payload:
                 return None
-            return IdTokenHint(str(payload["aud"]), to_uuid(payload.get("sub")), to_uuid(payload.get("sid")))
-        except (TokenInvalid, WrongToken, UnknownKey, KeyError):
+            return openid.IdTokenHint(
+                str(payload["aud"]), access_tokens.to_uuid(payload.get("sub")), access_tokens.to_uuid(payload.get("sid"))
+            )
+        except (errors.TokenInvalid, errors.WrongToken, UnknownKey, KeyError):
             return None
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
-        payload, _ = self._verify(token, PRE_AUTH_TOKEN, now)
+        payload, _ = self._verify(token, signed_tokens.PRE_AUTH_TOKEN, now)
         get = payload.get
         if get("iss") != self._base_url or get("aud") != self._base_url + PRE_AUTH_PATH or get("token_use") != "preauth":
-            raise TokenInvalid
+            raise errors.TokenInvalid
         claims = PreAuthClaims(
-            id=to_uuid(get("jti")),
-            user_id=to_uuid(get("sub")),
-            issued_at=to_time(get("iat")),
-            expires_at=to_time(get("exp")),
+            id=access_tokens.to_uuid(get("jti")),
+            user_id=access_tokens.to_uuid(get("sub")),
+            issued_at=access_tokens.to_time(get("iat")),
+            expires_at=access_tokens.to_time(get("exp")),
             saml_state=None if get("saml_state") is None else str(get("saml_state")),
         )
         if get("sid") != get("jti") or claims.issued_at > now + self._leeway:
-            raise TokenInvalid
+            raise errors.TokenInvalid
         if claims.expires_at <= now:
-            raise PreAuthExpired
+            raise errors.PreAuthExpired
         return claims

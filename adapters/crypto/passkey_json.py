@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from core.accounts.model.passkeys import MAX_CREDENTIAL_ID, CeremonyRefused, PasskeyReason
+from core.accounts.model import passkeys
 
 MAX_CLIENT_DATA: Final = 4096  # bytes
 MAX_ATTESTATION_OBJECT: Final = 16_384
@@ -42,7 +42,7 @@ def read_credential(credential: Mapping[str, Any]) -> tuple[bytes, Mapping[str, 
     id_, response = credential.get("id"), credential.get("response")
     if credential.get("type") != "public-key" or credential.get("rawId") != id_ or not isinstance(response, Mapping):
         _fail()
-    return decode(id_, MAX_CREDENTIAL_ID), response
+    return decode(id_, passkeys.MAX_CREDENTIAL_ID), response
 
 
 def read_client_data(raw: bytes) -> Mapping[str, Any]:
@@ -76,4 +76,4 @@ def _check_depth(value: Any, left: int) -> None:
 
 
 def _fail() -> NoReturn:
-    raise CeremonyRefused(PasskeyReason.MALFORMED) from None
+    raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED) from None

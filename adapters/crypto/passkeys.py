@@ -17,36 +17,18 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from adapters.crypto import cose_keys, passkey_json
+from core.accounts.model import passkeys
 from core.accounts.model.accounts import Account
-from core.accounts.model.passkeys import (
-    ALGORITHMS,
-    CHALLENGE_TTL,
-    HANDLE_BYTES,
-    MIN_CREDENTIAL_ID,
-    NO_AAGUID,
-    TRANSPORTS,
-    CeremonyRefused,
-    ChallengeBinding,
-    Json,
-    NewPasskey,
-    Passkey,
-    PasskeyKind,
-    PasskeyReason,
-    PresentedAssertion,
-    RelyingParty,
-    UsedChallenge,
-    VerifiedAssertion,
-)
 from core.kernel.display import PRODUCT
 
 _NONCE, _EXPIRY, _MAC = 16, 8, 24  # the bytes in a challenge
 _LABEL: Final = b"gatehouse passkey challenge"
-_TIMEOUT: Final = int(CHALLENGE_TTL / timedelta(milliseconds=1))
+_TIMEOUT: Final = int(passkeys.CHALLENGE_TTL / timedelta(milliseconds=1))
 # Chromium creates a credential without user verification only if it need not be discoverable.
 _SELECTIONS: Final = MappingProxyType(
     {
-        PasskeyKind.PASSKEY: {"residentKey": "required", "requireResidentKey": True, "userVerification": "required"},
-        PasskeyKind.SECURITY_KEY: {"residentKey": "discouraged", "requireResidentKey": False, "userVerification": "preferred"},
+        passkeys.PasskeyKind.PASSKEY: {"residentKey": "required", "requireResidentKey": True, "userVerification": "required"},
+        passkeys.PasskeyKind.SECURITY_KEY: {"residentKey": "discouraged", "requireResidentKey": False, "userVerification": "preferred"},
     }
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,18 +48,18 @@ class WebAuthnPasskeys:
         """`keys` belong to the vault: the first key signs challenges, and all keys verify."""
         self._keys = [HKDF(hashes.SHA256(), 32, salt=None, info=_LABEL).derive(key) for _, key in keys]
 
-    def new_challenge(self, binding: ChallengeBinding, now: datetime) -> bytes:
-        body = os.urandom(_NONCE) + ((now + CHALLENGE_TTL - _EPOCH) // timedelta(milliseconds=1)).to_bytes(_EXPIRY, "big")
+    def new_challenge(self, binding: passkeys.ChallengeBinding, now: datetime) -> bytes:
+        body = os.urandom(_NONCE) + ((now + passkeys.CHALLENGE_TTL - _EPOCH) // timedelta(milliseconds=1)).to_bytes(_EXPIRY, "big")
         return body + _mac(self._keys[0], body, binding)
 
     def creation_options(
         self,
-        party: RelyingParty,
+        party: passkeys.RelyingParty,
         challenge: bytes,
         account: Account,
         handle: bytes,
-        kind: PasskeyKind,
-        exclude: Sequence[Passkey],
+        kind: passkeys.PasskeyKind,
+        exclude: Sequence[passkeys.Passkey],
         *,
         conditional: bool = False,
     ) -> dict[str, Any]:
@@ -85,7 +67,7 @@ class WebAuthnPasskeys:
             "rp": {"id": party.id, "name": PRODUCT},
             "user": {"id": passkey_json.encode(handle), "name": account.email, "displayName": account.profile.name or account.email},
             "challenge": passkey_json.encode(challenge),
-            "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in ALGORITHMS],
+            "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in passkeys.ALGORITHMS],
             "timeout": _TIMEOUT,
             "excludeCredentials": [_descriptor(passkey) for passkey in exclude],
             "authenticatorSelection": _SELECTIONS[kind] | ({"userVerification": "preferred"} if conditional else {}),
@@ -95,14 +77,14 @@ class WebAuthnPasskeys:
 
     async def verify_registration(
         self,
-        credential: Json,
-        party: RelyingParty,
-        binding: ChallengeBinding,
+        credential: passkeys.Json,
+        party: passkeys.RelyingParty,
+        binding: passkeys.ChallengeBinding,
         now: datetime,
         *,
         verification: bool = True,
         presence: bool = True,
-    ) -> NewPasskey:
+    ) -> passkeys.NewPasskey:
         await _load_library()
         credential_id, response = passkey_json.read_credential(credential)
         client_data = passkey_json.decode(response.get("clientDataJSON"), passkey_json.MAX_CLIENT_DATA)
@@ -110,11 +92,11 @@ class WebAuthnPasskeys:
         attestation = passkey_json.decode(response.get("attestationObject"), passkey_json.MAX_ATTESTATION_OBJECT)
         data = _read_authenticator_data(_authenticator_data_of(attestation), attested=True)
         _check_flags(data, party, verification=verification, presence=presence)
-        if data.credential_id != credential_id or len(credential_id) < MIN_CREDENTIAL_ID:
-            raise CeremonyRefused(PasskeyReason.MALFORMED)
+        if data.credential_id != credential_id or len(credential_id) < passkeys.MIN_CREDENTIAL_ID:
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED)
         public_key, algorithm = cose_keys.check(data.public_key)
         _verify_attestation(credential_id, client_data, attestation, challenge, origin, party)
-        return NewPasskey(
+        return passkeys.NewPasskey(
             credential_id=credential_id,
             public_key=public_key,
             algorithm=algorithm,
@@ -128,7 +110,7 @@ class WebAuthnPasskeys:
         )
 
     def request_options(
-        self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = (), *, verification: bool = True
+        self, party: passkeys.RelyingParty, challenge: bytes, allow: Sequence[passkeys.Passkey] = (), *, verification: bool = True
     ) -> dict[str, Any]:
         return {
             "challenge": passkey_json.encode(challenge),
@@ -138,27 +120,27 @@ class WebAuthnPasskeys:
             "userVerification": "required" if verification else "preferred",
         }
 
-    def read_assertion(self, credential: Json) -> PresentedAssertion:
+    def read_assertion(self, credential: passkeys.Json) -> passkeys.PresentedAssertion:
         credential_id, response = passkey_json.read_credential(credential)
         handle = response.get("userHandle")
-        return PresentedAssertion(
+        return passkeys.PresentedAssertion(
             credential_id,
             passkey_json.decode(response.get("clientDataJSON"), passkey_json.MAX_CLIENT_DATA),
             passkey_json.decode(response.get("authenticatorData"), passkey_json.MAX_AUTHENTICATOR_DATA),
             passkey_json.decode(response.get("signature"), passkey_json.MAX_SIGNATURE),
-            None if handle is None else passkey_json.decode(handle, HANDLE_BYTES),
+            None if handle is None else passkey_json.decode(handle, passkeys.HANDLE_BYTES),
         )
 
     async def verify_assertion(
         self,
-        presented: PresentedAssertion,
-        known: Passkey,
-        party: RelyingParty,
-        binding: ChallengeBinding,
+        presented: passkeys.PresentedAssertion,
+        known: passkeys.Passkey,
+        party: passkeys.RelyingParty,
+        binding: passkeys.ChallengeBinding,
         now: datetime,
         *,
         verification: bool = True,
-    ) -> VerifiedAssertion:
+    ) -> passkeys.VerifiedAssertion:
         _, used, _ = self._check_client_data(presented.client_data, "webauthn.get", party, binding, now)
         data = _read_plain_data(presented.authenticator_data)
         if data is None:
@@ -168,7 +150,7 @@ class WebAuthnPasskeys:
         # WebAuthn section 7.2, step 21. All steps before it are checked above.
         signed = presented.authenticator_data + hashlib.sha256(presented.client_data).digest()
         cose_keys.verify(known.public_key, presented.signature, signed)
-        return VerifiedAssertion(
+        return passkeys.VerifiedAssertion(
             sign_count=data.sign_count,
             backup_eligible=data.has(_BE),
             backed_up=data.has(_BS),
@@ -177,37 +159,37 @@ class WebAuthnPasskeys:
         )
 
     def _check_client_data(
-        self, raw: bytes, kind: str, party: RelyingParty, binding: ChallengeBinding, now: datetime
-    ) -> tuple[bytes, UsedChallenge, str]:
+        self, raw: bytes, kind: str, party: passkeys.RelyingParty, binding: passkeys.ChallengeBinding, now: datetime
+    ) -> tuple[bytes, passkeys.UsedChallenge, str]:
         """Return the challenge, and the origin. Raises: CeremonyRefused."""
         client_data = passkey_json.read_client_data(raw)
         if client_data.get("type") != kind:
-            raise CeremonyRefused(PasskeyReason.TYPE)
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.TYPE)
         challenge = passkey_json.decode(client_data.get("challenge"), passkey_json.MAX_CLIENT_DATA)
         used = self._check_challenge(challenge, binding, now)
         origin = client_data.get("origin")
         if not isinstance(origin, str) or origin not in party.origins:
-            raise CeremonyRefused(PasskeyReason.ORIGIN)
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.ORIGIN)
         # py_webauthn accepts topOrigin and crossOrigin. Our pages run no ceremonies in frames, so another site's page
         # began such a ceremony.
         if "topOrigin" in client_data:
-            raise CeremonyRefused(PasskeyReason.TOP_ORIGIN)
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.TOP_ORIGIN)
         if client_data.get("crossOrigin", False) is not False:
-            raise CeremonyRefused(PasskeyReason.CROSS_ORIGIN)
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.CROSS_ORIGIN)
         token_binding = client_data.get("tokenBinding")
         if isinstance(token_binding, dict) and "status" not in token_binding:
-            raise CeremonyRefused(PasskeyReason.MALFORMED)
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED)
         return challenge, used, origin
 
-    def _check_challenge(self, challenge: bytes, binding: ChallengeBinding, now: datetime) -> UsedChallenge:
+    def _check_challenge(self, challenge: bytes, binding: passkeys.ChallengeBinding, now: datetime) -> passkeys.UsedChallenge:
         """Raises: CeremonyRefused."""
         body, mac = challenge[: _NONCE + _EXPIRY], challenge[_NONCE + _EXPIRY :]
         if not any(hmac.compare_digest(mac, _mac(key, body, binding)) for key in self._keys):
-            raise CeremonyRefused(PasskeyReason.CHALLENGE)
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.CHALLENGE)
         expires_at = _EPOCH + timedelta(milliseconds=int.from_bytes(body[_NONCE:], "big"))
         if expires_at <= now:
-            raise CeremonyRefused(PasskeyReason.EXPIRED)
-        return UsedChallenge(hashlib.sha256(challenge).digest(), expires_at)
+            raise passkeys.CeremonyRefused(passkeys.PasskeyReason.EXPIRED)
+        return passkeys.UsedChallenge(hashlib.sha256(challenge).digest(), expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +199,7 @@ class _AuthenticatorData:
     rp_id_hash: bytes
     flags: int
     sign_count: int
-    aaguid: UUID = NO_AAGUID
+    aaguid: UUID = passkeys.NO_AAGUID
     credential_id: bytes = b""
     public_key: bytes = b""
 
@@ -225,18 +207,18 @@ class _AuthenticatorData:
         return self.flags & flag != 0
 
 
-def _mac(key: bytes, body: bytes, binding: ChallengeBinding) -> bytes:
+def _mac(key: bytes, body: bytes, binding: passkeys.ChallengeBinding) -> bytes:
     ceremony = binding.ceremony.value.encode()
     return hmac.digest(key, body + bytes((len(ceremony),)) + ceremony + binding.holder, "sha256")[:_MAC]
 
 
-def _descriptor(passkey: Passkey) -> dict[str, Any]:
+def _descriptor(passkey: passkeys.Passkey) -> dict[str, Any]:
     return {"type": "public-key", "id": passkey_json.encode(passkey.credential_id), "transports": list(passkey.transports)}
 
 
 def _transports(reported: object) -> tuple[str, ...]:
     """Return which reported transports are known. Transports only help a browser to find the authenticator."""
-    known = [name for name in reported if isinstance(name, str) and name in TRANSPORTS] if isinstance(reported, list) else []
+    known = [name for name in reported if isinstance(name, str) and name in passkeys.TRANSPORTS] if isinstance(reported, list) else []
     return tuple(sorted(set(known)))
 
 
@@ -246,13 +228,13 @@ def _authenticator_data_of(attestation: bytes) -> bytes:
         parsed = cbor2.loads(attestation)
         is_exact = cbor2.dumps(parsed) == attestation  # nothing after it, and no name twice
     except (cbor2.CBORDecodeError, cbor2.CBOREncodeError, ValueError, TypeError, RecursionError):
-        raise CeremonyRefused(PasskeyReason.MALFORMED) from None
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED) from None
     if not isinstance(parsed, dict) or parsed.keys() != {"fmt", "attStmt", "authData"} or not is_exact:
-        raise CeremonyRefused(PasskeyReason.MALFORMED)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED)
     if parsed["fmt"] not in ("none", "packed") or not isinstance(parsed["attStmt"], dict):
-        raise CeremonyRefused(PasskeyReason.FORMAT)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.FORMAT)
     if (parsed["fmt"] == "none") != (not parsed["attStmt"]):
-        raise CeremonyRefused(PasskeyReason.FORMAT)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.FORMAT)
     return parsed["authData"] if isinstance(parsed["authData"], bytes) else b""
 
 
@@ -268,32 +250,32 @@ def _read_authenticator_data(raw: bytes, *, attested: bool) -> _AuthenticatorDat
     try:
         data = parse_authenticator_data(raw)
     except Exception:
-        raise CeremonyRefused(PasskeyReason.MALFORMED) from None
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED) from None
     found, flags = data.attested_credential_data, raw[32]
     if (found is not None) != attested:
-        raise CeremonyRefused(PasskeyReason.MALFORMED)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED)
     if found is None:
         return _AuthenticatorData(data.rp_id_hash, flags, data.sign_count)
     if len(found.aaguid) != 16:
-        raise CeremonyRefused(PasskeyReason.MALFORMED)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED)
     aaguid, public_key = UUID(bytes=found.aaguid), found.credential_public_key
     return _AuthenticatorData(data.rp_id_hash, flags, data.sign_count, aaguid, found.credential_id, public_key)
 
 
-def _check_flags(data: _AuthenticatorData, party: RelyingParty, *, verification: bool, presence: bool = True) -> None:
+def _check_flags(data: _AuthenticatorData, party: passkeys.RelyingParty, *, verification: bool, presence: bool = True) -> None:
     """Check the RP ID and the flags. Raises: CeremonyRefused."""
     if not hmac.compare_digest(data.rp_id_hash, hashlib.sha256(party.id.encode()).digest()):
-        raise CeremonyRefused(PasskeyReason.RP_ID)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.RP_ID)
     if presence and not data.has(_UP):
-        raise CeremonyRefused(PasskeyReason.PRESENCE)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.PRESENCE)
     if verification and not data.has(_UV):
-        raise CeremonyRefused(PasskeyReason.VERIFICATION)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.VERIFICATION)
     if data.has(_BS) and not data.has(_BE):
-        raise CeremonyRefused(PasskeyReason.BACKUP)
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.BACKUP)
 
 
 def _verify_attestation(
-    credential_id: bytes, client_data: bytes, attestation: bytes, challenge: bytes, origin: str, party: RelyingParty
+    credential_id: bytes, client_data: bytes, attestation: bytes, challenge: bytes, origin: str, party: passkeys.RelyingParty
 ) -> None:
     from webauthn import verify_registration_response
     from webauthn.helpers.cose import COSEAlgorithmIdentifier
@@ -307,10 +289,10 @@ def _verify_attestation(
             expected_rp_id=party.id,
             expected_origin=origin,
             require_user_presence=False,  # `_check_flags` asks for it
-            supported_pub_key_algs=[COSEAlgorithmIdentifier(algorithm) for algorithm in ALGORITHMS],
+            supported_pub_key_algs=[COSEAlgorithmIdentifier(algorithm) for algorithm in passkeys.ALGORITHMS],
         )
     except Exception:
-        raise CeremonyRefused(PasskeyReason.SIGNATURE) from None
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.SIGNATURE) from None
 
 
 @cache

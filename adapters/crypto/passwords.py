@@ -10,7 +10,7 @@ from functools import partial
 
 import argon2
 
-from adapters.crypto.argon2id import HASH_LENGTH, Cost, compute
+from adapters.crypto import argon2id
 from adapters.threads import LowPriorityThreads
 
 _SALT = struct.Struct(">III")  # memory in KiB, time cost, parallelism; random bytes follow
@@ -24,11 +24,11 @@ class Argon2Passwords:
     """
 
     def __init__(self, memory_kib: int, time_cost: int, parallelism: int, concurrency: int, queue: int = 32) -> None:
-        self._cost = Cost(memory_kib, time_cost, parallelism)
+        self._cost = argon2id.Cost(memory_kib, time_cost, parallelism)
         # Unknown accounts are verified against this hash. The hash has the parameters for new
         # hashes, so verifying takes as long (security B-2). The hash is random, so it matches no
         # known password.
-        self._dummy_hash = _to_phc(self._cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(HASH_LENGTH))
+        self._dummy_hash = _to_phc(self._cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(argon2id.HASH_LENGTH))
         self._threads = LowPriorityThreads("argon2", concurrency, queue)
 
     async def hash(self, password: str) -> str:
@@ -68,24 +68,24 @@ class Argon2Passwords:
         Raises: InvalidHashError if the hash is damaged, and the errors of `compute`. No error may look like a wrong password.
         """
         cost, salt, digest = _parse_phc(password_hash)
-        return hmac.compare_digest(compute(password, salt, cost, len(digest)), digest)
+        return hmac.compare_digest(argon2id.compute(password, salt, cost, len(digest)), digest)
 
 
-def _hash(password: bytes, cost: Cost) -> str:
+def _hash(password: bytes, cost: argon2id.Cost) -> str:
     salt = secrets.token_bytes(_SALT_BYTES)
-    return _to_phc(cost, salt, compute(password, salt, cost))
+    return _to_phc(cost, salt, argon2id.compute(password, salt, cost))
 
 
 def _derive(secret: bytes, salt: bytes) -> bytes:
-    return compute(secret, salt[_SALT.size :], Cost(*_SALT.unpack_from(salt)))
+    return argon2id.compute(secret, salt[_SALT.size :], argon2id.Cost(*_SALT.unpack_from(salt)))
 
 
-def _to_phc(cost: Cost, salt: bytes, digest: bytes) -> str:
+def _to_phc(cost: argon2id.Cost, salt: bytes, digest: bytes) -> str:
     parts = (base64.b64encode(part).rstrip(b"=").decode() for part in (salt, digest))
     return f"$argon2id$v={argon2.low_level.ARGON2_VERSION}$m={cost.memory_kib},t={cost.time_cost},p={cost.parallelism}${'$'.join(parts)}"
 
 
-def _parse_phc(password_hash: str) -> tuple[Cost, bytes, bytes]:
+def _parse_phc(password_hash: str) -> tuple[argon2id.Cost, bytes, bytes]:
     """Return the parameters, the salt and the digest. Raises: InvalidHashError."""
     parameters = argon2.extract_parameters(password_hash)
     if parameters.type is not argon2.Type.ID or parameters.version != argon2.low_level.ARGON2_VERSION:
@@ -94,12 +94,12 @@ def _parse_phc(password_hash: str) -> tuple[Cost, bytes, bytes]:
         salt, digest = (base64.b64decode(part + "=" * (-len(part) % 4), validate=True) for part in password_hash.split("$")[-2:])
     except ValueError as error:
         raise argon2.exceptions.InvalidHashError("The salt or the digest is not base64.") from error
-    return Cost(parameters.memory_cost, parameters.time_cost, parameters.parallelism), salt, digest
+    return argon2id.Cost(parameters.memory_cost, parameters.time_cost, parameters.parallelism), salt, digest
 
 
 def verifications_per_second(memory_kib: int, time_cost: int, parallelism: int, threads: int, seconds: float = 0.5) -> float:
     """Measure how many passwords this machine verifies per second, with this thread count and no further load."""
-    hashed = _hash(b"measured", Cost(memory_kib, time_cost, parallelism))
+    hashed = _hash(b"measured", argon2id.Cost(memory_kib, time_cost, parallelism))
     end = time.perf_counter() + seconds
 
     def verify_until_the_end(_: int) -> int:

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import jwt
 
-from adapters.crypto.jwk import Keys, KeyUnusable, NoSuchKey, find_key, has_type
+from adapters.crypto import jwk
 from adapters.crypto.signed_tokens import REFUSED_HEADERS
-from core.federation.connections.model.openid import ALGORITHMS, OpenIdFault
+from core.federation.connections.model import openid
 
 ID_TOKEN_TYPES: Final = ("jwt",)
 # Many libraries write JWT by default, and logout+jwt is a recommendation (Back-Channel Logout section 2.4). The claims distinguish the two
@@ -24,13 +24,13 @@ LOGOUT_TOKEN_TYPES: Final = ("logout+jwt", "jwt")
 LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provider's clock and ours (security J-3)
 MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
 
-_jws: Final = jwt.PyJWS(algorithms=list(ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
+_jws: Final = jwt.PyJWS(algorithms=list(openid.ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
 
 
 class IdTokenInvalid(Exception):
     """The token is not valid. The fault quotes nothing from the token."""
 
-    def __init__(self, fault: OpenIdFault) -> None:
+    def __init__(self, fault: openid.OpenIdFault) -> None:
         super().__init__(fault.value)
         self.fault = fault
         self.claims: Mapping[str, Any] = {}  # from a token with a right signature
@@ -42,7 +42,7 @@ class IdTokenKeyUnknown(IdTokenInvalid):
 
 def read_id_token(
     token: str,
-    keys: Keys,
+    keys: jwk.Keys,
     *,
     issuer: str,
     client_id: str,
@@ -69,14 +69,14 @@ def _check_id_token(claims: Mapping[str, Any], issuer: str, client_id: str, nonc
     _check_party(claims, issuer, client_id)
     token_nonce = claims.get("nonce")
     if not isinstance(token_nonce, str) or not hmac.compare_digest(token_nonce.encode("utf-8", "surrogatepass"), nonce.encode()):
-        raise IdTokenInvalid(OpenIdFault.NONCE)
+        raise IdTokenInvalid(openid.OpenIdFault.NONCE)
     _check_times(claims, now)
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
-        raise IdTokenInvalid(OpenIdFault.SUBJECT)
+        raise IdTokenInvalid(openid.OpenIdFault.SUBJECT)
 
 
-def read_logout_token(token: str, keys: Keys, *, issuer: str, client_id: str, algorithms: Collection[str]) -> dict[str, Any]:
+def read_logout_token(token: str, keys: jwk.Keys, *, issuer: str, client_id: str, algorithms: Collection[str]) -> dict[str, Any]:
     """Return the claims in a token that this issuer made for this client. The caller checks all further claims.
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
@@ -86,68 +86,68 @@ def read_logout_token(token: str, keys: Keys, *, issuer: str, client_id: str, al
     return claims
 
 
-def _verify(token: str, keys: Keys, types: Collection[str], algorithms: Collection[str]) -> dict[str, Any]:
+def _verify(token: str, keys: jwk.Keys, types: Collection[str], algorithms: Collection[str]) -> dict[str, Any]:
     """Return the claims in a token with a valid signature and an accepted type, or without a type.
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
     if "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
-        raise IdTokenInvalid(OpenIdFault.FORM)
+        raise IdTokenInvalid(openid.OpenIdFault.FORM)
     try:
         header = _jws.get_unverified_header(token)
     except (jwt.InvalidTokenError, ValueError):
-        raise IdTokenInvalid(OpenIdFault.FORM) from None
+        raise IdTokenInvalid(openid.OpenIdFault.FORM) from None
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
-        raise IdTokenInvalid(OpenIdFault.ALGORITHM)
-    if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not any(has_type(header, type_) for type_ in types)):
-        raise IdTokenInvalid(OpenIdFault.FORM)
+        raise IdTokenInvalid(openid.OpenIdFault.ALGORITHM)
+    if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not any(jwk.has_type(header, type_) for type_ in types)):
+        raise IdTokenInvalid(openid.OpenIdFault.FORM)
     key = _find_key(keys, algorithm, header.get("kid"))
     try:
         # The claims are checked later: PyJWT would use the system clock, and accept a token with
         # further audiences.
         claims = json.loads(_jws.decode(token, key, algorithms=[algorithm]))
     except jwt.InvalidSignatureError:  # a provider may publish a new key under the old key's id
-        raise IdTokenKeyUnknown(OpenIdFault.SIGNATURE) from None
+        raise IdTokenKeyUnknown(openid.OpenIdFault.SIGNATURE) from None
     except (jwt.InvalidTokenError, ValueError, RecursionError):
-        raise IdTokenInvalid(OpenIdFault.SIGNATURE) from None
+        raise IdTokenInvalid(openid.OpenIdFault.SIGNATURE) from None
     if not isinstance(claims, dict):
-        raise IdTokenInvalid(OpenIdFault.FORM)
+        raise IdTokenInvalid(openid.OpenIdFault.FORM)
     return claims
 
 
-def _find_key(keys: Keys, algorithm: str, kid: object) -> Any:
+def _find_key(keys: jwk.Keys, algorithm: str, kid: object) -> Any:
     """Return the key that signed the token. Raises: IdTokenKeyUnknown; IdTokenInvalid if the key is unreadable or too weak."""
     try:
-        return find_key(keys, algorithm, kid)
-    except NoSuchKey:
-        raise IdTokenKeyUnknown(OpenIdFault.SIGNING_KEY) from None
-    except KeyUnusable:
-        raise IdTokenInvalid(OpenIdFault.SIGNING_KEY) from None
+        return jwk.find_key(keys, algorithm, kid)
+    except jwk.NoSuchKey:
+        raise IdTokenKeyUnknown(openid.OpenIdFault.SIGNING_KEY) from None
+    except jwk.KeyUnusable:
+        raise IdTokenInvalid(openid.OpenIdFault.SIGNING_KEY) from None
 
 
 def _check_party(claims: Mapping[str, Any], issuer: str, client_id: str) -> None:
     get = claims.get
     if get("iss") != issuer:
-        raise IdTokenInvalid(OpenIdFault.ISSUER)
+        raise IdTokenInvalid(openid.OpenIdFault.ISSUER)
     audience = get("aud")
     audiences: object = [audience] if isinstance(audience, str) else audience
     if not isinstance(audiences, list) or client_id not in audiences:
-        raise IdTokenInvalid(OpenIdFault.AUDIENCE)
+        raise IdTokenInvalid(openid.OpenIdFault.AUDIENCE)
     if (len(audiences) > 1 or "azp" in claims) and get("azp") != client_id:
-        raise IdTokenInvalid(OpenIdFault.AUDIENCE)
+        raise IdTokenInvalid(openid.OpenIdFault.AUDIENCE)
 
 
 def _check_times(claims: Mapping[str, Any], now: datetime) -> None:
     get = claims.get
     expires_at, issued_at, valid_from = _time(get("exp")), _time(get("iat")), _time(get("nbf", 0))
     if expires_at is None or issued_at is None or valid_from is None:
-        raise IdTokenInvalid(OpenIdFault.TIME)
+        raise IdTokenInvalid(openid.OpenIdFault.TIME)
     at, leeway = now.timestamp(), LEEWAY.total_seconds()
     if expires_at <= at - leeway:
-        raise IdTokenInvalid(OpenIdFault.TIME)
+        raise IdTokenInvalid(openid.OpenIdFault.TIME)
     if max(issued_at, valid_from) > at + leeway:
-        raise IdTokenInvalid(OpenIdFault.TIME)
+        raise IdTokenInvalid(openid.OpenIdFault.TIME)
 
 
 def _time(value: object) -> float | None:

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from jwt.algorithms import RSAAlgorithm
 
 from core.applications.model.client_settings import thumbprint
-from core.authentication.model.tokens import SigningKey, UnknownKey, choose_signing_key
-from core.kernel.errors import TokenInvalid, WrongToken
+from core.authentication.model import tokens
+from core.kernel import errors
 from core.kernel.values import base64url
 
 ALGORITHM = "RS256"
@@ -56,7 +56,7 @@ class SignedTokens:
         self._key_generation = trio.CapacityLimiter(1)
         self._keys: dict[str, LoadedKey] = {}
         self._by_header: dict[str, tuple[str, LoadedKey]] = {}
-        self._published: Sequence[SigningKey] = ()
+        self._published: Sequence[tokens.SigningKey] = ()
         self._begun_loads = 0
         self._used_load = 0
         self._loaded_at = NEVER
@@ -70,7 +70,7 @@ class SignedTokens:
         self._begun_loads += 1
         return self._begun_loads
 
-    def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
+    def use(self, keys: Sequence[tokens.SigningKey], now: datetime, load: int | None = None) -> None:
         number = self.begin_load() if load is None else load
         if number < self._used_load:
             return
@@ -83,15 +83,15 @@ class SignedTokens:
         self._loaded_at = now
 
     def signing_kid(self, now: datetime) -> str | None:
-        chosen = choose_signing_key(self._published, now)
+        chosen = tokens.choose_signing_key(self._published, now)
         return None if chosen is None else chosen.kid
 
-    async def new_key(self, now: datetime) -> SigningKey:
+    async def new_key(self, now: datetime) -> tokens.SigningKey:
         """Return a new RSA key with 2048 bits. The key id is the key's thumbprint (RFC 7638)."""
         private = await trio.to_thread.run_sync(rsa.generate_private_key, 65537, _KEY_SIZE, limiter=self._key_generation)
         pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         kid = thumbprint({"kty": "RSA", **_numbers(private.public_key())})
-        return SigningKey(kid=kid, private_key=pem, created_at=now, retires_at=None)
+        return tokens.SigningKey(kid=kid, private_key=pem, created_at=now, retires_at=None)
 
     def jwks(self) -> dict[str, Any]:
         """Return the public keys that had not retired when they were loaded as a JWK set, newest first (RFC 7517)."""
@@ -113,7 +113,7 @@ class SignedTokens:
         Raises: TokenInvalid, WrongToken, UnknownKey.
         """
         if len(token) > MAX_TOKEN_LENGTH or "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
-            raise TokenInvalid
+            raise errors.TokenInvalid
         # Our own tokens start with a few known headers, so the key is found without parsing the
         # header twice.
         token_type, key = self._by_header.get(token.partition(".")[0]) or self._find_type_and_key(token)
@@ -121,14 +121,14 @@ class SignedTokens:
         try:
             payload = json.loads(self._jws.decode(token, key.public, algorithms=[ALGORITHM]))
         except (jwt.InvalidTokenError, ValueError, RecursionError):
-            raise TokenInvalid from None
+            raise errors.TokenInvalid from None
         if token_type != type_:
-            raise WrongToken
+            raise errors.WrongToken
         if not isinstance(payload, dict):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         return payload, key
 
-    def _parse(self, key: SigningKey) -> LoadedKey:
+    def _parse(self, key: tokens.SigningKey) -> LoadedKey:
         known = self._keys.get(key.kid)
         # Do not load a known key again: checking its primes takes tens of milliseconds.
         if known is not None and known.pem == key.private_key:
@@ -149,22 +149,22 @@ class SignedTokens:
         try:
             header = self._jws.get_unverified_header(token)
         except (jwt.InvalidTokenError, ValueError):
-            raise TokenInvalid from None
+            raise errors.TokenInvalid from None
         kid, type_ = header.get("kid"), header.get("typ")
         if header.get("alg") != ALGORITHM or type_ not in TYPES or not isinstance(kid, str):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         if not REFUSED_HEADERS.isdisjoint(header):
-            raise TokenInvalid
+            raise errors.TokenInvalid
         key = self._keys.get(kid)
         if key is None:
-            raise UnknownKey
+            raise tokens.UnknownKey
         return type_, key
 
 
 def check_retirement(key: LoadedKey, now: datetime) -> None:
     """Raises: UnknownKey if the key has retired."""
     if key.retires_at is not None and key.retires_at <= now:
-        raise UnknownKey
+        raise tokens.UnknownKey
 
 
 def _numbers(public: rsa.RSAPublicKey) -> dict[str, str]:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from ports.crypto import SealBroken, SecretContext
+from ports import crypto
 
 _VERSION = 1
 _NONCE = 12  # 96 bits
@@ -44,12 +44,12 @@ class AesVault:
         self._active = keys[0][0]
         self._derived: dict[tuple[str, str, str], AESGCM] = {}
 
-    def seal(self, plaintext: bytes, context: SecretContext) -> bytes:
+    def seal(self, plaintext: bytes, context: crypto.SecretContext) -> bytes:
         nonce = os.urandom(_NONCE)
         head = bytes((_VERSION, len(self._active))) + self._active.encode()
         return head + nonce + self._cipher(self._active, context).encrypt(nonce, plaintext, _associated_data(context, self._active))
 
-    def open(self, sealed: bytes, context: SecretContext) -> bytes:
+    def open(self, sealed: bytes, context: crypto.SecretContext) -> bytes:
         key_id, start = _key_id(sealed)
         if key_id is None:
             _fail(context, "is not an encrypted value")
@@ -64,7 +64,7 @@ class AesVault:
     def is_current(self, sealed: bytes) -> bool:
         return _key_id(sealed)[0] == self._active
 
-    def _cipher(self, key_id: str, context: SecretContext) -> AESGCM:
+    def _cipher(self, key_id: str, context: crypto.SecretContext) -> AESGCM:
         purpose = (key_id, context.table, context.column)
         cipher = self._derived.get(purpose)
         if cipher is None:
@@ -106,7 +106,7 @@ def _key_id(sealed: bytes) -> tuple[str | None, int]:
     return (key_id, start) if _KEY_ID.fullmatch(key_id) else (None, 0)
 
 
-def _associated_data(context: SecretContext, key_id: str) -> bytes:
+def _associated_data(context: crypto.SecretContext, key_id: str) -> bytes:
     purpose = f"{context.table}.{context.column}"
     return bytes((_VERSION,)) + _join_with_lengths(
         *(part.encode() for part in (purpose, context.table, context.row, context.column, key_id))
@@ -118,8 +118,8 @@ def _join_with_lengths(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def _fail(context: SecretContext, fact: str) -> NoReturn:
-    raise SealBroken(f"{context.table}.{context.column} of {context.row} {fact}.") from None
+def _fail(context: crypto.SecretContext, fact: str) -> NoReturn:
+    raise crypto.SealBroken(f"{context.table}.{context.column} of {context.row} {fact}.") from None
 
 
 _TEXT: Final = b"gatehouse backup"
@@ -139,9 +139,9 @@ def keys_that_do_not_fit(keys: str, checks: Mapping[str, str]) -> list[str]:
 def _fits(vault: AesVault, key_id: str, check: str) -> bool:
     try:
         return vault.open(base64.b64decode(check, validate=True), _context(key_id)) == _TEXT
-    except (SealBroken, binascii.Error, ValueError):
+    except (crypto.SealBroken, binascii.Error, ValueError):
         return False
 
 
-def _context(key_id: str) -> SecretContext:
-    return SecretContext("backup", key_id, "key_checks")
+def _context(key_id: str) -> crypto.SecretContext:
+    return crypto.SecretContext("backup", key_id, "key_checks")

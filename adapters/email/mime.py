@@ -9,7 +9,7 @@ from email.parser import HeaderParser
 from typing import Any, Final
 
 from core.kernel.values import is_printable
-from ports.outside import EmailMessage, MailRefused
+from ports import outside
 
 MAX_LINE_LENGTH: Final = 998  # RFC 5322 section 2.1.1
 
@@ -34,15 +34,15 @@ def parse_sender(text: str) -> Address:
     return addresses[0]
 
 
-def to_mime(message: EmailMessage, sender: Address) -> MimeMessage:
+def to_mime(message: outside.EmailMessage, sender: Address) -> MimeMessage:
     """Return the email as a MIME message with a text and an HTML part (RFC 5322).
 
     Raises: MailRefused if a header contains a control character (security E-4), or if the message cannot be built.
     """
     if not all(is_printable(header) for header in (message.message_id, message.to, message.subject)):
-        raise MailRefused("a header of the email contains a control character")
+        raise outside.MailRefused("a header of the email contains a control character")
     if "\0" in message.text or "\0" in message.html:
-        raise MailRefused("the email contains a NUL")
+        raise outside.MailRefused("the email contains a NUL")
     mime = MimeMessage(policy=_POLICY)
     try:
         mime["From"] = sender
@@ -58,7 +58,7 @@ def to_mime(message: EmailMessage, sender: Address) -> MimeMessage:
         mime.set_content(message.text, cte=_transfer_encoding(message.text))
         mime.add_alternative(message.html, subtype="html", cte=_transfer_encoding(message.html))
     except (ValueError, HeaderParseError) as error:
-        raise MailRefused(f"the email cannot be written as a message: {type(error).__name__}") from None
+        raise outside.MailRefused(f"the email cannot be written as a message: {type(error).__name__}") from None
     return mime
 
 

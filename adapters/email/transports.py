@@ -13,11 +13,12 @@ from uuid import UUID
 
 import trio
 
+from adapters.email import smtp
 from adapters.email.mime import parse_sender, to_mime
-from adapters.email.smtp import SmtpClient, SmtpFailed, SmtpServer, SmtpSession, SmtpStage, describe_smtp_error, run_session
+from adapters.email.smtp import describe_smtp_error
 from adapters.http.guard import Guard, TargetRefused
-from core.tenancy.model.settings import IMPLICIT_TLS, MailServer, MailServerCheck
-from ports.outside import EmailMessage, MailRefused
+from core.tenancy.model import settings
+from ports import outside
 
 # `send` must return within 60 s (ports.outside.MailTransport), because the lease on a queued email
 # depends on it.
@@ -27,10 +28,10 @@ MAX_CHECKS: Final = 100  # concurrent checks; an organization has at most one ch
 
 _CHECK_RESULTS: Final = MappingProxyType(
     {
-        SmtpStage.CONNECTING: MailServerCheck.NOT_REACHED,
-        SmtpStage.ENCRYPTING: MailServerCheck.NOT_ENCRYPTED,
-        SmtpStage.AUTHENTICATING: MailServerCheck.NOT_SIGNED_IN,
-        SmtpStage.SENDING: MailServerCheck.NOT_ACCEPTED,
+        smtp.SmtpStage.CONNECTING: settings.MailServerCheck.NOT_REACHED,
+        smtp.SmtpStage.ENCRYPTING: settings.MailServerCheck.NOT_ENCRYPTED,
+        smtp.SmtpStage.AUTHENTICATING: settings.MailServerCheck.NOT_SIGNED_IN,
+        smtp.SmtpStage.SENDING: settings.MailServerCheck.NOT_ACCEPTED,
     }
 )
 
@@ -51,32 +52,32 @@ class SmtpTransport:
 
         Raises: the errors of `SmtpServer.parse` and `parse_sender`.
         """
-        self._server = SmtpServer.parse(url)
+        self._server = smtp.SmtpServer.parse(url)
         self._sender = parse_sender(mail_from)
         self._tls = tls
         self._session_deadline = session_deadline
         # A separate thread pool: a slow mail server must not block unrelated work (security P-7).
         self._threads = trio.CapacityLimiter(connections)
 
-    async def send(self, message: EmailMessage) -> None:
+    async def send(self, message: outside.EmailMessage) -> None:
         """Send an email. Raises: MailRefused."""
         mime = to_mime(message, self._sender)
         await self._run(lambda client: client.deliver(mime, message.to), message.to)
 
     async def check(self) -> None:
         """Connect and authenticate, but send nothing. Raises: MailRefused."""
-        await self._run(SmtpClient.authenticate_only, "")
+        await self._run(smtp.SmtpClient.authenticate_only, "")
 
-    async def _run(self, session: SmtpSession, recipient: str) -> None:
-        client = SmtpClient(self._server, self._tls, [self._server.host])
+    async def _run(self, session: smtp.SmtpSession, recipient: str) -> None:
+        client = smtp.SmtpClient(self._server, self._tls, [self._server.host])
         try:
             with trio.fail_after(self._session_deadline):
-                await run_session(client, session, self._threads)
+                await smtp.run_session(client, session, self._threads)
         except trio.TooSlowError:
-            raise MailRefused(f"{self._server}: not finished within {self._session_deadline:g} s") from None
+            raise outside.MailRefused(f"{self._server}: not finished within {self._session_deadline:g} s") from None
         except (OSError, ValueError) as error:  # smtplib's errors are OSErrors
             # The cause is dropped, because it can contain the sent data.
-            raise MailRefused(f"{self._server}: {describe_smtp_error(error, recipient)}") from None
+            raise outside.MailRefused(f"{self._server}: {describe_smtp_error(error, recipient)}") from None
 
 
 class OrganizationSmtp:
@@ -102,23 +103,23 @@ class OrganizationSmtp:
         self._check_threads = trio.CapacityLimiter(MAX_CHECKS)  # checks must not use up the threads for emails
         self._checked_orgs: set[UUID] = set()
 
-    async def send(self, message: EmailMessage, server: MailServer) -> None:
+    async def send(self, message: outside.EmailMessage, server: settings.MailServer) -> None:
         """Send an email. Raises: MailRefused."""
         mime = _to_mime(message, server)
         try:
             with trio.fail_after(self._session_deadline):
                 await self._run(server, lambda client: client.deliver(mime, message.to), self._threads)
-        except (TargetRefused, SmtpFailed) as failure:
-            raise MailRefused(f"the organization's server: {failure}") from None
+        except (TargetRefused, smtp.SmtpFailed) as failure:
+            raise outside.MailRefused(f"the organization's server: {failure}") from None
         except trio.TooSlowError:
-            raise MailRefused(f"the organization's server: not finished within {self._session_deadline:g} s") from None
+            raise outside.MailRefused(f"the organization's server: not finished within {self._session_deadline:g} s") from None
 
-    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
+    async def check_server(self, server: settings.MailServer, message: outside.EmailMessage) -> settings.MailServerCheck:
         """Send an email to test the server. Return the result."""
         mime = _to_mime(message, server)
         # An organization has one check at a time: otherwise it could use all threads for checks.
         if server.org_id in self._checked_orgs:
-            return MailServerCheck.BUSY
+            return settings.MailServerCheck.BUSY
         self._checked_orgs.add(server.org_id)
         try:
             with trio.fail_after(self._check_deadline):
@@ -126,20 +127,20 @@ class OrganizationSmtp:
         except TargetRefused:
             # The same answer for all reasons: tenants must not learn whether a name exists in our
             # network.
-            return MailServerCheck.NO_ADDRESS
-        except SmtpFailed as failure:
+            return settings.MailServerCheck.NO_ADDRESS
+        except smtp.SmtpFailed as failure:
             return _CHECK_RESULTS[failure.stage]
         except trio.TooSlowError:
-            return MailServerCheck.NOT_REACHED
+            return settings.MailServerCheck.NOT_REACHED
         finally:
             self._checked_orgs.remove(server.org_id)
-        return MailServerCheck.GOOD
+        return settings.MailServerCheck.GOOD
 
-    async def _run(self, server: MailServer, session: SmtpSession, threads: trio.CapacityLimiter) -> None:
+    async def _run(self, server: settings.MailServer, session: smtp.SmtpSession, threads: trio.CapacityLimiter) -> None:
         """Run a session at the server's checked addresses. Raises: TargetRefused, SmtpFailed."""
         addresses = await self._guard.addresses(server.host, server.port)
-        is_implicit = server.port == IMPLICIT_TLS
-        smtp_server = SmtpServer(
+        is_implicit = server.port == settings.IMPLICIT_TLS
+        smtp_server = smtp.SmtpServer(
             host=server.host,
             port=server.port,
             tls=server.tls and is_implicit,
@@ -147,14 +148,14 @@ class OrganizationSmtp:
             username=server.username,
             password=server.password,
         )
-        client = SmtpClient(smtp_server, self._tls, addresses)
+        client = smtp.SmtpClient(smtp_server, self._tls, addresses)
         try:
-            await run_session(client, session, threads)
+            await smtp.run_session(client, session, threads)
         except (OSError, ValueError) as error:
-            raise SmtpFailed(client.stage, error) from None
+            raise smtp.SmtpFailed(client.stage, error) from None
 
 
-def _to_mime(message: EmailMessage, server: MailServer) -> MimeMessage:
+def _to_mime(message: outside.EmailMessage, server: settings.MailServer) -> MimeMessage:
     return to_mime(message, Address(display_name=server.from_name or "", addr_spec=server.from_email))
 
 
@@ -170,7 +171,7 @@ class FolderTransport:
         self._sender = parse_sender(mail_from)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    async def send(self, message: EmailMessage) -> None:
+    async def send(self, message: outside.EmailMessage) -> None:
         """Write an email to a file. Raises: MailRefused."""
         mime = to_mime(message, self._sender)
         mail_id = re.sub(r"[^A-Za-z0-9.-]", "_", message.message_id.strip("<>").partition("@")[0])
@@ -178,7 +179,7 @@ class FolderTransport:
         try:
             await trio.to_thread.run_sync(self._write, name, mime.as_bytes())
         except OSError as error:
-            raise MailRefused(f"{self._directory}: {error.strerror or type(error).__name__}") from None
+            raise outside.MailRefused(f"{self._directory}: {error.strerror or type(error).__name__}") from None
 
     def _write(self, name: str, content: bytes) -> None:
         # The file appears complete or not at all, and is on the disk before the email is recorded
@@ -204,8 +205,8 @@ class MailRouter:
         self._platform = platform
         self._organizations = organizations
 
-    async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
+    async def send(self, message: outside.EmailMessage, server: settings.MailServer | None = None) -> None:
         await (self._platform.send(message) if server is None else self._organizations.send(message, server))
 
-    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
+    async def check_server(self, server: settings.MailServer, message: outside.EmailMessage) -> settings.MailServerCheck:
         return await self._organizations.check_server(server, message)

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import trio
 
 from adapters.threads import TrioThreads
-from core.kernel.outbound import SendFailed, SendFailure
+from core.kernel import outbound
 
 LOOKUP_DEADLINE: Final = 5.0  # seconds
 # Concurrent lookups. After its deadline a lookup continues in its thread until the system's
@@ -56,7 +56,7 @@ _REFUSED: Final = tuple(
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 
 
-class TargetRefused(SendFailed):
+class TargetRefused(outbound.SendFailed):
     """The target may not be connected to, or has no address. The reason is NOT_ALLOWED or NOT_RESOLVED."""
 
 
@@ -149,7 +149,7 @@ class Guard:
         # Check all addresses, including addresses that are not tried: a single forbidden address
         # makes the whole name suspicious.
         if not all(self._is_allowed(address, port) for address in addresses):
-            raise TargetRefused(SendFailure.NOT_ALLOWED)
+            raise TargetRefused(outbound.SendFailure.NOT_ALLOWED)
         return tuple(dict.fromkeys(str(address) for address in addresses if address is not None))[:MAX_ADDRESSES]
 
     def _is_allowed(self, address: Address | None, port: int) -> bool:
@@ -162,9 +162,9 @@ class Guard:
             with trio.fail_after(self._deadline):
                 addresses = await self._threads.run(partial(self._look_up, host, port), abandons=True)
         except (trio.TooSlowError, OSError, ValueError):  # ValueError: the name is malformed
-            raise TargetRefused(SendFailure.NOT_RESOLVED) from None
+            raise TargetRefused(outbound.SendFailure.NOT_RESOLVED) from None
         if not addresses:
-            raise TargetRefused(SendFailure.NOT_RESOLVED)
+            raise TargetRefused(outbound.SendFailure.NOT_RESOLVED)
         return addresses
 
     def _look_up(self, host: str, port: int) -> list[Address | None]:

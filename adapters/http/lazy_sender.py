@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from adapters.http.guard import Guard
-from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply
+from core.kernel import outbound
 
 if TYPE_CHECKING:
     from adapters.http.sender import GuardedSender
@@ -23,10 +23,14 @@ class LazySender:
         self._authorities = authorities
         self._sender: GuardedSender | None = None
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = MAX_REPLY_SIZE) -> Reply:
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = outbound.MAX_REPLY_SIZE
+    ) -> outbound.Reply:
         return await (await self._loaded()).post(url, body, headers, within, at_most=at_most)
 
-    async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
+    async def get(
+        self, url: str, within: float, *, headers: Mapping[str, str] = outbound.NO_HEADERS, at_most: int = outbound.MAX_REPLY_SIZE
+    ) -> outbound.Reply:
         return await (await self._loaded()).get(url, within, headers=headers, at_most=at_most)
 
     async def _loaded(self) -> "GuardedSender":

@@ -16,37 +16,15 @@ from uuid import UUID
 import structlog
 import trio
 
-from adapters.crypto import IdTokenInvalid, is_usable_key, read_id_token, read_logout_token, sign_assertion
-from adapters.http.provider_answers import FORM, key_text, parse_primary_email, parse_reply, refuse_tokens, require_token, to_tokens
-from adapters.http.provider_keys import CACHE_TTL, OUR_REQUEST, Caches, Keys, ProviderKeys
+from adapters import crypto
+from adapters.http import provider_answers, provider_keys
 from adapters.http.upstream import PLACE_WITHIN
+from core.federation.connections.model import openid
 from core.federation.connections.model.answers import names_received
-from core.federation.connections.model.openid import (
-    MAX_ANSWER_SIZE,
-    MAX_HEADER_TOKEN,
-    CodeRequest,
-    OpenIdAnswer,
-    OpenIdAnswerRefused,
-    OpenIdClient,
-    OpenIdFault,
-    OpenIdProviderMetadata,
-    OpenIdProviderUnreachable,
-    ProviderKey,
-    ProviderLogout,
-    add_userinfo,
-    check_authentication_time,
-    claim_names,
-    is_provider_url,
-    parse_logout,
-    parse_metadata,
-    requested_scopes,
-)
 from core.federation.connections.model.platform import to_client
 from core.federation.connections.model.settings import ProviderAuthentication
-from core.kernel.connections import Connection, ProviderClient, ProviderTokens
+from core.kernel import connections, outbound, shares
 from core.kernel.errors import ProviderFailed
-from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure
-from core.kernel.shares import FairPlaces, current_share
 from core.kernel.values import new_id
 from ports.observe import Clock
 from ports.outside import HttpSender
@@ -88,96 +66,125 @@ class HttpOpenIdProviders:
         self._clock = clock
         self._deadline = deadline
         self._places = {
-            by: FairPlaces(trio.Event, total, of_group=of_organization, of_share=of_connection)
+            by: shares.FairPlaces(trio.Event, total, of_group=of_organization, of_share=of_connection)
             for by, (total, of_organization, of_connection) in PLACES.items()
         }
-        self._providers: Caches[tuple[UUID, str], _Provider] = Caches(clock, _Provider)
-        self._of_platform: Caches[tuple[UUID, str], _Provider] = Caches(clock, _Provider)  # organizations cannot displace these
+        self._providers: provider_keys.Caches[tuple[UUID, str], _Provider] = provider_keys.Caches(clock, _Provider)
+        self._of_platform: provider_keys.Caches[tuple[UUID, str], _Provider] = provider_keys.Caches(
+            clock, _Provider
+        )  # organizations cannot displace these
 
-    async def discover(self, client: OpenIdClient, *, refresh: bool = False) -> OpenIdProviderMetadata:
+    async def discover(self, client: openid.OpenIdClient, *, refresh: bool = False) -> openid.OpenIdProviderMetadata:
         if client.metadata is not None:
             return client.metadata
         cached = None if refresh else self._provider(client).metadata.cached()
         if cached is not None:
             return cached
 
-        async def fetch() -> OpenIdProviderMetadata:  # only the request that fetches has a place
+        async def fetch() -> openid.OpenIdProviderMetadata:  # only the request that fetches has a place
             async with self._connect(client, OURS if refresh else STRANGERS):
                 return await self._fetch_metadata(client)
 
         return await self._provider(client).metadata.get(fetch, refresh=refresh)
 
     async def exchange(
-        self, client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest, code: str, needed: Collection[str]
-    ) -> OpenIdAnswer:
+        self,
+        client: openid.OpenIdClient,
+        metadata: openid.OpenIdProviderMetadata,
+        request: openid.CodeRequest,
+        code: str,
+        needed: Collection[str],
+    ) -> openid.OpenIdAnswer:
         async with self._connect(client) as provider:
             answer = await self._request_tokens(client, metadata, _to_fields(request, code))
             is_kept = client.provider is not None
-            tokens = to_tokens(answer, requested_scopes(metadata, request), self._clock.now()) if is_kept else None
+            tokens = provider_answers.to_tokens(answer, openid.requested_scopes(metadata, request), self._clock.now()) if is_kept else None
             if not metadata.is_openid:
-                return OpenIdAnswer(
-                    await self._request_profile(client, metadata, require_token(answer.get("access_token"))), "", None, tokens
+                return openid.OpenIdAnswer(
+                    await self._request_profile(client, metadata, provider_answers.require_token(answer.get("access_token"))),
+                    "",
+                    None,
+                    tokens,
                 )
-            id_token = require_token(answer.get("id_token"))
+            id_token = provider_answers.require_token(answer.get("id_token"))
 
-            def read(keys: Keys) -> dict[str, Any]:
+            def read(keys: provider_keys.Keys) -> dict[str, Any]:
                 return self._read(client, request, id_token, keys, metadata.algorithms)
 
             claims = await self._verify(provider, client, metadata, read)
-            with names_received(claim_names(claims)):
+            with names_received(openid.claim_names(claims)):
                 if request.fresh_since is not None and not request.accepts_silent:
-                    check_authentication_time(claims, request.fresh_since, self._clock.now())
+                    openid.check_authentication_time(claims, request.fresh_since, self._clock.now())
                 if metadata.userinfo_endpoint is not None and any(claims.get(name) is None for name in needed):
-                    access_token = require_token(answer.get("access_token"))
-                    claims = add_userinfo(claims, await self._request_userinfo(client, metadata.userinfo_endpoint, access_token))
-            return OpenIdAnswer(claims, id_token, metadata.end_session_endpoint, tokens)
+                    access_token = provider_answers.require_token(answer.get("access_token"))
+                    claims = openid.add_userinfo(claims, await self._request_userinfo(client, metadata.userinfo_endpoint, access_token))
+            return openid.OpenIdAnswer(claims, id_token, metadata.end_session_endpoint, tokens)
 
-    async def refresh(self, connection: Connection, client: ProviderClient, refresh_token: str) -> ProviderTokens:
+    async def refresh(
+        self, connection: connections.Connection, client: connections.ProviderClient, refresh_token: str
+    ) -> connections.ProviderTokens:
         own = to_client(connection, client)
         async with self._connect(own):
             fields = {"grant_type": "refresh_token", "refresh_token": refresh_token}
             answer = await self._request_tokens(own, await self.discover(own), fields)
-            return to_tokens(answer, (), self._clock.now(), old=refresh_token)
+            return provider_answers.to_tokens(answer, (), self._clock.now(), old=refresh_token)
 
-    def read_token(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:
+    def read_token(
+        self, client: openid.OpenIdClient, request: openid.CodeRequest, id_token: str, keys: Sequence[Mapping[str, str]]
+    ) -> Mapping[str, Any]:
         try:
             return self._read(client, request, id_token, keys, OWN_ALGORITHMS)
-        except IdTokenInvalid as invalid:
-            raise OpenIdAnswerRefused(invalid.fault) from None
+        except crypto.IdTokenInvalid as invalid:
+            raise openid.OpenIdAnswerRefused(invalid.fault) from None
 
-    def _read(self, client: OpenIdClient, request: CodeRequest, id_token: str, keys: Keys, algorithms: Collection[str]) -> dict[str, Any]:
+    def _read(
+        self, client: openid.OpenIdClient, request: openid.CodeRequest, id_token: str, keys: provider_keys.Keys, algorithms: Collection[str]
+    ) -> dict[str, Any]:
         now = self._clock.now()
-        return read_id_token(
+        return crypto.read_id_token(
             id_token, keys, issuer=client.issuer, client_id=client.client_id, nonce=request.nonce, now=now, algorithms=algorithms
         )
 
-    async def check_client(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, redirect_uri: str) -> None:
-        request = CodeRequest(redirect_uri=redirect_uri, state="", nonce="", code_verifier=_WRONG_CODE)
+    async def check_client(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, redirect_uri: str) -> None:
+        request = openid.CodeRequest(redirect_uri=redirect_uri, state="", nonce="", code_verifier=_WRONG_CODE)
         async with self._connect(client):
             try:
                 await self._request_tokens(client, metadata, _to_fields(request, _WRONG_CODE))
-            except OpenIdAnswerRefused as refusal:
-                if refusal.fault is not OpenIdFault.CODE:
+            except openid.OpenIdAnswerRefused as refusal:
+                if refusal.fault is not openid.OpenIdFault.CODE:
                     raise
 
-    async def keys(self, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> Sequence[ProviderKey]:
+    async def keys(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata) -> Sequence[openid.ProviderKey]:
         async with self._connect(client):
             keys = await self._fetch_keys(client, metadata)
-        return [ProviderKey(key_text(key.get("kid")), key_text(key.get("kty")), is_usable_key(key, metadata.algorithms)) for key in keys]
+        return [
+            openid.ProviderKey(
+                provider_answers.key_text(key.get("kid")),
+                provider_answers.key_text(key.get("kty")),
+                crypto.is_usable_key(key, metadata.algorithms),
+            )
+            for key in keys
+        ]
 
-    async def read_logout(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, token: str) -> ProviderLogout:
-        def verify(keys: Keys) -> dict[str, Any]:
-            return read_logout_token(
-                require_token(token), keys, issuer=metadata.issuer, client_id=client.client_id, algorithms=metadata.algorithms
+    async def read_logout(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, token: str) -> openid.ProviderLogout:
+        def verify(keys: provider_keys.Keys) -> dict[str, Any]:
+            return crypto.read_logout_token(
+                provider_answers.require_token(token),
+                keys,
+                issuer=metadata.issuer,
+                client_id=client.client_id,
+                algorithms=metadata.algorithms,
             )
 
         if len(token) > MAX_LOGOUT_TOKEN:
-            raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.LOGOUT)
         async with self._connect(client, STRANGERS) as provider:
-            return parse_logout(await self._verify(provider, client, metadata, verify, current_share.get()), self._clock.now())
+            return openid.parse_logout(
+                await self._verify(provider, client, metadata, verify, shares.current_share.get()), self._clock.now()
+            )
 
     @asynccontextmanager
-    async def _connect(self, client: OpenIdClient, by: str = OURS) -> AsyncIterator["_Provider"]:
+    async def _connect(self, client: openid.OpenIdClient, by: str = OURS) -> AsyncIterator["_Provider"]:
         """Wait for a place for the connection, and limit the time for all requests from then on.
 
         Client addresses take turns, because a stranger can send codes that only the provider refuses (security N-11).
@@ -187,7 +194,7 @@ class HttpOpenIdProviders:
         """
         provider, share = self._provider(client), (client.org_id or client.connection_id, client.connection_id)
         by = by if client.provider is None else PLATFORM
-        failure: OpenIdAnswerRefused | OpenIdProviderUnreachable
+        failure: openid.OpenIdAnswerRefused | openid.OpenIdProviderUnreachable
         try:
             with ExitStack() as taken:
                 with trio.fail_after(min(PLACE_WITHIN, self._deadline)):
@@ -197,15 +204,15 @@ class HttpOpenIdProviders:
                     yield provider
                 return
         except trio.TooSlowError:
-            failure = OpenIdProviderUnreachable(SendFailure.TIMED_OUT)
-        except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as refusal:
+            failure = openid.OpenIdProviderUnreachable(outbound.SendFailure.TIMED_OUT)
+        except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable) as refusal:
             failure = refusal
         if client.provider is None:
             raise failure from None
         log.warning("provider_failed", provider=client.provider, reason=failure.reason)
         raise ProviderFailed(failure.reason)
 
-    def _provider(self, client: OpenIdClient) -> "_Provider":
+    def _provider(self, client: openid.OpenIdClient) -> "_Provider":
         # Connections never share keys: a connection's owner could make its provider publish foreign keys under
         # different ids.
         caches = self._providers if client.provider is None else self._of_platform
@@ -213,50 +220,52 @@ class HttpOpenIdProviders:
 
     # Requests
 
-    async def _fetch_metadata(self, client: OpenIdClient) -> OpenIdProviderMetadata:
-        if not is_provider_url(client.issuer, client.issuer):
-            raise OpenIdAnswerRefused(OpenIdFault.METADATA_ISSUER)
+    async def _fetch_metadata(self, client: openid.OpenIdClient) -> openid.OpenIdProviderMetadata:
+        if not openid.is_provider_url(client.issuer, client.issuer):
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.METADATA_ISSUER)
         # OpenID Connect Discovery section 4.1: without the slash at the issuer's end
         url = f"{client.issuer.removesuffix('/')}{DISCOVERY_PATH}"
-        return parse_metadata(client.issuer, await self._get(client, url))
+        return openid.parse_metadata(client.issuer, await self._get(client, url))
 
-    async def _fetch_keys(self, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> Keys:
+    async def _fetch_keys(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata) -> provider_keys.Keys:
         keys = (await self._get(client, metadata.jwks_uri)).get("keys") if metadata.jwks_uri else None
         if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
-            raise OpenIdAnswerRefused(OpenIdFault.JWKS)
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.JWKS)
         signing = [key for key in keys if key.get("kty") in ("RSA", "EC") and key.get("use", "sig") == "sig"]
         return [{name: key[name] for name in _KEY_MEMBERS if name in key} for key in signing[:MAX_KEYS]]
 
     async def _verify(
         self,
         provider: "_Provider",
-        client: OpenIdClient,
-        metadata: OpenIdProviderMetadata,
-        verify: Callable[[Keys], dict[str, Any]],
-        cause: Hashable = OUR_REQUEST,
+        client: openid.OpenIdClient,
+        metadata: openid.OpenIdProviderMetadata,
+        verify: Callable[[provider_keys.Keys], dict[str, Any]],
+        cause: Hashable = provider_keys.OUR_REQUEST,
     ) -> dict[str, Any]:
         """Return a token's claims. If no cached key verifies the token, the provider may have replaced its keys."""
         try:
             return await provider.keys.verify(lambda: self._fetch_keys(client, metadata), verify, cause)
-        except IdTokenInvalid as invalid:
-            with names_received(claim_names(invalid.claims)):
-                raise OpenIdAnswerRefused(invalid.fault) from None
+        except crypto.IdTokenInvalid as invalid:
+            with names_received(openid.claim_names(invalid.claims)):
+                raise openid.OpenIdAnswerRefused(invalid.fault) from None
 
-    async def _request_tokens(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, fields: Mapping[str, str]) -> Mapping[str, Any]:
+    async def _request_tokens(
+        self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, fields: Mapping[str, str]
+    ) -> Mapping[str, Any]:
         credentials, headers = self._authenticate(client, metadata)
         body = urlencode({**fields, **credentials}).encode()
-        headers = {"Accept": "application/json", "Content-Type": FORM, **headers}
+        headers = {"Accept": "application/json", "Content-Type": provider_answers.FORM, **headers}
         sender, at_most = self._way_to(client)
         reply = await _receive(sender.post(metadata.token_endpoint, body, headers, self._deadline, at_most=at_most))
-        answer = parse_reply(reply, at_most, (200, 400, 401, 403), may_be_form=client.provider is not None)
+        answer = provider_answers.parse_reply(reply, at_most, (200, 400, 401, 403), may_be_form=client.provider is not None)
         if reply.status != 200 or "error" in answer:  # codehost returns errors with status 200
-            refuse_tokens(reply.status, answer.get("error"))
+            provider_answers.refuse_tokens(reply.status, answer.get("error"))
         type_ = answer.get("token_type", None if client.provider is None else "bearer")
         if not isinstance(type_, str) or type_.lower() != "bearer":
-            raise OpenIdAnswerRefused(OpenIdFault.TOKENS)
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.TOKENS)
         return answer
 
-    def _authenticate(self, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> tuple[dict[str, str], dict[str, str]]:
+    def _authenticate(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata) -> tuple[dict[str, str], dict[str, str]]:
         """Return our credentials for the token endpoint: the fields and the headers. Raises: OpenIdAnswerRefused without any."""
         match client.authentication:
             case ProviderAuthentication.PRIVATE_KEY_JWT if client.key is not None:
@@ -270,49 +279,51 @@ class HttpOpenIdProviders:
                     "iat": int(now.timestamp()),
                     "exp": int((now + ASSERTION_TTL).timestamp()),
                 }
-                assertion = sign_assertion(client.key, claims)
+                assertion = crypto.sign_assertion(client.key, claims)
                 return {"client_id": client.client_id, "client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}, {}
             case ProviderAuthentication.POST if client.client_secret is not None:
                 return {"client_id": client.client_id, "client_secret": client.client_secret}, {}
             case ProviderAuthentication.BASIC if client.client_secret is not None:
                 both = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"  # RFC 6749 section 2.3.1
                 return {}, {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
-        raise OpenIdAnswerRefused(OpenIdFault.CLIENT)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.CLIENT)
 
-    async def _request_profile(self, client: OpenIdClient, metadata: OpenIdProviderMetadata, access_token: str) -> dict[str, Any]:
+    async def _request_profile(
+        self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, access_token: str
+    ) -> dict[str, Any]:
         """Return the claims about a user from the profile and email endpoints of a plain OAuth provider."""
         user_id = (await self._get(client, metadata.userinfo_endpoint or "", access_token)).get("id")
         if not isinstance(user_id, int) or isinstance(user_id, bool) or user_id <= 0:
-            raise OpenIdAnswerRefused(OpenIdFault.SUBJECT)
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.SUBJECT)
         reply, at_most = await self._fetch(client, metadata.emails_endpoint, access_token)
-        return {"sub": str(user_id), **parse_primary_email(reply, at_most)}
+        return {"sub": str(user_id), **provider_answers.parse_primary_email(reply, at_most)}
 
-    async def _request_userinfo(self, client: OpenIdClient, url: str, access_token: str) -> Mapping[str, Any]:
+    async def _request_userinfo(self, client: openid.OpenIdClient, url: str, access_token: str) -> Mapping[str, Any]:
         reply, at_most = await self._fetch(client, url, access_token)
         try:
-            return parse_reply(reply, at_most)
-        except OpenIdAnswerRefused as refusal:
-            if refusal.fault is OpenIdFault.TOO_LARGE:
+            return provider_answers.parse_reply(reply, at_most)
+        except openid.OpenIdAnswerRefused as refusal:
+            if refusal.fault is openid.OpenIdFault.TOO_LARGE:
                 raise
-            is_long = refusal.fault is OpenIdFault.STATUS and len(access_token) > MAX_HEADER_TOKEN
-            raise OpenIdAnswerRefused(OpenIdFault.LONG_ACCESS_TOKEN if is_long else OpenIdFault.USERINFO) from None
+            is_long = refusal.fault is openid.OpenIdFault.STATUS and len(access_token) > openid.MAX_HEADER_TOKEN
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.LONG_ACCESS_TOKEN if is_long else openid.OpenIdFault.USERINFO) from None
 
-    async def _get(self, client: OpenIdClient, url: str, access_token: str | None = None) -> Mapping[str, Any]:
-        return parse_reply(*await self._fetch(client, url, access_token))
+    async def _get(self, client: openid.OpenIdClient, url: str, access_token: str | None = None) -> Mapping[str, Any]:
+        return provider_answers.parse_reply(*await self._fetch(client, url, access_token))
 
-    async def _fetch(self, client: OpenIdClient, url: str, access_token: str | None = None) -> tuple[Reply, int]:
+    async def _fetch(self, client: openid.OpenIdClient, url: str, access_token: str | None = None) -> tuple[outbound.Reply, int]:
         """Return a provider's response, and the largest accepted size in bytes."""
         sender, at_most = self._way_to(client)
         within = min(FETCH_WITHIN, self._deadline) if client.provider is None else self._deadline
         headers = {"Accept": "application/json", **({} if access_token is None else {"Authorization": f"Bearer {access_token}"})}
         return await _receive(sender.get(url, within, headers=headers, at_most=at_most)), at_most
 
-    def _way_to(self, client: OpenIdClient) -> tuple[HttpSender, int]:
+    def _way_to(self, client: openid.OpenIdClient) -> tuple[HttpSender, int]:
         """Return the sender for requests to a provider, and the largest accepted response in bytes."""
-        return (self._sender, MAX_ANSWER_SIZE) if client.provider is None else (self._unchecked, MAX_REPLY_SIZE)
+        return (self._sender, openid.MAX_ANSWER_SIZE) if client.provider is None else (self._unchecked, outbound.MAX_REPLY_SIZE)
 
 
-def _to_fields(request: CodeRequest, code: str) -> dict[str, str]:
+def _to_fields(request: openid.CodeRequest, code: str) -> dict[str, str]:
     """Return the form fields that redeem a code."""
     return {
         "grant_type": "authorization_code",
@@ -322,11 +333,11 @@ def _to_fields(request: CodeRequest, code: str) -> dict[str, str]:
     }
 
 
-async def _receive(request: Awaitable[Reply]) -> Reply:
+async def _receive(request: Awaitable[outbound.Reply]) -> outbound.Reply:
     try:
         return await request
-    except SendFailed as failure:
-        raise OpenIdProviderUnreachable(failure.reason) from None
+    except outbound.SendFailed as failure:
+        raise openid.OpenIdProviderUnreachable(failure.reason) from None
 
 
 class _Provider:
@@ -334,8 +345,10 @@ class _Provider:
 
     def __init__(self, clock: Clock) -> None:
         self.metadata = _CachedMetadata(clock)
-        self.keys = ProviderKeys(clock)
-        self.turns = {by: FairPlaces(trio.Event, of_connection, of_share=of_connection) for by, (_, _, of_connection) in PLACES.items()}
+        self.keys = provider_keys.ProviderKeys(clock)
+        self.turns = {
+            by: shares.FairPlaces(trio.Event, of_connection, of_share=of_connection) for by, (_, _, of_connection) in PLACES.items()
+        }
 
 
 class _CachedMetadata:
@@ -344,20 +357,20 @@ class _CachedMetadata:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = trio.Lock()
-        self._metadata: OpenIdProviderMetadata | None = None
+        self._metadata: openid.OpenIdProviderMetadata | None = None
         self._fetched_at: datetime | None = None
-        self._failure: OpenIdAnswerRefused | OpenIdProviderUnreachable | None = None
+        self._failure: openid.OpenIdAnswerRefused | openid.OpenIdProviderUnreachable | None = None
 
-    def cached(self) -> OpenIdProviderMetadata | None:
+    def cached(self) -> openid.OpenIdProviderMetadata | None:
         """Return the metadata that were fetched less than CACHE_TTL ago, or None. Raises: the failure in the last seconds."""
         now = self._clock.now()
         if self._fetched_at is None:
             return None
         if self._failure is not None and now < self._fetched_at + FAILURE_PAUSE:
             raise self._failure.with_traceback(None) from None
-        return self._metadata if self._failure is None and now < self._fetched_at + CACHE_TTL else None
+        return self._metadata if self._failure is None and now < self._fetched_at + provider_keys.CACHE_TTL else None
 
-    async def get(self, fetch: Callable[[], Awaitable[OpenIdProviderMetadata]], *, refresh: bool) -> OpenIdProviderMetadata:
+    async def get(self, fetch: Callable[[], Awaitable[openid.OpenIdProviderMetadata]], *, refresh: bool) -> openid.OpenIdProviderMetadata:
         """Return the metadata. Raises: OpenIdAnswerRefused, OpenIdProviderUnreachable."""
         async with self._lock:
             cached = None if refresh else self.cached()
@@ -365,7 +378,7 @@ class _CachedMetadata:
                 return cached
             try:
                 metadata = await fetch()
-            except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as failure:
+            except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable) as failure:
                 self._failure, self._fetched_at = failure, self._clock.now()
                 raise
             self._metadata, self._failure, self._fetched_at = metadata, None, self._clock.now()

@@ -16,9 +16,9 @@ from uuid import UUID
 import structlog
 import trio
 
-from adapters.http.upstream import MAX_RESPONSE_SIZE, UpstreamFailed, UpstreamHttp, parse_json, read_body
+from adapters.http import upstream
+from core.billing.model import provider_objects
 from core.billing.model.checkout import Checkout, CheckoutSession, CustomerNotFound, IdempotencyKeySpent
-from core.billing.model.provider_objects import ProviderSnapshot, UnreadableObject, parse_provider_id, parse_subscription
 from core.kernel.errors import PaymentsFailed
 from core.kernel.shares import FairPlaces
 from core.kernel.values import is_printable
@@ -58,7 +58,7 @@ class HttpPayments:
     def __init__(self, settings: PaymentSettings | None, clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings
         self._clock = clock
-        self._http = UpstreamHttp(deadline, FairPlaces(trio.Event, MAX_CONCURRENT, of_share=MAX_OF_ORGANIZATION))
+        self._http = upstream.UpstreamHttp(deadline, FairPlaces(trio.Event, MAX_CONCURRENT, of_share=MAX_OF_ORGANIZATION))
 
     @property
     def is_on(self) -> bool:
@@ -69,7 +69,7 @@ class HttpPayments:
             # A repeated key needs the same fields, or the provider refuses it. The name may have
             # changed, and then the caller has to use another key.
             created = await connection.create("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
-            return parse_provider_id(created) or _fail("it created a customer without an id")
+            return provider_objects.parse_provider_id(created) or _fail("it created a customer without an id")
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
         metadata = checkout.metadata.to_strings()
@@ -86,20 +86,20 @@ class HttpPayments:
         }
         async with self._connection() as connection:
             session = await connection.create("checkout/sessions", fields, f"checkout-{checkout.id}")
-            session_id, url = parse_provider_id(session), session.get("url")
+            session_id, url = provider_objects.parse_provider_id(session), session.get("url")
             if session_id is None or not _is_page_url(url):
                 _fail("it created a checkout without an id or a URL")
             return CheckoutSession(session_id, url)
 
-    async def subscription(self, id_: str) -> ProviderSnapshot | None:
+    async def subscription(self, id_: str) -> provider_objects.ProviderSnapshot | None:
         async with self._connection() as connection:
             data = await connection.get("subscriptions", {}, object_id=id_)
             return None if data is None else self._to_snapshot(data, connection.date)
 
-    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
+    async def subscriptions_of(self, customer_id: str, since: datetime) -> list[provider_objects.ProviderSnapshot]:
         created_since = str(int((since - CLOCK_SLACK).timestamp()))
         query = {"customer": customer_id, "status": "all", "created[gte]": created_since, "limit": str(PAGE_SIZE)}
-        snapshots: list[ProviderSnapshot] = []
+        snapshots: list[provider_objects.ProviderSnapshot] = []
         async with self._connection() as connection:
             for _ in range(MAX_PAGES):
                 page = await connection.get("subscriptions", query, max_size=MAX_LIST_SIZE)
@@ -111,7 +111,7 @@ class HttpPayments:
                 snapshots += self._readable(items, connection.date)
                 if not items or page.get("has_more") is not True:
                     break
-                query["starting_after"] = parse_provider_id(items[-1]) or _fail("its list of subscriptions cannot be read")
+                query["starting_after"] = provider_objects.parse_provider_id(items[-1]) or _fail("its list of subscriptions cannot be read")
         return snapshots
 
     async def cancel(self, id_: str) -> bool:
@@ -140,19 +140,21 @@ class HttpPayments:
             if response.status != 200:
                 _fail(response.summary)
 
-    def _to_snapshot(self, data: Mapping[str, Any], date: datetime | None) -> ProviderSnapshot:
+    def _to_snapshot(self, data: Mapping[str, Any], date: datetime | None) -> provider_objects.ProviderSnapshot:
         try:
-            return ProviderSnapshot(parse_subscription(data), date or self._clock.now().replace(microsecond=0))
-        except UnreadableObject:
+            return provider_objects.ProviderSnapshot(
+                provider_objects.parse_subscription(data), date or self._clock.now().replace(microsecond=0)
+            )
+        except provider_objects.UnreadableObject:
             _fail("one of its subscriptions cannot be read")
 
-    def _readable(self, items: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[ProviderSnapshot]:
+    def _readable(self, items: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[provider_objects.ProviderSnapshot]:
         """Yield the subscriptions that can be read. Unreadable subscriptions are logged, so that they do not hide the rest."""
         for item in items:
             try:
                 yield self._to_snapshot(item, date)
-            except UpstreamFailed as failure:
-                log.warning("payments_failed", reason=str(failure), subscription=parse_provider_id(item))
+            except upstream.UpstreamFailed as failure:
+                log.warning("payments_failed", reason=str(failure), subscription=provider_objects.parse_provider_id(item))
 
     @asynccontextmanager
     async def _connection(self, *, is_logged: bool = True) -> AsyncIterator["_Connection"]:
@@ -161,7 +163,7 @@ class HttpPayments:
             settings = self._settings or _fail("it is not configured")
             async with self._http.connect() as client:
                 yield _Connection(client, settings)
-        except UpstreamFailed as failure:
+        except upstream.UpstreamFailed as failure:
             if is_logged:
                 log.warning("payments_failed", reason=str(failure))
             raise PaymentsFailed(str(failure)) from None
@@ -207,7 +209,7 @@ class _Connection:
             _fail(response.summary)
 
     async def get(
-        self, path: str, query: Mapping[str, str], *, object_id: str | None = None, max_size: int = MAX_RESPONSE_SIZE
+        self, path: str, query: Mapping[str, str], *, object_id: str | None = None, max_size: int = upstream.MAX_RESPONSE_SIZE
     ) -> Mapping[str, Any] | None:
         """Return the object or list at this path, or None if it does not exist."""
         response = await self.request("GET", path, object_id=object_id, query=query, max_size=max_size)
@@ -226,17 +228,17 @@ class _Connection:
         fields: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         key: str | None = None,
-        max_size: int = MAX_RESPONSE_SIZE,
+        max_size: int = upstream.MAX_RESPONSE_SIZE,
     ) -> _Response:
         """Send a request and return the response, whatever its status. `object_id` is appended to the path and kept out of the log."""
         url = f"{self._base}/{path}" if object_id is None else f"{self._base}/{path}/{object_id}"
         headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
         async with self._client.stream(method, url, headers=headers, data=fields, params=query) as response:
-            raw = await read_body(response, max_size)
+            raw = await upstream.read_body(response, max_size)
         self.date = _parse_date(response.headers.get("Date"))
         try:
-            body = parse_json(raw)
-        except UpstreamFailed:
+            body = upstream.parse_json(raw)
+        except upstream.UpstreamFailed:
             if response.status_code == 200:
                 raise
             body = {}  # some errors are HTML
@@ -265,4 +267,4 @@ def _is_page_url(url: object) -> TypeGuard[str]:
 
 def _fail(reason: str) -> NoReturn:
     """Raise an error with a reason for the log, which must quote nothing from the provider."""
-    raise UpstreamFailed(reason)
+    raise upstream.UpstreamFailed(reason)

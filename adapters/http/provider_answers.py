@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 from urllib.parse import parse_qsl
 
-from adapters.http.upstream import UpstreamFailed, parse_json
-from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdFault
+from adapters.http import upstream
+from core.federation.connections.model import openid
 from core.kernel.connections import ProviderTokens
 from core.kernel.outbound import Reply
 from core.kernel.values import is_printable
@@ -26,10 +26,10 @@ def parse_reply(reply: Reply, at_most: int, statuses: Collection[int] = (200,), 
         try:
             return dict(parse_qsl(reply.body.decode(), max_num_fields=100))
         except ValueError:
-            raise OpenIdAnswerRefused(OpenIdFault.MALFORMED) from None
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.MALFORMED) from None
     answer = _parse_json(reply)
     if not isinstance(answer, dict):
-        raise OpenIdAnswerRefused(OpenIdFault.MALFORMED)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.MALFORMED)
     return answer
 
 
@@ -38,36 +38,36 @@ def parse_primary_email(reply: Reply, at_most: int) -> dict[str, Any]:
     _check_reply(reply, at_most, (200,))
     emails = _parse_json(reply)
     if not isinstance(emails, list):
-        raise OpenIdAnswerRefused(OpenIdFault.MALFORMED)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.MALFORMED)
     primary = next((entry for entry in emails if isinstance(entry, dict) and entry.get("primary") is True), {})
     return {"email": primary.get("email"), "email_verified": primary.get("verified")}
 
 
 def _check_reply(reply: Reply, at_most: int, statuses: Collection[int]) -> None:
     if reply.status not in statuses:
-        raise OpenIdAnswerRefused(OpenIdFault.STATUS)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.STATUS)
     if len(reply.body) >= at_most:
-        raise OpenIdAnswerRefused(OpenIdFault.TOO_LARGE)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.TOO_LARGE)
 
 
 def _parse_json(reply: Reply) -> object:
     try:
-        return parse_json(reply.body)
-    except UpstreamFailed:
-        raise OpenIdAnswerRefused(OpenIdFault.MALFORMED) from None
+        return upstream.parse_json(reply.body)
+    except upstream.UpstreamFailed:
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.MALFORMED) from None
 
 
 def refuse_tokens(status: int, error: object) -> NoReturn:
     """Raise OpenIdAnswerRefused with the reason why the token endpoint refused (RFC 6749 section 5.2)."""
     if error in ("invalid_client", "unauthorized_client") or status == 401:
-        raise OpenIdAnswerRefused(OpenIdFault.CLIENT)
-    raise OpenIdAnswerRefused(OpenIdFault.CODE if error == "invalid_grant" else OpenIdFault.REQUEST)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.CLIENT)
+    raise openid.OpenIdAnswerRefused(openid.OpenIdFault.CODE if error == "invalid_grant" else openid.OpenIdFault.REQUEST)
 
 
 def require_token(value: object) -> str:
     """Return a token that can be part of a header."""
     if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise OpenIdAnswerRefused(OpenIdFault.TOKENS)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.TOKENS)
     return value
 
 
@@ -89,7 +89,7 @@ def to_tokens(answer: Mapping[str, Any], requested: Sequence[str], now: datetime
 def _stored_token(value: object) -> str:
     token = require_token(value)
     if len(token) > MAX_TOKEN_LENGTH:
-        raise OpenIdAnswerRefused(OpenIdFault.TOKENS)
+        raise openid.OpenIdAnswerRefused(openid.OpenIdFault.TOKENS)
     return token
 
 

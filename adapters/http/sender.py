@@ -15,7 +15,7 @@ import httpcore
 import trio
 
 from adapters.http.guard import Guard
-from core.kernel.outbound import MAX_REPLY_SIZE, NO_HEADERS, Reply, SendFailed, SendFailure
+from core.kernel import outbound
 
 DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
 CONNECT_TIMEOUT: Final = 3.0  # seconds per address except the last, to leave time for the next address
@@ -29,26 +29,32 @@ class GuardedSender:
         self._connections = _GuardedNetwork(guard)
         self._tls = tls or ssl.create_default_context()
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = MAX_REPLY_SIZE) -> Reply:
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], within: float, *, at_most: int = outbound.MAX_REPLY_SIZE
+    ) -> outbound.Reply:
         return await self._send_within(within, "POST", url, body, headers, at_most)
 
-    async def get(self, url: str, within: float, *, headers: Mapping[str, str] = NO_HEADERS, at_most: int = MAX_REPLY_SIZE) -> Reply:
+    async def get(
+        self, url: str, within: float, *, headers: Mapping[str, str] = outbound.NO_HEADERS, at_most: int = outbound.MAX_REPLY_SIZE
+    ) -> outbound.Reply:
         return await self._send_within(within, "GET", url, None, headers, at_most)
 
     async def _send_within(
         self, within: float, method: str, url: str, body: bytes | None, headers: Mapping[str, str], at_most: int
-    ) -> Reply:
+    ) -> outbound.Reply:
         try:
             with trio.fail_after(within):
                 return await self._send(method, url, body, headers, at_most)
         except trio.TooSlowError:
-            raise SendFailed(SendFailure.TIMED_OUT) from None
+            raise outbound.SendFailed(outbound.SendFailure.TIMED_OUT) from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-            raise SendFailed(SendFailure.TLS_FAILED if _is_tls_error(error) else SendFailure.NOT_CONNECTED) from None
+            raise outbound.SendFailed(
+                outbound.SendFailure.TLS_FAILED if _is_tls_error(error) else outbound.SendFailure.NOT_CONNECTED
+            ) from None
         except (httpcore.NetworkError, httpcore.ProtocolError):
-            raise SendFailed(SendFailure.BROKEN) from None
+            raise outbound.SendFailed(outbound.SendFailure.BROKEN) from None
 
-    async def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], at_most: int) -> Reply:
+    async def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], at_most: int) -> outbound.Reply:
         target = httpcore.URL(url)
         sent = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Gatehouse", **headers, "Connection": "close"}
         all_headers = {"Host": _host_of(target), **sent}
@@ -57,7 +63,7 @@ class GuardedSender:
         connection = httpcore.AsyncHTTPConnection(target.origin, self._tls, network_backend=self._connections)
         try:
             async with connection.stream(method, target, headers=list(all_headers.items()), content=body) as response:
-                return Reply(response.status, await _read_start(response, at_most), _headers(response))
+                return outbound.Reply(response.status, await _read_start(response, at_most), _headers(response))
         finally:
             with trio.CancelScope(shield=True):
                 await connection.aclose()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from core.kernel.shares import FairPlaces, Share
+from core.kernel import shares
 
 if TYPE_CHECKING:
     import httpx
@@ -30,14 +30,14 @@ class UpstreamFailed(Exception):
 class UpstreamHttp:
     """Connections to upstream services. Their number is limited, so that a slow service does not pile up sockets."""
 
-    def __init__(self, deadline: float, places: FairPlaces) -> None:
+    def __init__(self, deadline: float, places: shares.FairPlaces) -> None:
         """`deadline` is in seconds. `deadline` covers all requests inside a `connect` block, but not the wait for a place."""
         self._deadline = deadline
         self._places = places
         self._library: tuple[ModuleType, ssl.SSLContext] | None = None
 
     @asynccontextmanager
-    async def connect(self, share: Share | None = None) -> AsyncIterator["httpx.AsyncClient"]:
+    async def connect(self, share: shares.Share | None = None) -> AsyncIterator["httpx.AsyncClient"]:
         """Provide an HTTP client in a place of this share, by default the current share.
 
         Raises: UpstreamFailed for every failure to get a response; Limited.

@@ -8,8 +8,9 @@ from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import member_rights_array, to_array
+from adapters.postgres.programs import created_secrets
 from adapters.postgres.programs.api_resources import is_active
-from adapters.postgres.programs.created_secrets import API_KEY_RIGHTS, REGISTRATION_TOKEN_RIGHTS, SCIM_TOKEN_RIGHTS
+from adapters.postgres.programs.created_secrets import API_KEY_RIGHTS
 from adapters.postgres.programs.registration_tokens import creator_may_create
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.accounts.model.email_queue import NoticedSecret
@@ -94,11 +95,11 @@ CLAIMS: Final[Mapping[NoticedSecret, LiteralString]] = {
         address="recipient.address",
     ),
     NoticedSecret.SCIM_TOKEN: _claim(
-        "scim_tokens", _manager(SCIM_TOKEN_RIGHTS), "true", label="secret.prefix", address="recipient.address"
+        "scim_tokens", _manager(created_secrets.SCIM_TOKEN_RIGHTS), "true", label="secret.prefix", address="recipient.address"
     ),
     NoticedSecret.REGISTRATION_TOKEN: _claim(
         "registration_tokens",
-        _manager(REGISTRATION_TOKEN_RIGHTS),
+        _manager(created_secrets.REGISTRATION_TOKEN_RIGHTS),
         f"secret.uses_left > 0 and {creator_may_create('secret')}",
         label="secret.prefix",
         address="recipient.address",

@@ -8,8 +8,8 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.tenancy.invitations import INVITATION
 from core.accounts.model.accounts import EmailTaken
+from core.kernel import values
 from core.kernel.callers import Person
-from core.kernel.values import Email, new_id
 from core.maintenance.model.housekeeping import PersonalLog
 from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, MembershipControl
 from core.tenancy.model.invitations import Invitation
@@ -233,7 +233,7 @@ class Privacy(Repository):
     async def lock_memberships(self, user_id: UUID) -> None:
         await self._run("select 1 from memberships where user_id = %(user_id)s order by org_id for no key update", user_id=user_id)
 
-    async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
+    async def replace_email(self, user_id: UUID, placeholder: values.Email, now: datetime) -> None:
         # Foreign keys cascade the address to further tables, as in `Accounts.change_email`.
         # Updating a unique key takes the lock that inserts with a foreign key to the account wait
         # for. So from here on no concurrent transaction can add rows for the account.
@@ -284,11 +284,11 @@ class Privacy(Repository):
         sql = f"update sessions set {REDACTED}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s"
         await self._write(sql, user_id=user_id, now=now)
 
-    async def redact_joins(self, user_id: UUID, email: Email) -> None:
+    async def redact_joins(self, user_id: UUID, email: values.Email) -> None:
         await self._write(REDACT_JOINS, user_id=user_id, email=email)
 
     async def end_invitations(
-        self, user_id: UUID, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime
+        self, user_id: UUID, email: values.Email, placeholder: values.Email, locked: Collection[UUID], now: datetime
     ) -> list[Invitation]:
         return await self._all(
             INVITATION.read,
@@ -301,7 +301,7 @@ class Privacy(Repository):
             now=now,
         )
 
-    async def remove_emails(self, user_id: UUID, email: Email) -> None:
+    async def remove_emails(self, user_id: UUID, email: values.Email) -> None:
         await self._write(REMOVE_EMAILS, user_id=user_id, email=email)
 
     async def redact_deliveries(self, user_id: UUID) -> None:
@@ -333,7 +333,7 @@ class Privacy(Repository):
                    case when anonymized_at is null then %(address)s else '{NO_ADDRESS}' end,
                    case when anonymized_at is null then %(agent)s else '{NO_AGENT}' end, %(now)s
             from (select anonymized_at from users where id = %(actor_id)s for key share) caller""",
-            id=new_id(),
+            id=values.new_id(),
             event_type=event_type,
             user_id=user_id,
             actor_id=caller.user_id,

@@ -24,9 +24,9 @@ from adapters.postgres.applications.role_assignments import RoleAssignments
 from adapters.postgres.applications.service_access import OwnApplications
 from adapters.postgres.applications.service_users import ServiceUsers
 from adapters.postgres.applications.services import ServiceClaims, Services
+from adapters.postgres.authentication import forms
 from adapters.postgres.authentication.challenges import Flows
 from adapters.postgres.authentication.dpop import UsedProofs
-from adapters.postgres.authentication.forms import KeptForms, Reauthentications, SentForms
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.logins import FailedLogins, Logins
 from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
@@ -54,7 +54,7 @@ from adapters.postgres.federation.connections.connections import ConnectionKeys,
 from adapters.postgres.federation.connections.health import ConnectionHealths
 from adapters.postgres.federation.connections.identities import ConnectionIdentities
 from adapters.postgres.federation.connections.logins import ConnectionLogins
-from adapters.postgres.federation.oauth.authorization import AuthorizationCodes, PushedRequests
+from adapters.postgres.federation.oauth import authorization
 from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents, ExternalGrants
 from adapters.postgres.federation.oauth.device_flow import DeviceCodes
@@ -71,8 +71,8 @@ from adapters.postgres.programs.created_secrets import CreatedSecrets
 from adapters.postgres.programs.credentials import Credentials, ProgramClients
 from adapters.postgres.programs.registration_tokens import RegistrationTokens
 from adapters.postgres.programs.service_accounts import ServiceAccounts
+from adapters.postgres.provisioning import tokens
 from adapters.postgres.provisioning.blocks import DirectoryBlocks
-from adapters.postgres.provisioning.tokens import ScimRequests, ScimTokens
 from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
 from adapters.postgres.setup.links import SetupLinks
@@ -86,7 +86,7 @@ from adapters.postgres.tenancy.members import Members
 from adapters.postgres.tenancy.organizations import Organizations, Tiers
 from adapters.postgres.tenancy.roles import Roles
 from adapters.postgres.tenancy.sign_in_policies import SignInPolicies
-from ports.storage.repositories import Autocommit, Reading
+from ports.storage import repositories
 from ports.storage.repositories import Repositories as Port
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Kept(Generic[T]):
         return value
 
 
-class Repositories(Scope, Reading, Autocommit):
+class Repositories(Scope, repositories.Reading, repositories.Autocommit):
     """All repositories on a single connection.
 
     A repository is created at its first use, and then kept. A request uses two or three repositories, so creating all
@@ -184,24 +184,24 @@ class Repositories(Scope, Reading, Autocommit):
     flows = Kept(Port.flows, Flows)
     identities = Kept(Port.identities, Identities)
     impersonations = Kept(Port.impersonations, Impersonations)
-    kept_forms = Kept(Port.kept_forms, KeptForms)
+    kept_forms = Kept(Port.kept_forms, forms.KeptForms)
     logins = Kept(Port.logins, Logins)
     oauth_credentials = Kept(Port.oauth_credentials, OAuthCredentials)
     openid_facts = Kept(Port.openid_facts, OpenIdFacts)
     organization_sessions = Kept(Port.organization_sessions, OrganizationSessions)
     personal_tokens = Kept(Port.personal_tokens, PersonalTokens)
     policy_passes = Kept(Port.policy_passes, PolicyPasses)
-    reauthentications = Kept(Port.reauthentications, Reauthentications)
+    reauthentications = Kept(Port.reauthentications, forms.Reauthentications)
     recoveries = Kept(Port.recoveries, Recoveries)
     refresh_tokens = Kept(Port.refresh_tokens, RefreshTokens)
-    sent_forms = Kept(Port.sent_forms, SentForms)
+    sent_forms = Kept(Port.sent_forms, forms.SentForms)
     session_contexts = Kept(Port.session_contexts, SessionContexts)
     session_sign_ins = Kept(Port.session_sign_ins, SessionSignIns)
     sessions = Kept(Port.sessions, Sessions)
     sign_in_log = Kept(Port.sign_in_log, SignInLog)
     signing_keys = Kept(Port.signing_keys, SigningKeys)
     # federation
-    authorization_codes = Kept(Port.authorization_codes, AuthorizationCodes)
+    authorization_codes = Kept(Port.authorization_codes, authorization.AuthorizationCodes)
     client_assertions = Kept(Port.client_assertions, UsedAssertions)
     connections = Kept(Port.connections, OrganizationConnections)
     connection_healths = Kept(Port.connection_healths, ConnectionHealths)
@@ -212,14 +212,14 @@ class Repositories(Scope, Reading, Autocommit):
     external_grants = Kept(Port.external_grants, ExternalGrants)
     device_codes = Kept(Port.device_codes, DeviceCodes)
     external_clients = Kept(Port.external_clients, ExternalClients)
-    pushed_requests = Kept(Port.pushed_requests, PushedRequests)
+    pushed_requests = Kept(Port.pushed_requests, authorization.PushedRequests)
     saml = Kept(Port.saml, Saml)
     saml_logouts = Kept(Port.saml_logouts, SamlLogouts)
     saml_sign_ons = Kept(Port.saml_sign_ons, SamlSignOns)
     # provisioning
     directory_blocks = Kept(Port.directory_blocks, DirectoryBlocks)
-    scim_requests = Kept(Port.scim_requests, ScimRequests)
-    scim_tokens = Kept(Port.scim_tokens, ScimTokens)
+    scim_requests = Kept(Port.scim_requests, tokens.ScimRequests)
+    scim_tokens = Kept(Port.scim_tokens, tokens.ScimTokens)
     scim_users = Kept(Port.scim_users, ScimUsers)
     # setup
     setup_links = Kept(Port.setup_links, SetupLinks)

@@ -10,15 +10,13 @@ import trio
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Lease, Pool, translated
 from adapters.postgres.engine.scope import PendingSignals
-from adapters.postgres.eventing.event_log import EventLog, QueuedWork
+from adapters.postgres.eventing import event_log
 from adapters.postgres.kernel.rate_limits import take_tokens
 from adapters.postgres.repositories import Repositories
 from core.authentication.model.dpop import ProofUse
+from core.kernel import errors, event_catalog, rate_limits
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.errors import Refusal, StorageDown
-from core.kernel.event_catalog import SIGNED_UP, Event
-from core.kernel.rate_limits import RequestTokens, request_tokens
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signal, Signals
@@ -39,13 +37,13 @@ class Transaction(Repositories, TransactionPort):
         self._clock = clock
         self._caller = by
         self._in_session = in_session
-        self._events: list[Event] = []
-        self._queued: Awaitable[QueuedWork | None] | None = None
+        self._events: list[event_catalog.Event] = []
+        self._queued: Awaitable[event_log.QueuedWork | None] | None = None
 
     def acts_as(self, person: Person) -> None:
         self._caller = person
 
-    def record(self, *events: Event) -> None:
+    def record(self, *events: event_catalog.Event) -> None:
         self._events.extend(events)
 
     async def write_events(self) -> None:
@@ -58,7 +56,7 @@ class Transaction(Repositories, TransactionPort):
         # sign-on locks its session itself (`SamlSignOns.lock_session`).
         if self._in_session and isinstance(self._caller, Person):
             await self.sessions.require_live(self._caller, now)
-        self._queued = await EventLog(self).add(self._events, self._caller, now)
+        self._queued = await event_log.EventLog(self).add(self._events, self._caller, now)
 
     async def commit(self) -> None:
         with translated():
@@ -71,14 +69,14 @@ class Transaction(Repositories, TransactionPort):
             self._pending.send(Signal.DELIVERIES_DUE)
         if queued is not None and queued.siem_entries:
             self._pending.send(Signal.SIEM_ENTRIES_DUE)
-        if any(event.kind.name == SIGNED_UP for event in self._events):
+        if any(event.kind.name == event_catalog.SIGNED_UP for event in self._events):
             self._pending.send(Signal.USER_SIGNED_UP)
         await self._pending.flush()
 
 
-def _waiting_tokens() -> RequestTokens | None:
+def _waiting_tokens() -> rate_limits.RequestTokens | None:
     """Return the tokens that wait for the current request's first query, if any."""
-    tokens = request_tokens.get()
+    tokens = rate_limits.request_tokens.get()
     return tokens if tokens is not None and tokens.join_reading and not tokens.are_taken else None
 
 
@@ -130,7 +128,7 @@ class _Open:
             await self._lease.__aexit__(kind, error, trace)
             return
         try:
-            if self._taken is not None and (error is None or isinstance(error, Refusal)):
+            if self._taken is not None and (error is None or isinstance(error, errors.Refusal)):
                 await self._taken
             if error is None:
                 if self._used is not None:
@@ -186,7 +184,7 @@ class _OpenTransaction:
             try:
                 with translated():
                     await self._connection.rollback()
-            except StorageDown:
+            except errors.StorageDown:
                 self._connection.finish()
 
 
@@ -238,4 +236,4 @@ class Postgres:
                     with translated():
                         await connection.row("select 1")
         except trio.TooSlowError:
-            raise StorageDown from None
+            raise errors.StorageDown from None

@@ -15,7 +15,7 @@ from lxml import etree
 
 from adapters.saml import parsing
 from adapters.saml.signatures import DSIG, SHA256
-from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
+from core.federation.connections.model import saml_responses
 from core.federation.saml.model.messages import SamlMessageInvalid
 
 XENC: Final = "http://www.w3.org/2001/04/xmlenc#"
@@ -72,8 +72,8 @@ def _parse(plaintext: bytes, namespaces: Mapping[str | None, str]) -> Any:
     return context[0]
 
 
-def _failed() -> SamlResponseRefused:
-    return SamlResponseRefused(SamlFault.DECRYPTION)
+def _failed() -> saml_responses.SamlResponseRefused:
+    return saml_responses.SamlResponseRefused(saml_responses.SamlFault.DECRYPTION)
 
 
 def _template(encrypted: Any, ciphers: frozenset[str]) -> bytes:

@@ -17,19 +17,9 @@ from core.federation.connections.model.saml import (
     SamlSignInRequest,
 )
 from core.federation.connections.model.saml_responses import AssertedIdentity, SamlFault, SamlPartner, SamlResponseRefused
-from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
-from core.federation.saml.model.messages import (
-    IncomingSamlMessage,
-    LogoutRequest,
-    LogoutSignatureInvalid,
-    NameId,
-    QuerySignature,
-    ReceivedDocument,
-    SamlResponse,
-    SamlStatus,
-)
+from core.federation.saml.model import configuration, messages
 from core.federation.saml.model.metadata import ServiceProviderMetadata
-from ports.observe import Clock, Metrics
+from ports import observe
 
 log = structlog.get_logger("saml")
 
@@ -43,7 +33,7 @@ LONG_RESPONSE: Final = 16 * 1024  # bytes; usual responses have four to ten thou
 class _Documents:
     """The work on documents, in the serving thread or in a separate thread."""
 
-    def __init__(self, name: str, metrics: Metrics) -> None:
+    def __init__(self, name: str, metrics: observe.Metrics) -> None:
         self._metrics = metrics
         self._threads = LowPriorityThreads(name, 1, MAX_QUEUED)
         self._modules: Any = None
@@ -55,8 +45,8 @@ class _Documents:
             if in_thread or self._modules is None:
                 return await self._threads.run(lambda: work(self._load()))
             return work(self._modules)
-        except (SamlResponseRefused, LogoutSignatureInvalid) as refusal:
-            dispute = refusal.__cause__ if isinstance(refusal, LogoutSignatureInvalid) else refusal
+        except (SamlResponseRefused, messages.LogoutSignatureInvalid) as refusal:
+            dispute = refusal.__cause__ if isinstance(refusal, messages.LogoutSignatureInvalid) else refusal
             if isinstance(dispute, SamlResponseRefused) and dispute.fault is SamlFault.SIGNATURE_DISPUTED:
                 log.warning("saml_signature_disputed", reason=str(dispute.__cause__))
                 self._metrics.saml_signature_disputed()
@@ -78,32 +68,34 @@ class XmlDocuments(_Documents):
     send, have their own thread.
     """
 
-    def __init__(self, base_url: str, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, base_url: str, clock: observe.Clock, metrics: observe.Metrics) -> None:
         super().__init__("saml", metrics)
         self._base_url = base_url
         self._clock = clock
 
-    async def read(self, document: bytes) -> IncomingSamlMessage:
+    async def read(self, document: bytes) -> messages.IncomingSamlMessage:
         return await self._run(lambda saml: saml.xml.read(document), in_thread=len(document) > SHORT)
 
     async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
         return await self._run(lambda saml: saml.metadata.read(document), in_thread=True)
 
-    async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
+    async def is_signed(self, received: messages.ReceivedDocument, certificate: str) -> bool:
         return await self._run(lambda saml: saml.xml.is_signed(received, certificate), in_thread=True)
 
-    async def metadata(self, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
+    async def metadata(self, provider: configuration.SamlIdentityProvider, certificates: Sequence[configuration.SamlCertificate]) -> bytes:
         return await self._run(lambda saml: saml.xml.metadata(self._base_url, provider, certificates))
 
-    async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
+    async def response(self, provider: configuration.SamlIdentityProvider, response: messages.SamlResponse) -> bytes:
         return await self._run(lambda saml: saml.xml.response(self._base_url, provider, response))
 
-    async def logout_request(self, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
+    async def logout_request(
+        self, provider: configuration.SamlIdentityProvider, request_id: str, name_id: messages.NameId, session_index: str
+    ) -> str:
         now = self._clock.now()
         return await self._run(lambda saml: saml.xml.logout_request(self._base_url, provider, request_id, name_id, session_index, now))
 
     async def logout_response(
-        self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
+        self, provider: configuration.SamlIdentityProvider, in_response_to: str, status: messages.SamlStatus | None, relay_state: str | None
     ) -> str:
         now = self._clock.now()
         return await self._run(lambda saml: saml.xml.logout_response(self._base_url, provider, in_response_to, status, relay_state, now))
@@ -116,7 +108,7 @@ class XmlProviders(_Documents):
     thread, so that strangers cannot block them through `XmlDocuments`.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: observe.Metrics) -> None:
         super().__init__("saml-responses", metrics)
 
     async def metadata(self, document: bytes) -> IdentityProviderMetadata:
@@ -132,11 +124,19 @@ class XmlProviders(_Documents):
         return await self._run(lambda saml: saml.requests.logout_request(own, request))
 
     async def logout_response(
-        self, own: OwnServiceProvider, url: str, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
+        self,
+        own: OwnServiceProvider,
+        url: str,
+        in_response_to: str,
+        status: messages.SamlStatus | None,
+        relay_state: str | None,
+        now: datetime,
     ) -> str:
         return await self._run(lambda saml: saml.requests.logout_response(own, url, in_response_to, status, relay_state, now))
 
-    async def read_logout_request(self, document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
+    async def read_logout_request(
+        self, document: bytes, signature: messages.QuerySignature | None, certificates: Sequence[str]
+    ) -> messages.LogoutRequest:
         return await self._run(lambda saml: saml.provider_logout.read_request(document, signature, certificates), in_thread=True)
 
     async def parse(self, document: bytes) -> SamlAnswer:

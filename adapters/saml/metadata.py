@@ -11,10 +11,9 @@ from typing import Any, Final
 from adapters.saml import xml
 from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
-from core.federation.connections.model.saml import IdentityProviderMetadata, NoIdentityProvider, SeveralIdentityProviders
+from core.federation.connections.model import saml
 from core.federation.connections.model.settings import SsoBinding
-from core.federation.saml.model.messages import HTTP_POST, SamlMessageInvalid
-from core.federation.saml.model.metadata import MetadataInvalid, NoServiceProvider, ServiceProviderMetadata, SeveralServiceProviders
+from core.federation.saml.model import messages, metadata
 from core.kernel.errors import Invalid
 
 _DESCRIPTOR: Final = f"{{{xml.METADATA}}}EntityDescriptor"
@@ -29,16 +28,16 @@ _NAME_ID_FORMAT: Final = f"{{{xml.METADATA}}}NameIDFormat"
 _CERTIFICATE: Final = f"{{{DSIG}}}X509Certificate"
 _LINE: Final = 64  # base64 characters in a PEM line
 _TRUE: Final = ("true", "1")
-_BINDINGS: Final[Mapping[str, SsoBinding]] = {xml.HTTP_REDIRECT: SsoBinding.REDIRECT, HTTP_POST: SsoBinding.POST}
+_BINDINGS: Final[Mapping[str, SsoBinding]] = {xml.HTTP_REDIRECT: SsoBinding.REDIRECT, messages.HTTP_POST: SsoBinding.POST}
 
 
-def read(document: bytes) -> ServiceProviderMetadata:
+def read(document: bytes) -> metadata.ServiceProviderMetadata:
     """Parse a single service provider's metadata.
 
     Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
-    role = _find_role(document, _SERVICE_PROVIDER, NoServiceProvider, SeveralServiceProviders)
-    return ServiceProviderMetadata(
+    role = _find_role(document, _SERVICE_PROVIDER, metadata.NoServiceProvider, metadata.SeveralServiceProviders)
+    return metadata.ServiceProviderMetadata(
         entity_id=role.getparent().get("entityID") or None,
         acs_url=_acs_url(role),
         slo_url=_slo_url(role),
@@ -50,14 +49,14 @@ def read(document: bytes) -> ServiceProviderMetadata:
     )
 
 
-def read_identity_provider(document: bytes) -> IdentityProviderMetadata:
+def read_identity_provider(document: bytes) -> saml.IdentityProviderMetadata:
     """Parse a single identity provider's metadata.
 
     Raises: MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders.
     """
-    role = _find_role(document, _IDENTITY_PROVIDER, NoIdentityProvider, SeveralIdentityProviders)
+    role = _find_role(document, _IDENTITY_PROVIDER, saml.NoIdentityProvider, saml.SeveralIdentityProviders)
     services = [(_BINDINGS.get(service.get("Binding")), _location(service)) for service in role.findall(_SSO)]
-    return IdentityProviderMetadata(
+    return saml.IdentityProviderMetadata(
         entity_id=role.getparent().get("entityID") or None,
         # Only the first address per binding counts.
         sso_urls={binding: url for binding, url in reversed(services) if binding is not None and url is not None},
@@ -73,10 +72,10 @@ def _find_role(document: bytes, tag: str, none: type[Invalid], several: type[Inv
     """Return the only role with this tag. Raises: MetadataInvalid; `none` or `several` if there is not exactly one role."""
     try:
         root = parse(document)
-    except SamlMessageInvalid:
-        raise MetadataInvalid from None
+    except messages.SamlMessageInvalid:
+        raise metadata.MetadataInvalid from None
     if root.tag not in (_DESCRIPTOR, _DESCRIPTORS):
-        raise MetadataInvalid
+        raise metadata.MetadataInvalid
     roles = [role for descriptor in root.iter(_DESCRIPTOR) for role in descriptor.findall(tag)]
     if len(roles) != 1:
         raise several if roles else none
@@ -105,7 +104,7 @@ def _valid_until(role: Any) -> datetime | None:
     """Return the earliest end that the role or an element around it states, or None. A text that is not a time states none."""
     ends = []
     for element in (role, *role.iterancestors()):
-        with suppress(SamlMessageInvalid):
+        with suppress(messages.SamlMessageInvalid):
             ends.append(xml.parse_instant(element.get("validUntil", "")))
     return min(ends, default=None)
 
@@ -116,7 +115,7 @@ def _acs_url(role: Any) -> str | None:
     The choice goes in this order: the first with `isDefault="true"`, the first without `isDefault`, the first (SAML
     metadata section 2.2.3).
     """
-    services = [service for service in role.findall(_ACS) if service.get("Binding") == HTTP_POST]
+    services = [service for service in role.findall(_ACS) if service.get("Binding") == messages.HTTP_POST]
     for accepted in (_TRUE, (None,), ("false", "0")):
         for service in services:
             if service.get("isDefault") in accepted:

@@ -9,68 +9,56 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from lxml import etree
 
-from adapters.saml import signatures
+from adapters.saml import signatures, xml
 from adapters.saml.signatures import DSIG
-from adapters.saml.xml import (
-    ASSERTION,
-    ASSERTION_TTL,
-    HTTP_REDIRECT,
-    METADATA,
-    PROTOCOL,
-    add,
-    add_header,
-    add_keys,
-    add_status,
-    format_instant,
-    serialize,
-)
-from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlLogoutRequest, SamlSignInRequest
+from adapters.saml.xml import METADATA, PROTOCOL
+from core.federation.connections.model import saml
 from core.federation.connections.model.settings import SsoBinding
+from core.federation.saml.model import messages
 from core.federation.saml.model.configuration import SamlCertificate
-from core.federation.saml.model.messages import HTTP_POST, SamlStatus, encode_post, encode_redirect, new_message_id
 
 
-def sign_in_request(own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
+def sign_in_request(own: saml.OwnServiceProvider, request: saml.SamlSignInRequest) -> saml.ProviderVisit:
     """Return the place to which the browser takes an AuthnRequest, which is signed if the connection signs its requests."""
-    root = etree.Element(f"{{{PROTOCOL}}}AuthnRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    add_header(root, request.id, request.issued_at, own.entity_id, request.destination)
+    root = etree.Element(f"{{{PROTOCOL}}}AuthnRequest", nsmap={"samlp": PROTOCOL, "saml": xml.ASSERTION})
+    xml.add_header(root, request.id, request.issued_at, own.entity_id, request.destination)
     root.set("AssertionConsumerServiceURL", own.acs_url)
-    root.set("ProtocolBinding", HTTP_POST)
+    root.set("ProtocolBinding", messages.HTTP_POST)
     if request.force_authn:
         root.set("ForceAuthn", "true")
     if own.name_id_format is not None:
-        add(root, PROTOCOL, "NameIDPolicy", Format=own.name_id_format.value, AllowCreate="true")
+        xml.add(root, PROTOCOL, "NameIDPolicy", Format=own.name_id_format.value, AllowCreate="true")
     key = own.signing[0] if own.signs_requests else None
     if request.binding is SsoBinding.REDIRECT:
-        return ProviderVisit(_with_message(request.destination, {"SAMLRequest": encode_redirect(serialize(root))}, key))
+        return saml.ProviderVisit(_with_message(request.destination, {"SAMLRequest": messages.encode_redirect(xml.serialize(root))}, key))
     if key is not None:
         signatures.sign(root, key)
-    return ProviderVisit(request.destination, {"SAMLRequest": encode_post(serialize(root))})
+    return saml.ProviderVisit(request.destination, {"SAMLRequest": messages.encode_post(xml.serialize(root))})
 
 
-def logout_request(own: OwnServiceProvider, request: SamlLogoutRequest) -> str:
+def logout_request(own: saml.OwnServiceProvider, request: saml.SamlLogoutRequest) -> str:
     """Return the URL at the identity provider with a signed LogoutRequest."""
-    root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    add_header(root, request.id, request.issued_at, own.entity_id, request.destination)
-    root.set("NotOnOrAfter", format_instant(request.issued_at + ASSERTION_TTL))
+    root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": xml.ASSERTION})
+    xml.add_header(root, request.id, request.issued_at, own.entity_id, request.destination)
+    root.set("NotOnOrAfter", xml.format_instant(request.issued_at + xml.ASSERTION_TTL))
     name_id = request.name_id
     qualifiers = {"NameQualifier": name_id.name_qualifier, "SPNameQualifier": name_id.sp_name_qualifier, "Format": name_id.format}
-    element = add(root, ASSERTION, "NameID", **{name: value for name, value in qualifiers.items() if value is not None})
+    element = xml.add(root, xml.ASSERTION, "NameID", **{name: value for name, value in qualifiers.items() if value is not None})
     element.text = name_id.value
     if request.session_index is not None:
-        add(root, PROTOCOL, "SessionIndex").text = request.session_index
-    return _with_message(request.destination, {"SAMLRequest": encode_redirect(serialize(root))}, own.signing[0])
+        xml.add(root, PROTOCOL, "SessionIndex").text = request.session_index
+    return _with_message(request.destination, {"SAMLRequest": messages.encode_redirect(xml.serialize(root))}, own.signing[0])
 
 
 def logout_response(
-    own: OwnServiceProvider, url: str, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
+    own: saml.OwnServiceProvider, url: str, in_response_to: str, status: messages.SamlStatus | None, relay_state: str | None, now: datetime
 ) -> str:
     """Return the URL at the identity provider with a signed LogoutResponse to its request."""
-    root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    add_header(root, new_message_id(), now, own.entity_id, url)
+    root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": xml.ASSERTION})
+    xml.add_header(root, messages.new_message_id(), now, own.entity_id, url)
     root.set("InResponseTo", in_response_to)
-    add_status(root, status)
-    fields = {"SAMLResponse": encode_redirect(serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
+    xml.add_status(root, status)
+    fields = {"SAMLResponse": messages.encode_redirect(xml.serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
     return _with_message(url, fields, own.signing[0])
 
 
@@ -79,10 +67,10 @@ def _with_message(url: str, fields: Mapping[str, str], key: SamlCertificate | No
     return f"{url}{'&' if urlsplit(url).query else '?'}{query}"
 
 
-def own_metadata(own: OwnServiceProvider) -> bytes:
+def own_metadata(own: saml.OwnServiceProvider) -> bytes:
     """Return an EntityDescriptor that is valid by the schema."""
     root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": own.entity_id}, {"md": METADATA, "ds": DSIG})
-    role = add(
+    role = xml.add(
         root,
         METADATA,
         "SPSSODescriptor",
@@ -90,11 +78,11 @@ def own_metadata(own: OwnServiceProvider) -> bytes:
         WantAssertionsSigned="true",
         protocolSupportEnumeration=PROTOCOL,
     )
-    add_keys(role, "signing", own.signing)
-    add_keys(role, "encryption", own.encryption)
-    for binding in (HTTP_REDIRECT, HTTP_POST):
-        add(role, METADATA, "SingleLogoutService", Binding=binding, Location=own.slo_url)
+    xml.add_keys(role, "signing", own.signing)
+    xml.add_keys(role, "encryption", own.encryption)
+    for binding in (xml.HTTP_REDIRECT, messages.HTTP_POST):
+        xml.add(role, METADATA, "SingleLogoutService", Binding=binding, Location=own.slo_url)
     if own.name_id_format is not None:
-        add(role, METADATA, "NameIDFormat").text = own.name_id_format.value
-    add(role, METADATA, "AssertionConsumerService", Binding=HTTP_POST, Location=own.acs_url, index="0", isDefault="true")
-    return serialize(root, declaration=True)
+        xml.add(role, METADATA, "NameIDFormat").text = own.name_id_format.value
+    xml.add(role, METADATA, "AssertionConsumerService", Binding=messages.HTTP_POST, Location=own.acs_url, index="0", isDefault="true")
+    return xml.serialize(root, declaration=True)

@@ -12,21 +12,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from adapters.saml import decryption, second_judge, signed_parts, verification
+from adapters.saml import decryption, second_judge, signed_parts, statements, verification, xml
 from adapters.saml.parsing import parse
 from adapters.saml.sizes import check_size
-from adapters.saml.statements import attribute_names, check_issue_instant, check_issuer, find_only, read_identity, refuse, refuse_unless
-from adapters.saml.xml import ASSERTION, PROTOCOL, SUCCESS, read_message
+from adapters.saml.xml import ASSERTION, PROTOCOL
+from core.federation.connections.model import saml_responses
 from core.federation.connections.model.answers import names_received
-from core.federation.connections.model.saml_responses import (
-    MAX_TEXT,
-    AssertedIdentity,
-    SamlFault,
-    SamlPartner,
-    SamlResponseRefused,
-    SamlStatusReturned,
-)
-from core.federation.saml.model.messages import LogoutRequest, LogoutSignatureInvalid, QuerySignature, SamlMessageInvalid
+from core.federation.saml.model import messages
 
 _RESPONSE: Final = f"{{{PROTOCOL}}}Response"
 _ASSERTION: Final = f"{{{ASSERTION}}}Assertion"
@@ -67,7 +59,7 @@ _STATUSES: Final = frozenset(
 )
 
 
-def read(root: Any, partner: SamlPartner, now: datetime, expected: str | None) -> AssertedIdentity:
+def read(root: Any, partner: saml_responses.SamlPartner, now: datetime, expected: str | None) -> saml_responses.AssertedIdentity:
     """Verify the response with this root, which does not change, and return its identity.
 
     Raises: SamlResponseRefused, SamlStatusReturned.
@@ -84,33 +76,33 @@ def read(root: Any, partner: SamlPartner, now: datetime, expected: str | None) -
     assertion = _verify(received, partner)
     signed = assertion or response
     if signed is None:
-        refuse(SamlFault.UNSIGNED)
+        statements.refuse(saml_responses.SamlFault.UNSIGNED)
     verified = covered if assertion is None else assertion.root
-    with names_received(attribute_names(verified)):
+    with names_received(statements.attribute_names(verified)):
         _check_response(root if response is None else response.root, partner, now, expected, is_signed=response is not None)
-        identity = read_identity(verified, partner, now, expected, signed.certificate)
+        identity = statements.read_identity(verified, partner, now, expected, signed.certificate)
     second_judge.confirm(response, assertion)
     return identity
 
 
 def parse_response(document: bytes) -> Any:
     """Return the root of a Response with a limited size, which is not verified. Raises: SamlResponseRefused."""
-    refuse_unless(document[:1] == b"<", SamlFault.MALFORMED)
+    statements.refuse_unless(document[:1] == b"<", saml_responses.SamlFault.MALFORMED)
     try:
         root = parse(document)
-    except SamlMessageInvalid:
-        refuse(SamlFault.MALFORMED)
-    check_size(root, has_long_texts=len(document) > MAX_TEXT)
-    refuse_unless(root.tag == _RESPONSE and root.get("Version") == "2.0", SamlFault.MALFORMED)
+    except messages.SamlMessageInvalid:
+        statements.refuse(saml_responses.SamlFault.MALFORMED)
+    check_size(root, has_long_texts=len(document) > saml_responses.MAX_TEXT)
+    statements.refuse_unless(root.tag == _RESPONSE and root.get("Version") == "2.0", saml_responses.SamlFault.MALFORMED)
     return root
 
 
 def _check_status(root: Any) -> None:
     """Raise a failure's status, signed or not: it can only end the sign-in."""
-    code = find_only(find_only(root, _STATUS), _STATUS_CODE)
-    if code.get("Value") != SUCCESS:
+    code = statements.find_only(statements.find_only(root, _STATUS), _STATUS_CODE)
+    if code.get("Value") != xml.SUCCESS:
         details = code.findall(_STATUS_CODE)
-        raise SamlStatusReturned(_name_of(code), _name_of(details[0]) if details else None)
+        raise saml_responses.SamlStatusReturned(_name_of(code), _name_of(details[0]) if details else None)
 
 
 def _name_of(code: Any) -> str:
@@ -124,44 +116,46 @@ def _find_assertion(root: Any) -> Any:
     # hides assertions.
     assertions = list(root.iter(*_ANY_ASSERTION))
     is_only = len(assertions) == 1 and assertions[0].getparent() is root and assertions[0].tag in (_ASSERTION, _ENCRYPTED)
-    refuse_unless(is_only, SamlFault.ASSERTION_COUNT)
+    statements.refuse_unless(is_only, saml_responses.SamlFault.ASSERTION_COUNT)
     return assertions[0]
 
 
 def _check_structure(root: Any, *others: Any) -> None:
     """Check that IDs differ, and that every signature is a direct child of one of these elements, and its only signature."""
     ids = [value for element in root.iter() for name, value in element.items() if name.rpartition("}")[2] in _IDS]
-    refuse_unless(len(ids) == len(set(ids)), SamlFault.DUPLICATE_ID)
+    statements.refuse_unless(len(ids) == len(set(ids)), saml_responses.SamlFault.DUPLICATE_ID)
     parents = [signature.getparent() for signature in root.iter(signed_parts.SIGNATURE)]
     is_placed = all(parent in (root, *others) for parent in parents) and len(parents) == len(set(parents))
-    refuse_unless(is_placed, SamlFault.SIGNATURE_PLACE)
+    statements.refuse_unless(is_placed, saml_responses.SamlFault.SIGNATURE_PLACE)
 
 
-def _verify(element: Any, partner: SamlPartner) -> signed_parts.SignedPart | None:
+def _verify(element: Any, partner: saml_responses.SamlPartner) -> signed_parts.SignedPart | None:
     """Return an element's signed content, or None without a signature."""
     return None if element.find(signed_parts.SIGNATURE) is None else signed_parts.verify(element, partner.certificates)
 
 
-def _decrypt(encrypted: Any, partner: SamlPartner, *, is_signed: bool) -> Any:
+def _decrypt(encrypted: Any, partner: saml_responses.SamlPartner, *, is_signed: bool) -> Any:
     """Return the assertion in an EncryptedAssertion. The rules for a plain assertion hold for a decrypted assertion, too."""
     assertion = decryption.decrypt(encrypted, partner.decryption_keys, is_signed=is_signed)
     check_size(assertion)
-    refuse_unless(assertion.tag == _ASSERTION and [*assertion.iter(*_ANY_ASSERTION)] == [assertion], SamlFault.ASSERTION_COUNT)
+    statements.refuse_unless(
+        assertion.tag == _ASSERTION and [*assertion.iter(*_ANY_ASSERTION)] == [assertion], saml_responses.SamlFault.ASSERTION_COUNT
+    )
     _check_structure(assertion)
     return assertion
 
 
-def _check_response(response: Any, partner: SamlPartner, now: datetime, expected: str | None, *, is_signed: bool) -> None:
+def _check_response(response: Any, partner: saml_responses.SamlPartner, now: datetime, expected: str | None, *, is_signed: bool) -> None:
     """Check the Response's attributes and Issuer. If the Response is unsigned, these values prove nothing, but must not disagree."""
     if response.find(_ISSUER) is not None:
-        check_issuer(response, partner)
+        statements.check_issuer(response, partner)
     destination = response.get("Destination", None if is_signed else partner.acs_url)
-    refuse_unless(destination == partner.acs_url, SamlFault.DESTINATION)
-    refuse_unless(response.get("InResponseTo") == expected, SamlFault.IN_RESPONSE_TO)
-    check_issue_instant(response, now)
+    statements.refuse_unless(destination == partner.acs_url, saml_responses.SamlFault.DESTINATION)
+    statements.refuse_unless(response.get("InResponseTo") == expected, saml_responses.SamlFault.IN_RESPONSE_TO)
+    statements.check_issue_instant(response, now)
 
 
-def read_request(document: bytes, signature: QuerySignature | None, certificates: Sequence[str]) -> LogoutRequest:
+def read_request(document: bytes, signature: messages.QuerySignature | None, certificates: Sequence[str]) -> messages.LogoutRequest:
     """Return a LogoutRequest that is signed in the query, or in the document. Only signed content is read. Raises: SamlResponseRefused."""
     part = None
     try:
@@ -169,23 +163,23 @@ def read_request(document: bytes, signature: QuerySignature | None, certificates
         check_size(root)
         if signature is None:
             if root.find(signed_parts.SIGNATURE) is None:
-                raise SamlResponseRefused(SamlFault.UNSIGNED)
+                raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.UNSIGNED)
             part = signed_parts.verify(root, certificates)
             root = part.root
         elif not any(_is_signed(signature, certificate) for certificate in certificates):
-            raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
-        request = read_message(root)
-    except SamlMessageInvalid:
-        raise SamlResponseRefused(SamlFault.MALFORMED) from None
-    if not isinstance(request, LogoutRequest):
-        raise SamlResponseRefused(SamlFault.MALFORMED)
+            raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_WRONG)
+        request = xml.read_message(root)
+    except messages.SamlMessageInvalid:
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.MALFORMED) from None
+    if not isinstance(request, messages.LogoutRequest):
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.MALFORMED)
     second_judge.confirm(part)
     return request
 
 
-def _is_signed(signature: QuerySignature, certificate: str) -> bool:
+def _is_signed(signature: messages.QuerySignature, certificate: str) -> bool:
     try:
         verification.verify_query(signature, certificate)
-    except LogoutSignatureInvalid:
+    except messages.LogoutSignatureInvalid:
         return False
     return True

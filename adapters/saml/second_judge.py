@@ -9,8 +9,8 @@ from typing import Any, Final
 import xmlsec
 
 from adapters.crypto import public_key_of
-from adapters.saml.signed_parts import SIGNATURE, SignedPart
-from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
+from adapters.saml import signed_parts
+from core.federation.connections.model import saml_responses
 
 _DIGESTS: Final = (xmlsec.constants.TransformSha256, xmlsec.constants.TransformSha384, xmlsec.constants.TransformSha512)
 _REFERENCE: Final = (xmlsec.constants.TransformEnveloped, xmlsec.constants.TransformExclC14N, *_DIGESTS)
@@ -18,7 +18,7 @@ _RSA: Final = (xmlsec.constants.TransformRsaSha256, xmlsec.constants.TransformRs
 _SIGNATURE: Final = (xmlsec.constants.TransformExclC14N, *_RSA)
 
 
-def confirm(*parts: SignedPart | None) -> None:
+def confirm(*parts: signed_parts.SignedPart | None) -> None:
     """Require that xmlsec verifies every signed part with the key that our own code used. Call this last, for a message that is accepted.
 
     Raises: SamlResponseRefused.
@@ -32,9 +32,9 @@ def confirm(*parts: SignedPart | None) -> None:
                 context.enable_signature_transform(transform)
             context.key = _load(part.certificate)
             context.register_id(part.document, "ID")  # fails if another element has the same xml:id
-            context.verify(part.document.find(SIGNATURE))
+            context.verify(part.document.find(signed_parts.SIGNATURE))
     except xmlsec.Error as error:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_DISPUTED) from error
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_DISPUTED) from error
 
 
 @lru_cache(maxsize=256)

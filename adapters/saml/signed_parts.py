@@ -20,7 +20,7 @@ from lxml import etree
 from adapters.crypto import is_signed_by
 from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG, ENVELOPED, EXCLUSIVE_C14N, RSA_SHA256, SHA256
-from core.federation.connections.model.saml_responses import SamlFault, SamlResponseRefused
+from core.federation.connections.model import saml_responses
 from core.federation.saml.model.messages import SamlMessageInvalid
 
 # The accepted algorithms, with the digest names for hashlib. SHA-1 is refused (security X-6).
@@ -85,29 +85,31 @@ def verify(element: Any, certificates: Sequence[str]) -> SignedPart:
     root = parse(etree.tostring(element, encoding="UTF-8", with_tail=False))
     signatures = root.findall(SIGNATURE)
     if len(signatures) != 1:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_PLACE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_PLACE)
     [signature] = signatures
     has_key_info = len(signature) == 3
     received, value, *_ = _children(signature, _SIGNED_INFO, _SIGNATURE_VALUE, *([_KEY_INFO] if has_key_info else []))
     # No signature covers these attributes and namespaces, and xmlsec would read them.
     if any(part.keys() not in ([], ["Id"]) for part in (signature, value)) or value.nsmap != signature.nsmap:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     # The SignedInfo's shape is checked first, so that its canonical form is short. The SignedInfo's values are read
     # from the signed bytes.
     signed_bytes = _canonicalize(received, _read(received, root.get("ID", "")).prefixes)
     info, signature_value = _read(_parse(signed_bytes), root.get("ID", "")), _decode(value)
     if len(signature_value) not in _SIGNATURE_LENGTHS:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     signers = (pem for pem in certificates if is_signed_by(pem, info.signed_digest, signature_value, signed_bytes))
     signer = next(signers, None)
     if signer is None:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_WRONG)
     del signature[2:]  # the KeyInfo
     document = deepcopy(root)
     _remove(signature)
     content = _canonicalize(root, info.content_prefixes)
     if hashlib.new(info.digest_algorithm, content).digest() != info.digest:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE if "#default" in info.content_prefixes else SamlFault.SIGNATURE_WRONG)
+        raise saml_responses.SamlResponseRefused(
+            saml_responses.SamlFault.SIGNATURE_SHAPE if "#default" in info.content_prefixes else saml_responses.SamlFault.SIGNATURE_WRONG
+        )
     return SignedPart(_parse(content), signer, document)
 
 
@@ -116,7 +118,7 @@ def _canonicalize(element: Any, prefixes: list[str]) -> bytes:
     try:
         return bytes(etree.tostring(element, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes))
     except etree.C14NError:  # such as a relative namespace
-        raise SamlResponseRefused(SamlFault.SIGNATURE_WRONG) from None
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_WRONG) from None
 
 
 def _parse(canonical: bytes) -> Any:
@@ -124,7 +126,7 @@ def _parse(canonical: bytes) -> Any:
     try:
         return parse(canonical)
     except SamlMessageInvalid:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE) from None
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE) from None
 
 
 def _remove(signature: Any) -> None:
@@ -143,14 +145,14 @@ def _read(signed_info: Any, id_: str) -> _SignedInfo:
     transforms, digest_method, digest_value = _children(reference, _TRANSFORMS, _DIGEST_METHOD, _DIGEST_VALUE)
     enveloped, exclusive = _children(transforms, _TRANSFORM, _TRANSFORM)
     if not _NCNAME.fullmatch(id_) or reference.get("URI") != f"#{id_}" or reference.keys() not in (["URI"], ["URI", "Id"], ["Id", "URI"]):
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     _children(enveloped)
     _children(method)
     _children(digest_method)
     if _algorithm(enveloped) != ENVELOPED or _algorithm(exclusive) != EXCLUSIVE_C14N or _algorithm(canonicalization) != EXCLUSIVE_C14N:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     if _algorithm(method) not in RSA_ALGORITHMS or _algorithm(digest_method) not in DIGESTS:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_ALGORITHM)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_ALGORITHM)
     return _SignedInfo(
         prefixes=_prefixes(canonicalization),
         signed_digest=RSA_ALGORITHMS[_algorithm(method)],
@@ -165,13 +167,13 @@ def _children(element: Any, *tags: str) -> list[Any]:
     children = list(element)
     texts = [element.text, *(child.tail for child in children)]
     if [child.tag for child in children] != [*tags] or any(text.strip() for text in texts if text):
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     return children
 
 
 def _algorithm(element: Any) -> str:
     if element.keys() != ["Algorithm"]:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     return str(element.get("Algorithm"))
 
 
@@ -184,14 +186,14 @@ def _prefixes(element: Any) -> list[str]:
     _children(inclusive)
     prefixes: list[str] = inclusive.get("PrefixList", "").split()
     if len(prefixes) > _MAX_PREFIXES or inclusive.keys() != ["PrefixList"]:
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     return prefixes
 
 
 def _decode(element: Any) -> bytes:
     if len(element):
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE)
     try:
         return base64.b64decode(_SPACES.sub("", element.text or ""), validate=True)
     except (binascii.Error, ValueError):
-        raise SamlResponseRefused(SamlFault.SIGNATURE_SHAPE) from None
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.SIGNATURE_SHAPE) from None

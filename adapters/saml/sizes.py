@@ -7,18 +7,7 @@ from lxml import etree
 
 from adapters.saml.decryption import XENC
 from adapters.saml.signatures import DSIG
-from core.federation.connections.model.saml_responses import (
-    MAX_ATTRIBUTES,
-    MAX_DEPTH,
-    MAX_ELEMENTS,
-    MAX_NAMESPACE,
-    MAX_NAMESPACES,
-    MAX_TEXT,
-    MAX_VALUES,
-    MAX_XML_ATTRIBUTES,
-    SamlFault,
-    SamlResponseRefused,
-)
+from core.federation.connections.model import saml_responses
 
 _LONG_TEXTS: Final = frozenset([f"{{{DSIG}}}X509Certificate", f"{{{XENC}}}CipherValue"])
 
@@ -30,19 +19,23 @@ def check_size(root: Any, *, has_long_texts: bool = True) -> None:
         match event:
             case "start":
                 depth, elements = depth + 1, elements + 1
-                is_small = len(node.attrib) <= MAX_XML_ATTRIBUTES and depth <= MAX_DEPTH and elements <= MAX_ELEMENTS
+                is_small = (
+                    len(node.attrib) <= saml_responses.MAX_XML_ATTRIBUTES
+                    and depth <= saml_responses.MAX_DEPTH
+                    and elements <= saml_responses.MAX_ELEMENTS
+                )
                 if is_small and has_long_texts:
                     texts = () if node.tag in _LONG_TEXTS else (node.text, node.tail)
-                    is_small = _are_short((*texts, *node.attrib.values()), MAX_TEXT)
+                    is_small = _are_short((*texts, *node.attrib.values()), saml_responses.MAX_TEXT)
                 _require(is_small)
             case "end":
                 depth -= 1
             case "start-ns":
                 namespaces += 1
-                _require(namespaces <= MAX_NAMESPACES and _are_short(node, MAX_NAMESPACE))
+                _require(namespaces <= saml_responses.MAX_NAMESPACES and _are_short(node, saml_responses.MAX_NAMESPACE))
             case "end-ns":
                 namespaces -= 1
-    for name, limit in (("Attribute", MAX_ATTRIBUTES), ("AttributeValue", MAX_VALUES)):
+    for name, limit in (("Attribute", saml_responses.MAX_ATTRIBUTES), ("AttributeValue", saml_responses.MAX_VALUES)):
         _require(sum(1 for _ in root.iter(f"{{*}}{name}")) <= limit)
 
 
@@ -52,4 +45,4 @@ def _are_short(texts: Iterable[str | None], limit: int) -> bool:
 
 def _require(is_small: bool) -> None:
     if not is_small:
-        raise SamlResponseRefused(SamlFault.TOO_LARGE)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.TOO_LARGE)

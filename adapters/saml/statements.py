@@ -7,18 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
-from adapters.saml.xml import ASSERTION, BEARER, parse_instant
-from core.federation.connections.model.saml_responses import (
-    CLOCK_SKEW,
-    MAX_AHEAD,
-    MAX_NAME_ID,
-    AssertedAttribute,
-    AssertedIdentity,
-    AssertedNameId,
-    SamlFault,
-    SamlPartner,
-    SamlResponseRefused,
-)
+from adapters.saml import xml
+from adapters.saml.xml import ASSERTION
+from core.federation.connections.model import saml_responses
 from core.federation.saml.model.messages import SamlMessageInvalid
 from core.kernel.values import is_printable
 
@@ -39,9 +30,11 @@ _ATTRIBUTE_VALUE: Final = f"{{{ASSERTION}}}AttributeValue"
 _SPACES: Final = " \t\r\n"
 
 
-def read_identity(assertion: Any, partner: SamlPartner, now: datetime, expected: str | None, certificate: str) -> AssertedIdentity:
+def read_identity(
+    assertion: Any, partner: saml_responses.SamlPartner, now: datetime, expected: str | None, certificate: str
+) -> saml_responses.AssertedIdentity:
     """Check a verified assertion for this partner at this time, and return its identity. Raises: SamlResponseRefused."""
-    refuse_unless(assertion.get("Version") == "2.0" and bool(assertion.get("ID")), SamlFault.MALFORMED)
+    refuse_unless(assertion.get("Version") == "2.0" and bool(assertion.get("ID")), saml_responses.SamlFault.MALFORMED)
     check_issue_instant(assertion, now)
     check_issuer(assertion, partner)
     ends = [_check_conditions(assertion, partner, now)]
@@ -49,16 +42,16 @@ def read_identity(assertion: Any, partner: SamlPartner, now: datetime, expected:
     ends.append(_check_confirmations(subject, partner, now, expected))
     statement, authenticated_at = _newest_statement(assertion, now)
     session_ends_at = _instant(statement, "SessionNotOnOrAfter")
-    refuse_unless(session_ends_at is None or now < session_ends_at, SamlFault.TIME)
+    refuse_unless(session_ends_at is None or now < session_ends_at, saml_responses.SamlFault.TIME)
     context = statement.find(_CONTEXT_CLASS)
-    return AssertedIdentity(
+    return saml_responses.AssertedIdentity(
         assertion_id=assertion.get("ID"),
         issuer=partner.entity_id,
         name_id=_name_id(subject),
         attributes=_attributes(assertion),
         in_response_to=expected,
         authenticated_at=authenticated_at,
-        context_class=None if context is None else _text(context, SamlFault.AUTHN_STATEMENT),
+        context_class=None if context is None else _text(context, saml_responses.SamlFault.AUTHN_STATEMENT),
         session_index=statement.get("SessionIndex"),
         session_ends_at=session_ends_at,
         valid_until=min(end for end in ends if end is not None),
@@ -66,9 +59,12 @@ def read_identity(assertion: Any, partner: SamlPartner, now: datetime, expected:
     )
 
 
-def check_issuer(element: Any, partner: SamlPartner) -> None:
+def check_issuer(element: Any, partner: saml_responses.SamlPartner) -> None:
     """Check a Response's or an assertion's Issuer. Raises: SamlResponseRefused."""
-    refuse_unless(_text(find_only(element, _ISSUER, SamlFault.ISSUER), SamlFault.ISSUER) == partner.entity_id, SamlFault.ISSUER)
+    refuse_unless(
+        _text(find_only(element, _ISSUER, saml_responses.SamlFault.ISSUER), saml_responses.SamlFault.ISSUER) == partner.entity_id,
+        saml_responses.SamlFault.ISSUER,
+    )
 
 
 def check_issue_instant(element: Any, now: datetime) -> None:
@@ -77,42 +73,44 @@ def check_issue_instant(element: Any, now: datetime) -> None:
     The validity says whether the Response or assertion is too old.
     """
     issued_at = _instant(element, "IssueInstant")
-    refuse_unless(issued_at is not None and issued_at <= now + MAX_AHEAD, SamlFault.TIME)
+    refuse_unless(issued_at is not None and issued_at <= now + saml_responses.MAX_AHEAD, saml_responses.SamlFault.TIME)
 
 
-def _check_conditions(assertion: Any, partner: SamlPartner, now: datetime) -> datetime | None:
+def _check_conditions(assertion: Any, partner: saml_responses.SamlPartner, now: datetime) -> datetime | None:
     """Check that all conditions hold. Return when the conditions end, or None."""
-    conditions = find_only(assertion, _CONDITIONS, SamlFault.AUDIENCE)
+    conditions = find_only(assertion, _CONDITIONS, saml_responses.SamlFault.AUDIENCE)
     # An assertion with an unknown condition is not valid (SAML core section 2.5.1.1).
-    refuse_unless(all(condition.tag in _KNOWN_CONDITIONS for condition in conditions), SamlFault.CONDITION)
+    refuse_unless(all(condition.tag in _KNOWN_CONDITIONS for condition in conditions), saml_responses.SamlFault.CONDITION)
     restrictions = conditions.findall(_AUDIENCE_RESTRICTION)
-    audiences = [[_text(audience, SamlFault.AUDIENCE) for audience in restriction.findall(_AUDIENCE)] for restriction in restrictions]
-    refuse_unless(bool(audiences) and all(partner.audience in each for each in audiences), SamlFault.AUDIENCE)
+    audiences = [
+        [_text(audience, saml_responses.SamlFault.AUDIENCE) for audience in restriction.findall(_AUDIENCE)] for restriction in restrictions
+    ]
+    refuse_unless(bool(audiences) and all(partner.audience in each for each in audiences), saml_responses.SamlFault.AUDIENCE)
     begin, end = _instant(conditions, "NotBefore"), _instant(conditions, "NotOnOrAfter")
-    refuse_unless(begin is None or begin <= now + CLOCK_SKEW, SamlFault.TIME)
-    refuse_unless(end is None or now - CLOCK_SKEW < end, SamlFault.TIME)
+    refuse_unless(begin is None or begin <= now + saml_responses.CLOCK_SKEW, saml_responses.SamlFault.TIME)
+    refuse_unless(end is None or now - saml_responses.CLOCK_SKEW < end, saml_responses.SamlFault.TIME)
     return end
 
 
-def _check_confirmations(subject: Any, partner: SamlPartner, now: datetime, expected: str | None) -> datetime:
+def _check_confirmations(subject: Any, partner: saml_responses.SamlPartner, now: datetime, expected: str | None) -> datetime:
     """Return the end of the first bearer confirmation that fits (SAML profiles section 4.1.4.2)."""
-    first: SamlResponseRefused | None = None
+    first: saml_responses.SamlResponseRefused | None = None
     for confirmation in subject.findall(_CONFIRMATION):
         try:
             return _check_confirmation(confirmation, partner, now, expected)
-        except SamlResponseRefused as refusal:
+        except saml_responses.SamlResponseRefused as refusal:
             first = first or refusal
-    raise first or SamlResponseRefused(SamlFault.RECIPIENT)
+    raise first or saml_responses.SamlResponseRefused(saml_responses.SamlFault.RECIPIENT)
 
 
-def _check_confirmation(confirmation: Any, partner: SamlPartner, now: datetime, expected: str | None) -> datetime:
-    refuse_unless(confirmation.get("Method") == BEARER, SamlFault.RECIPIENT)
-    data = find_only(confirmation, _CONFIRMATION_DATA, SamlFault.RECIPIENT)
-    refuse_unless(data.get("Recipient") == partner.acs_url, SamlFault.RECIPIENT)
-    refuse_unless(data.get("InResponseTo") == expected, SamlFault.IN_RESPONSE_TO)
+def _check_confirmation(confirmation: Any, partner: saml_responses.SamlPartner, now: datetime, expected: str | None) -> datetime:
+    refuse_unless(confirmation.get("Method") == xml.BEARER, saml_responses.SamlFault.RECIPIENT)
+    data = find_only(confirmation, _CONFIRMATION_DATA, saml_responses.SamlFault.RECIPIENT)
+    refuse_unless(data.get("Recipient") == partner.acs_url, saml_responses.SamlFault.RECIPIENT)
+    refuse_unless(data.get("InResponseTo") == expected, saml_responses.SamlFault.IN_RESPONSE_TO)
     end = _instant(data, "NotOnOrAfter")
-    if end is None or now - CLOCK_SKEW >= end or data.get("NotBefore") is not None:
-        refuse(SamlFault.TIME)
+    if end is None or now - saml_responses.CLOCK_SKEW >= end or data.get("NotBefore") is not None:
+        refuse(saml_responses.SamlFault.TIME)
     return end
 
 
@@ -122,23 +120,23 @@ def _newest_statement(assertion: Any, now: datetime) -> tuple[Any, datetime]:
     newest: tuple[Any, datetime] | None = None
     for time, statement in statements:
         if time is None:
-            refuse(SamlFault.AUTHN_STATEMENT)
+            refuse(saml_responses.SamlFault.AUTHN_STATEMENT)
         if newest is None or time > newest[1]:
             newest = statement, time
     if newest is None:
-        refuse(SamlFault.AUTHN_STATEMENT)
-    refuse_unless(newest[1] <= now + CLOCK_SKEW, SamlFault.TIME)
+        refuse(saml_responses.SamlFault.AUTHN_STATEMENT)
+    refuse_unless(newest[1] <= now + saml_responses.CLOCK_SKEW, saml_responses.SamlFault.TIME)
     return newest
 
 
-def _name_id(subject: Any) -> AssertedNameId | None:
-    refuse_unless(next(subject.iter(*_OTHER_IDS), None) is None, SamlFault.NAME_ID)
+def _name_id(subject: Any) -> saml_responses.AssertedNameId | None:
+    refuse_unless(next(subject.iter(*_OTHER_IDS), None) is None, saml_responses.SamlFault.NAME_ID)
     if subject.find(_NAME_ID) is None:
         return None
-    element = find_only(subject, _NAME_ID, SamlFault.NAME_ID)
-    value = _text(element, SamlFault.NAME_ID)
-    refuse_unless(0 < len(value) <= MAX_NAME_ID and is_printable(value), SamlFault.NAME_ID)
-    return AssertedNameId(
+    element = find_only(subject, _NAME_ID, saml_responses.SamlFault.NAME_ID)
+    value = _text(element, saml_responses.SamlFault.NAME_ID)
+    refuse_unless(0 < len(value) <= saml_responses.MAX_NAME_ID and is_printable(value), saml_responses.SamlFault.NAME_ID)
+    return saml_responses.AssertedNameId(
         value=value,
         format=element.get("Format"),
         name_qualifier=element.get("NameQualifier"),
@@ -151,45 +149,47 @@ def attribute_names(assertion: Any) -> Iterator[str]:
     return (name for attribute in assertion.iterfind(_ATTRIBUTE) if (name := attribute.get("Name")))
 
 
-def _attributes(assertion: Any) -> tuple[AssertedAttribute, ...]:
+def _attributes(assertion: Any) -> tuple[saml_responses.AssertedAttribute, ...]:
     values: dict[tuple[str, str | None], list[str]] = {}
     for attribute in assertion.findall(_ATTRIBUTE):
         name = attribute.get("Name")
-        refuse_unless(bool(name), SamlFault.ATTRIBUTES)
+        refuse_unless(bool(name), saml_responses.SamlFault.ATTRIBUTES)
         texts = [_attribute_text(value) for value in attribute.findall(_ATTRIBUTE_VALUE)]
         values.setdefault((name, attribute.get("NameFormat")), []).extend(texts)
-    return tuple(AssertedAttribute(name=name, name_format=format_, values=tuple(texts)) for (name, format_), texts in values.items())
+    return tuple(
+        saml_responses.AssertedAttribute(name=name, name_format=format_, values=tuple(texts)) for (name, format_), texts in values.items()
+    )
 
 
 def _attribute_text(value: Any) -> str:
     """Return a value's text, or the text in its only element, such as the NameID in an eduPersonTargetedID."""
     if len(value) == 0:
-        return _text(value, SamlFault.ATTRIBUTES)
-    refuse_unless(len(value) == 1 and not f"{value.text or ''}{value[0].tail or ''}".strip(_SPACES), SamlFault.ATTRIBUTES)
-    return _text(value[0], SamlFault.ATTRIBUTES)
+        return _text(value, saml_responses.SamlFault.ATTRIBUTES)
+    refuse_unless(len(value) == 1 and not f"{value.text or ''}{value[0].tail or ''}".strip(_SPACES), saml_responses.SamlFault.ATTRIBUTES)
+    return _text(value[0], saml_responses.SamlFault.ATTRIBUTES)
 
 
 # Elements
 
 
-def refuse(fault: SamlFault) -> NoReturn:
-    raise SamlResponseRefused(fault)
+def refuse(fault: saml_responses.SamlFault) -> NoReturn:
+    raise saml_responses.SamlResponseRefused(fault)
 
 
-def refuse_unless(condition: bool, fault: SamlFault) -> None:
+def refuse_unless(condition: bool, fault: saml_responses.SamlFault) -> None:
     """Check that a condition holds. Raises: SamlResponseRefused."""
     if not condition:
-        raise SamlResponseRefused(fault)
+        raise saml_responses.SamlResponseRefused(fault)
 
 
-def find_only(parent: Any, tag: str, fault: SamlFault = SamlFault.MALFORMED) -> Any:
+def find_only(parent: Any, tag: str, fault: saml_responses.SamlFault = saml_responses.SamlFault.MALFORMED) -> Any:
     """Return the only child with this tag. Raises: SamlResponseRefused if there is no such child, or a second one."""
     elements = parent.findall(tag)
     refuse_unless(len(elements) == 1, fault)
     return elements[0]
 
 
-def _text(element: Any, fault: SamlFault) -> str:
+def _text(element: Any, fault: saml_responses.SamlFault) -> str:
     """Return the text in an element without child elements."""
     refuse_unless(len(element) == 0, fault)
     return str(element.text or "").strip(_SPACES)
@@ -199,6 +199,6 @@ def _instant(element: Any, name: str) -> datetime | None:
     """Return the time in an attribute (UTC), or None without the attribute."""
     text = element.get(name)
     try:
-        return None if text is None else parse_instant(text)
+        return None if text is None else xml.parse_instant(text)
     except SamlMessageInvalid:
-        refuse(SamlFault.TIME)
+        refuse(saml_responses.SamlFault.TIME)

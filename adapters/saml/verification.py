@@ -11,17 +11,17 @@ from adapters.crypto import is_signed_by
 from adapters.saml import second_judge, signed_parts
 from adapters.saml.sizes import check_size
 from core.federation.connections.model.saml_responses import SamlResponseRefused
-from core.federation.saml.model.messages import LogoutSignatureInvalid, QuerySignature
+from core.federation.saml.model import messages
 
 
-def verify_query(signature: QuerySignature, certificate: str) -> None:
+def verify_query(signature: messages.QuerySignature, certificate: str) -> None:
     """Check that the query is signed with this certificate's key. Raises: LogoutSignatureInvalid."""
     try:
         algorithm, value = signed_parts.RSA_ALGORITHMS[signature.algorithm], base64.b64decode(signature.value, validate=True)
     except (KeyError, binascii.Error, ValueError):
-        raise LogoutSignatureInvalid from None
+        raise messages.LogoutSignatureInvalid from None
     if not is_signed_by(certificate, algorithm, value, signature.signed):
-        raise LogoutSignatureInvalid
+        raise messages.LogoutSignatureInvalid
 
 
 def verify(root: Any, certificate: str) -> bool:
@@ -35,10 +35,10 @@ def verify(root: Any, certificate: str) -> bool:
     if not signatures:
         return False
     if len(signatures) != 1:
-        raise LogoutSignatureInvalid
+        raise messages.LogoutSignatureInvalid
     try:
         check_size(root)
         second_judge.confirm(signed_parts.verify(root, [certificate]))
     except SamlResponseRefused as refusal:
-        raise LogoutSignatureInvalid from refusal
+        raise messages.LogoutSignatureInvalid from refusal
     return True

@@ -15,26 +15,7 @@ from lxml import etree
 from adapters.saml import signatures
 from adapters.saml.parsing import parse
 from adapters.saml.signatures import DSIG
-from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate, SamlIdentityProvider, endpoint_url
-from core.federation.saml.model.messages import (
-    HTTP_POST,
-    AuthnRequest,
-    ContextComparison,
-    IncomingSamlMessage,
-    LogoutRequest,
-    LogoutResponse,
-    NameId,
-    NameIdPolicy,
-    ReceivedDocument,
-    ReceivedNameId,
-    RequestedContext,
-    SamlAssertion,
-    SamlMessageInvalid,
-    SamlResponse,
-    SamlStatus,
-    encode_redirect,
-    new_message_id,
-)
+from core.federation.saml.model import configuration, messages
 
 PROTOCOL: Final = "urn:oasis:names:tc:SAML:2.0:protocol"
 ASSERTION: Final = "urn:oasis:names:tc:SAML:2.0:assertion"
@@ -59,16 +40,16 @@ _SPACES = " \t\r\n"
 # Reading
 
 
-def read(document: bytes) -> IncomingSamlMessage:
+def read(document: bytes) -> messages.IncomingSamlMessage:
     """Parse a document. Raises: SamlMessageInvalid."""
     return read_message(parse(document))
 
 
-def read_message(root: Any) -> IncomingSamlMessage:
+def read_message(root: Any) -> messages.IncomingSamlMessage:
     """Return the message with this root. Raises: SamlMessageInvalid."""
     match root.tag:
         case _Tags.AUTHN_REQUEST:
-            return AuthnRequest(
+            return messages.AuthnRequest(
                 **_common_fields(root),
                 acs_url=root.get("AssertionConsumerServiceURL"),
                 binding=root.get("ProtocolBinding"),
@@ -82,18 +63,18 @@ def read_message(root: Any) -> IncomingSamlMessage:
             indexes = tuple(_text(element) for element in root.findall(_Tags.SESSION_INDEX))
             name_id, ends_at = _received_name_id(_only(root, _Tags.NAME_ID)), root.get("NotOnOrAfter")
             end = None if ends_at is None else parse_instant(ends_at)
-            return LogoutRequest(**_common_fields(root), name_id=name_id, session_indexes=indexes, ends_at=end)
+            return messages.LogoutRequest(**_common_fields(root), name_id=name_id, session_indexes=indexes, ends_at=end)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
             # A service that signs users out of further services reports failures there in the
             # second-level code (SAML core section 3.7.3.2).
             second_level = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
-            is_success = status.get("Value") == SUCCESS and SamlStatus.PARTIAL_LOGOUT not in second_level
-            return LogoutResponse(**_common_fields(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
-    raise SamlMessageInvalid
+            is_success = status.get("Value") == SUCCESS and messages.SamlStatus.PARTIAL_LOGOUT not in second_level
+            return messages.LogoutResponse(**_common_fields(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
+    raise messages.SamlMessageInvalid
 
 
-def is_signed(received: ReceivedDocument, certificate: str) -> bool:
+def is_signed(received: messages.ReceivedDocument, certificate: str) -> bool:
     """Return whether a message is signed with this certificate's key. Raises: LogoutSignatureInvalid, SamlMessageInvalid."""
     from adapters.saml import verification  # needs megabytes, and few services sign messages
 
@@ -122,7 +103,7 @@ class _Tags:
 
 def _common_fields(root: Any) -> dict[str, Any]:
     if root.get("Version") != "2.0":
-        raise SamlMessageInvalid
+        raise messages.SamlMessageInvalid
     return {
         "id": root.get("ID") or "",
         "issue_instant": parse_instant(root.get("IssueInstant") or ""),
@@ -131,12 +112,14 @@ def _common_fields(root: Any) -> dict[str, Any]:
     }
 
 
-def _name_id_policy(root: Any) -> NameIdPolicy | None:
+def _name_id_policy(root: Any) -> messages.NameIdPolicy | None:
     element = _at_most_one(root, _Tags.NAME_ID_POLICY)
-    return None if element is None else NameIdPolicy(format=element.get("Format"), sp_name_qualifier=element.get("SPNameQualifier"))
+    return (
+        None if element is None else messages.NameIdPolicy(format=element.get("Format"), sp_name_qualifier=element.get("SPNameQualifier"))
+    )
 
 
-def _subject(root: Any) -> ReceivedNameId | None:
+def _subject(root: Any) -> messages.ReceivedNameId | None:
     # A subject without an identifier means the user who delivers the request (SAML core section
     # 3.4.1). A SubjectConfirmation must not be there (SAML profiles section 4.1.4.1), but
     # python3-saml sends it, so it is ignored.
@@ -144,13 +127,13 @@ def _subject(root: Any) -> ReceivedNameId | None:
     if subject is None:
         return None
     if any(subject.find(tag) is not None for tag in (_Tags.BASE_ID, _Tags.ENCRYPTED_ID)):
-        return ReceivedNameId()
+        return messages.ReceivedNameId()
     element = _at_most_one(subject, _Tags.NAME_ID)
     return None if element is None else _received_name_id(element)
 
 
-def _received_name_id(element: Any) -> ReceivedNameId:
-    return ReceivedNameId(
+def _received_name_id(element: Any) -> messages.ReceivedNameId:
+    return messages.ReceivedNameId(
         value=_text(element),
         format=element.get("Format"),
         name_qualifier=element.get("NameQualifier"),
@@ -158,15 +141,15 @@ def _received_name_id(element: Any) -> ReceivedNameId:
     )
 
 
-def _requested_context(root: Any) -> RequestedContext | None:
+def _requested_context(root: Any) -> messages.RequestedContext | None:
     element = _at_most_one(root, _Tags.REQUESTED_CONTEXT)
     if element is None or len(element) == 0:
         return None
     try:
-        comparison = ContextComparison(element.get("Comparison", ContextComparison.EXACT))
+        comparison = messages.ContextComparison(element.get("Comparison", messages.ContextComparison.EXACT))
     except ValueError:
-        raise SamlMessageInvalid from None
-    return RequestedContext(comparison=comparison, classes=tuple(_text(class_) for class_ in element.findall(_Tags.CONTEXT_CLASS)))
+        raise messages.SamlMessageInvalid from None
+    return messages.RequestedContext(comparison=comparison, classes=tuple(_text(class_) for class_ in element.findall(_Tags.CONTEXT_CLASS)))
 
 
 def _at_most_one(parent: Any, tag: str) -> Any:
@@ -176,21 +159,21 @@ def _at_most_one(parent: Any, tag: str) -> Any:
 def _only(parent: Any, tag: str) -> Any:
     elements = parent.findall(tag)
     if len(elements) != 1:
-        raise SamlMessageInvalid
+        raise messages.SamlMessageInvalid
     return elements[0]
 
 
 def _text(element: Any) -> str:
     """Return the text in an element without child elements."""
     if len(element):
-        raise SamlMessageInvalid
+        raise messages.SamlMessageInvalid
     return str(element.text or "").strip(_SPACES)
 
 
 def _boolean(root: Any, name: str) -> bool:
     value = _BOOLEANS.get(root.get(name))
     if value is None:
-        raise SamlMessageInvalid
+        raise messages.SamlMessageInvalid
     return value
 
 
@@ -203,29 +186,31 @@ def parse_instant(text: str) -> datetime:
         time = datetime.fromisoformat(f"{match[1]}.{(match[2] or '0')[:6]:0<6}{match[3] or 'Z'}")
         return time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise SamlMessageInvalid from None
+        raise messages.SamlMessageInvalid from None
 
 
 # Writing
 
 
-def metadata(base_url: str, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
+def metadata(base_url: str, provider: configuration.SamlIdentityProvider, certificates: Sequence[configuration.SamlCertificate]) -> bytes:
     """Return an EntityDescriptor that is valid by the schema, with a KeyDescriptor per certificate."""
     service = provider.service
-    root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": endpoint_url(base_url, service)}, {"md": METADATA, "ds": DSIG})
+    root = etree.Element(
+        f"{{{METADATA}}}EntityDescriptor", {"entityID": configuration.endpoint_url(base_url, service)}, {"md": METADATA, "ds": DSIG}
+    )
     role = add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
     add_keys(role, "signing", certificates)
-    for binding in (HTTP_REDIRECT, HTTP_POST):
-        add(role, METADATA, "SingleLogoutService", Binding=binding, Location=endpoint_url(base_url, service, "slo"))
+    for binding in (HTTP_REDIRECT, messages.HTTP_POST):
+        add(role, METADATA, "SingleLogoutService", Binding=binding, Location=configuration.endpoint_url(base_url, service, "slo"))
     add(role, METADATA, "NameIDFormat").text = provider.name_id_format.value
-    for binding in (HTTP_REDIRECT, HTTP_POST):
-        add(role, METADATA, "SingleSignOnService", Binding=binding, Location=endpoint_url(base_url, service, "sso"))
+    for binding in (HTTP_REDIRECT, messages.HTTP_POST):
+        add(role, METADATA, "SingleSignOnService", Binding=binding, Location=configuration.endpoint_url(base_url, service, "sso"))
     return serialize(root, declaration=True)
 
 
-def response(base_url: str, provider: SamlIdentityProvider, message: SamlResponse) -> bytes:
+def response(base_url: str, provider: configuration.SamlIdentityProvider, message: messages.SamlResponse) -> bytes:
     """Return a Response to the ACS URL, signed as configured."""
-    issuer = endpoint_url(base_url, provider.service)
+    issuer = configuration.endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}Response", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     add_header(root, message.id, message.issued_at, issuer, provider.acs_url)
     if message.in_response_to is not None:
@@ -240,7 +225,9 @@ def response(base_url: str, provider: SamlIdentityProvider, message: SamlRespons
     return serialize(root)
 
 
-def _add_assertion(root: Any, issuer: str, provider: SamlIdentityProvider, message: SamlResponse, assertion: SamlAssertion) -> Any:
+def _add_assertion(
+    root: Any, issuer: str, provider: configuration.SamlIdentityProvider, message: messages.SamlResponse, assertion: messages.SamlAssertion
+) -> Any:
     until = format_instant(message.issued_at + ASSERTION_TTL)
     element = add(root, ASSERTION, "Assertion")
     add_header(element, assertion.id, message.issued_at, issuer, None)
@@ -271,10 +258,15 @@ def _name_format(name: str) -> str:
 
 
 def logout_request(
-    base_url: str, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str, now: datetime
+    base_url: str,
+    provider: configuration.SamlIdentityProvider,
+    request_id: str,
+    name_id: messages.NameId,
+    session_index: str,
+    now: datetime,
 ) -> str:
     """Return the service's SLO URL with a LogoutRequest."""
-    issuer = endpoint_url(base_url, provider.service)
+    issuer = configuration.endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
     add_header(root, request_id, now, issuer, provider.slo_url)
     root.set("NotOnOrAfter", format_instant(now + ASSERTION_TTL))
@@ -284,18 +276,23 @@ def logout_request(
 
 
 def logout_response(
-    base_url: str, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
+    base_url: str,
+    provider: configuration.SamlIdentityProvider,
+    in_response_to: str,
+    status: messages.SamlStatus | None,
+    relay_state: str | None,
+    now: datetime,
 ) -> str:
     """Return the service's URL for logout responses with a LogoutResponse."""
     address = provider.slo_response_url or provider.slo_url
     root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), address)
+    add_header(root, messages.new_message_id(), now, configuration.endpoint_url(base_url, provider.service), address)
     root.set("InResponseTo", in_response_to)
     add_status(root, status)
     return _signed_url(provider, address, "SAMLResponse", root, relay_state)
 
 
-def add_keys(role: Any, use: str, certificates: Sequence[SamlCertificate]) -> None:
+def add_keys(role: Any, use: str, certificates: Sequence[configuration.SamlCertificate]) -> None:
     """Add a KeyDescriptor per certificate to a role in our metadata."""
     for certificate in certificates:
         data = add(add(add(role, METADATA, "KeyDescriptor", use=use), DSIG, "KeyInfo"), DSIG, "X509Data")
@@ -311,22 +308,25 @@ def add_header(element: Any, id_: str, now: datetime, issuer: str, destination: 
     add(element, ASSERTION, "Issuer").text = issuer
 
 
-def _add_name_id(parent: Any, issuer: str, provider: SamlIdentityProvider, name_id: NameId) -> None:
+def _add_name_id(parent: Any, issuer: str, provider: configuration.SamlIdentityProvider, name_id: messages.NameId) -> None:
     element = add(parent, ASSERTION, "NameID", Format=name_id.format.value)
-    if name_id.format in (NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT):  # SAML core sections 8.3.7 and 8.3.8
+    if name_id.format in (
+        configuration.NameIdFormat.PERSISTENT,
+        configuration.NameIdFormat.TRANSIENT,
+    ):  # SAML core sections 8.3.7 and 8.3.8
         element.set("NameQualifier", issuer)
         element.set("SPNameQualifier", provider.entity_id)
     element.text = name_id.value
 
 
-def add_status(root: Any, status: SamlStatus | None) -> None:
+def add_status(root: Any, status: messages.SamlStatus | None) -> None:
     # PartialLogout is a second-level code below Success (SAML core section 3.7.3.2).
     match status:
-        case None | SamlStatus.PARTIAL_LOGOUT:
+        case None | messages.SamlStatus.PARTIAL_LOGOUT:
             top_level = SUCCESS
-        case SamlStatus.NO_PASSIVE | SamlStatus.NO_AUTHN_CONTEXT:
+        case messages.SamlStatus.NO_PASSIVE | messages.SamlStatus.NO_AUTHN_CONTEXT:
             top_level = RESPONDER
-        case SamlStatus.UNKNOWN_PRINCIPAL | SamlStatus.INVALID_NAME_ID_POLICY:
+        case messages.SamlStatus.UNKNOWN_PRINCIPAL | messages.SamlStatus.INVALID_NAME_ID_POLICY:
             top_level = REQUESTER
     code = add(add(root, PROTOCOL, "Status"), PROTOCOL, "StatusCode", Value=top_level)
     if status is not None:
@@ -346,9 +346,11 @@ def serialize(root: Any, *, declaration: bool = False) -> bytes:
     return document
 
 
-def _signed_url(provider: SamlIdentityProvider, address: str | None, parameter: str, root: Any, relay_state: str | None) -> str:
+def _signed_url(
+    provider: configuration.SamlIdentityProvider, address: str | None, parameter: str, root: Any, relay_state: str | None
+) -> str:
     """Return this service address with this message."""
-    fields = {parameter: encode_redirect(serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
+    fields = {parameter: messages.encode_redirect(serialize(root))} | ({} if relay_state is None else {"RelayState": relay_state})
     assert address is not None, "services without an SLO URL get no messages"
     separator = "&" if urlsplit(address).query else "?"
     return f"{address}{separator}{signatures.sign_query(fields, provider.certificate)}"

@@ -8,14 +8,13 @@ from uuid import UUID, uuid5
 from core.accounts import events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.factor_changes import Demands
 from core.accounts.factors import history as factor_history
+from core.accounts.model import security_notices
 from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.passkeys import Passkey, PasskeyKind
-from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.causes import Caller
 from core.kernel.proofs import FactorKind
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
 def _id_of(factor: FactorKind, account: Account) -> UUID:
@@ -29,7 +28,7 @@ class AccountFactors:
 
     account: Account
     keys: Sequence[Passkey]
-    linked: Sequence[AddedSignInMethod]
+    linked: Sequence[security_notices.AddedSignInMethod]
     demands: Demands
     is_replaced: bool  # as in `FactorHistory`
 
@@ -54,19 +53,19 @@ class AccountFactors:
 
 
 async def find(
-    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, *, keys_stay: bool = False
-) -> tuple[Sequence[AddedSignInMethod], AccountFactors]:
+    ports: Ports, read: storage.Reading | storage.Transaction, account: Account, now: datetime, *, keys_stay: bool = False
+) -> tuple[Sequence[security_notices.AddedSignInMethod], AccountFactors]:
     """Return the sign-in methods that a user added, and all factors of the account.
 
     The methods are linked accounts, and factors that were added in the last 72 hours. A reset must not end an older second factor: the
     mailbox alone would be enough to sign in (security A-6). Factors from a recovery are missing, too. So is the only second factor, if it
     replaced an earlier factor in the last 72 hours. `keys_stay`: the reset ends no keys.
     """
-    since = now - UNDO_TTL
+    since = now - security_notices.UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
     linked = [] if account.is_unproven else await read.identities.list_added(account.id, since)
     keys = [] if account.is_unproven else await read.passkeys.of_user(account.id)
-    added = [AddedSignInMethod(key.id, None, key.created_at, is_recent=True, passkey=key.name) for key in keys]
+    added = [security_notices.AddedSignInMethod(key.id, None, key.created_at, is_recent=True, passkey=key.name) for key in keys]
     later = max(since, await read.mfa.newest_at(account.id, MfaEvent.RECOVERED) or since)
     recent = [method for method in added if method.added_at > later]
     seconds_at = {FactorKind.TOTP: account.mfa_enabled_at}
@@ -76,7 +75,7 @@ async def find(
         seconds_at[FactorKind.PASSKEY] = second_at
     for factor, at in seconds_at.items():
         if at is not None and at > later:
-            recent.append(AddedSignInMethod(_id_of(factor, account), None, at, is_recent=True, second=factor))
+            recent.append(security_notices.AddedSignInMethod(_id_of(factor, account), None, at, is_recent=True, second=factor))
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
     demands = await factor_changes.load_demands(ports, read, account.id, now)
@@ -87,7 +86,7 @@ async def find(
 
 
 async def end_unrecognized(
-    ports: Ports, tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime
+    ports: Ports, tx: storage.Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime
 ) -> bool:
     """End the added methods that the user of a locked account does not keep. `kept` is as in `accounts.reset_password`.
 

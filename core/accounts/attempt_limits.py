@@ -5,25 +5,27 @@ limit. The correct secret clears the count, even if the operation fails later. C
 of use cases, because it must survive the refusal that it causes.
 """
 
-from core.accounts.model.attempt_limits import SecretKind, attempt_limit, raise_if_locked
+from core.accounts.model import attempt_limits
 from ports import Ports
 
 
-async def count_attempt(ports: Ports, secret: SecretKind, subject: bytes) -> None:
+async def count_attempt(ports: Ports, secret: attempt_limits.SecretKind, subject: bytes) -> None:
     """Count an attempt to guess the secret of `subject`. Raises: TooManyAttempts if the attempt must wait; it is then not counted."""
     now = ports.clock.now()
     async with ports.storage.autocommit() as statements:
-        blocked_until = await statements.attempt_limits.count_attempt(secret, subject, attempt_limit(ports.policy, secret), now)
-    raise_if_locked(secret, blocked_until, now)
+        blocked_until = await statements.attempt_limits.count_attempt(
+            secret, subject, attempt_limits.attempt_limit(ports.policy, secret), now
+        )
+    attempt_limits.raise_if_locked(secret, blocked_until, now)
 
 
-async def clear(ports: Ports, secret: SecretKind, subject: bytes) -> None:
+async def clear(ports: Ports, secret: attempt_limits.SecretKind, subject: bytes) -> None:
     """Reset the count after a correct attempt."""
     async with ports.storage.autocommit() as statements:
         await statements.attempt_limits.clear(secret, subject)
 
 
-async def uncount(ports: Ports, secret: SecretKind, subject: bytes) -> None:
+async def uncount(ports: Ports, secret: attempt_limits.SecretKind, subject: bytes) -> None:
     """Take back a counted attempt that was correct. Earlier failed attempts stay counted."""
     async with ports.storage.autocommit() as statements:
-        await statements.attempt_limits.uncount(secret, subject, attempt_limit(ports.policy, secret))
+        await statements.attempt_limits.uncount(secret, subject, attempt_limits.attempt_limit(ports.policy, secret))

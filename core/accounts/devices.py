@@ -5,39 +5,22 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts.model.devices import (
-    NAME_LENGTH,
-    TRUST_TOKEN_TTL,
-    Device,
-    DeviceFingerprint,
-    DeviceIsCurrent,
-    DeviceMatch,
-    DeviceNotFound,
-    DeviceOfAnotherUser,
-    KnownDevice,
-    ListedDevice,
-    LoginRisk,
-    PresentedDevice,
-    assess,
-    client_hash_of,
-    trust_hash_of,
-)
+from core.accounts.model import devices
 from core.accounts.own_account import lock_own_account
+from core.kernel import values
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.values import Batches, digest, new_id, new_secret
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 # At sign-in
 
 
-def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> DeviceFingerprint:
+def fingerprint(ports: Ports, caller: Caller, client: devices.PresentedDevice) -> devices.DeviceFingerprint:
     """Collect the properties of the device behind a request. This takes a few milliseconds, so call it before locking an account."""
-    return DeviceFingerprint(
-        trust_hash=trust_hash_of(client),
-        client_hash=client_hash_of(client),
+    return devices.DeviceFingerprint(
+        trust_hash=devices.trust_hash_of(client),
+        client_hash=devices.client_hash_of(client),
         name=client.name,
         declared_type=client.device_type,
         user_agent=ports.user_agents.parse(caller.agent),
@@ -48,12 +31,16 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
     )
 
 
-async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
+async def match_device(
+    tx: storage.Transaction, user_id: UUID, fingerprint: devices.DeviceFingerprint, org_id: UUID | None, now: datetime
+) -> devices.DeviceMatch:
     """Match a sign-in that began at no connection to a device, as `to_match` does. The account is locked."""
     return to_match(user_id, fingerprint, await tx.devices.find_match(user_id, fingerprint, org_id, now), now)
 
 
-def to_match(user_id: UUID, fingerprint: DeviceFingerprint, known: KnownDevice | None, now: datetime) -> DeviceMatch:
+def to_match(
+    user_id: UUID, fingerprint: devices.DeviceFingerprint, known: devices.KnownDevice | None, now: datetime
+) -> devices.DeviceMatch:
     """Match a sign-in to a known device of the user, or to a new device, and assess the risk.
 
     Nothing is stored.
@@ -66,7 +53,7 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, known: KnownDevice |
     """
     assert known is not None, "the trust period always has a row"
     is_new, was_unproved = known.device is None, known.device is not None and known.device.is_unproved
-    assessment = assess(
+    assessment = devices.assess(
         known.history,
         is_new_device=is_new or was_unproved,
         location_is_known=fingerprint.location is not None,
@@ -77,7 +64,7 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, known: KnownDevice |
     else:
         device = refresh_device(known.device, fingerprint, assessment, now)
     can_skip = device.has_trust_token(fingerprint.trust_hash) and not assessment.is_high and not fingerprint.needs_second_factor
-    return DeviceMatch(
+    return devices.DeviceMatch(
         device,
         is_trusted=can_skip and device.remembers_second_factor(known.trust_days, now),
         is_trusted_there=can_skip and device.remembers_second_factor(known.trust_days_there, now),
@@ -88,14 +75,14 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, known: KnownDevice |
     )
 
 
-def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
+def new_device(user_id: UUID, fingerprint: devices.DeviceFingerprint, risk: devices.LoginRisk, now: datetime) -> devices.Device:
     """Return a device that this user has not used before."""
     user_agent = fingerprint.user_agent
-    return Device(
-        id=new_id(),
+    return devices.Device(
+        id=values.new_id(),
         user_id=user_id,
         client_hash=fingerprint.client_hash,
-        name=fingerprint.name or f"{user_agent.browser} on {user_agent.os}"[:NAME_LENGTH],
+        name=fingerprint.name or f"{user_agent.browser} on {user_agent.os}"[: devices.NAME_LENGTH],
         device_type=fingerprint.device_type,
         browser=user_agent.browser,
         browser_version=user_agent.browser_version,
@@ -113,7 +100,9 @@ def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, n
     )
 
 
-def refresh_device(device: Device, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
+def refresh_device(
+    device: devices.Device, fingerprint: devices.DeviceFingerprint, risk: devices.LoginRisk, now: datetime
+) -> devices.Device:
     """Return a known device with the values from a new sign-in."""
     user_agent = fingerprint.user_agent
     return replace(
@@ -134,7 +123,13 @@ def refresh_device(device: Device, fingerprint: DeviceFingerprint, risk: LoginRi
 
 
 async def remember_device(
-    tx: Transaction, match: DeviceMatch, methods: tuple[str, ...], now: datetime, *, second_factor: bool = False, trust: bool = False
+    tx: storage.Transaction,
+    match: devices.DeviceMatch,
+    methods: tuple[str, ...],
+    now: datetime,
+    *,
+    second_factor: bool = False,
+    trust: bool = False,
 ) -> str | None:
     """Store the device that a successful sign-in used.
 
@@ -145,8 +140,8 @@ async def remember_device(
     """
     device, token = match.device, None
     if second_factor and trust:
-        token = new_secret()
-        device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
+        token = values.new_secret()
+        device = replace(device, trust_hash=values.digest(token), trust_expires_at=now + devices.TRUST_TOKEN_TTL)
     save = tx.devices.add if match.is_new else tx.devices.update
     await save(replace(device, methods=methods, mfa_at=now if second_factor else device.mfa_at))
     return token
@@ -155,34 +150,34 @@ async def remember_device(
 # The caller's own devices
 
 
-def list_own(ports: Ports, caller: Person) -> Batches[ListedDevice]:
+def list_own(ports: Ports, caller: Person) -> values.Batches[devices.ListedDevice]:
     """Return the caller's devices that are not revoked, the most recently used first."""
     now, org_id = ports.clock.now(), _org_of(caller)
 
-    async def read_batch(last: ListedDevice | None, limit: int) -> Sequence[ListedDevice]:
+    async def read_batch(last: devices.ListedDevice | None, limit: int) -> Sequence[devices.ListedDevice]:
         async with ports.storage.reading() as read:
             after = None if last is None else last.device
             return await read.devices.of_user(caller.user_id, caller.session_id, org_id, now, after, limit)
 
-    return Batches(read_batch)
+    return values.Batches(read_batch)
 
 
-async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
+async def find(ports: Ports, caller: Person, device_id: UUID) -> devices.ListedDevice:
     """Return the caller's device."""
     async with ports.storage.reading() as read:
         listed = await _own_device(read, caller, device_id, ports.clock.now())
     if listed.device.revoked_at is not None:
-        raise DeviceNotFound
+        raise devices.DeviceNotFound
     return listed
 
 
-async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> Device:
+async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> devices.Device:
     """Rename the caller's device."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         device = (await _lock_own_device(tx, caller, device_id, now)).device
         if device.revoked_at is not None:
-            raise DeviceNotFound
+            raise devices.DeviceNotFound
         await tx.devices.rename(caller.user_id, device.id, name, now)
     return replace(device, name=name, updated_at=now)
 
@@ -198,12 +193,12 @@ async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
         if listed.device.revoked_at is not None:
             return
         if listed.is_current:
-            raise DeviceIsCurrent
+            raise devices.DeviceIsCurrent
         await tx.devices.revoke(caller.user_id, listed.device.id, now)
         await tx.sessions.end_on_device(caller.user_id, listed.device.id, now)
 
 
-async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
+async def _lock_own_device(tx: storage.Transaction, caller: Person, device_id: UUID, now: datetime) -> devices.ListedDevice:
     """Lock the caller's account and return the device.
 
     If two devices revoke each other at once, the second waits for the lock. By then, its session has ended.
@@ -212,10 +207,10 @@ async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now
     return await _own_device(tx, caller, device_id, now)
 
 
-async def _own_device(read: Reading | Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
-    listed = await read.devices.by_id(device_id, caller.session_id, _org_of(caller), now) or refuse(DeviceNotFound)
+async def _own_device(read: storage.Reading | storage.Transaction, caller: Person, device_id: UUID, now: datetime) -> devices.ListedDevice:
+    listed = await read.devices.by_id(device_id, caller.session_id, _org_of(caller), now) or refuse(devices.DeviceNotFound)
     if listed.device.user_id != caller.user_id:
-        raise DeviceOfAnotherUser
+        raise devices.DeviceOfAnotherUser
     return listed
 
 

@@ -10,17 +10,7 @@ with the same Message-ID.
 from collections.abc import Callable
 from datetime import datetime
 
-from core.accounts.model.email_queue import (
-    LEASE,
-    LIMIT_WINDOW,
-    MAX_ATTEMPTS,
-    NO_BUSY_SERVERS,
-    BusyServers,
-    EmailBacklog,
-    EmailOutcome,
-    QueuedEmail,
-    compute_backoff,
-)
+from core.accounts.model import email_queue
 from core.kernel.errors import Limited
 from ports import Ports
 
@@ -33,30 +23,30 @@ def require_within_limit(nth_newest_at: datetime | None, now: datetime, refusal:
 
     Raises: `refusal`, with the seconds until the next email or change is within the limit.
     """
-    if nth_newest_at is not None and now < nth_newest_at + LIMIT_WINDOW:
-        raise refusal((nth_newest_at + LIMIT_WINDOW - now).total_seconds())
+    if nth_newest_at is not None and now < nth_newest_at + email_queue.LIMIT_WINDOW:
+        raise refusal((nth_newest_at + email_queue.LIMIT_WINDOW - now).total_seconds())
 
 
-async def claim_due(ports: Ports, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
+async def claim_due(ports: Ports, limit: int, busy: email_queue.BusyServers = email_queue.NO_BUSY_SERVERS) -> list[email_queue.QueuedEmail]:
     """Lease at most `limit` due emails to the caller. Emails without a recorded outcome fall due again."""
     now = ports.clock.now()
     async with ports.storage.autocommit() as statements:
-        return await statements.email_queue.claim(now, now + LEASE, limit, busy)
+        return await statements.email_queue.claim(now, now + email_queue.LEASE, limit, busy)
 
 
-async def measure_backlog(ports: Ports) -> EmailBacklog:
+async def measure_backlog(ports: Ports) -> email_queue.EmailBacklog:
     """Return how many emails wait, and for how long."""
     async with ports.storage.reading() as read:
         return await read.platform.email_backlog(ports.clock.now())
 
 
-async def record_sent(ports: Ports, email: QueuedEmail) -> None:
+async def record_sent(ports: Ports, email: email_queue.QueuedEmail) -> None:
     """Record that the mail server accepted the email."""
     async with ports.storage.autocommit() as statements:
-        await statements.email_queue.finish(email, EmailOutcome.SENT, ports.clock.now())
+        await statements.email_queue.finish(email, email_queue.EmailOutcome.SENT, ports.clock.now())
 
 
-async def record_failure(ports: Ports, email: QueuedEmail, reason: str, spread: float) -> datetime | None:
+async def record_failure(ports: Ports, email: email_queue.QueuedEmail, reason: str, spread: float) -> datetime | None:
     """Record a failed attempt. Return when the email falls due again, or None if it is given up.
 
     `spread` is a random number from 0 to 1 (see `compute_backoff`).
@@ -64,9 +54,9 @@ async def record_failure(ports: Ports, email: QueuedEmail, reason: str, spread: 
     now = ports.clock.now()
     attempts = email.attempts + 1
     async with ports.storage.autocommit() as statements:
-        if attempts >= MAX_ATTEMPTS:
-            await statements.email_queue.finish(email, EmailOutcome.GIVEN_UP, now, reason=reason)
+        if attempts >= email_queue.MAX_ATTEMPTS:
+            await statements.email_queue.finish(email, email_queue.EmailOutcome.GIVEN_UP, now, reason=reason)
             return None
-        due_at = now + compute_backoff(attempts, spread)
+        due_at = now + email_queue.compute_backoff(attempts, spread)
         await statements.email_queue.postpone(email, due_at, reason)
     return due_at

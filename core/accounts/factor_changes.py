@@ -11,32 +11,20 @@ from uuid import UUID
 
 from core.accounts import relying_party
 from core.accounts.factors import own_proofs
-from core.accounts.model.accounts import Account, FactorRequired, LinkNeedsProof, RecoveryRequired
+from core.accounts.model import accounts
 from core.accounts.own_account import lock_own_account
-from core.kernel.access import AccountGone, require_sign_in
+from core.kernel import access, sign_in_age
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from core.kernel.policy import Policy
 from core.kernel.proofs import Method, Proof, Proofs, Strength, recent, seen_in, strength_of
-from core.kernel.sign_in_age import SignInAge, SignInNotRecent, is_enough
-from core.kernel.sign_in_policy.decision import (
-    Decision,
-    PolicyFacts,
-    Situation,
-    find_loss,
-    find_step_up,
-    met_situations,
-    situations,
-    strictest,
-    strictness,
-)
-from core.kernel.sign_in_policy.explanations import SignInNotAccepted, name_methods
+from core.kernel.sign_in_policy import decision, explanations
+from core.kernel.sign_in_policy.decision import find_loss, find_step_up
 from core.kernel.sign_in_policy.rules import PolicyOfUser
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 # A policy of the user, and a situation in which the account has to meet it.
-Demand = tuple[tuple[UUID | None, UUID | None, bool], Situation]
+Demand = tuple[tuple[UUID | None, UUID | None, bool], decision.Situation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +40,7 @@ class Demands:
         """Whether any place offers sign-in by email."""
         return any(self.settings.offers_email(each.email_sign_in) for each in self.policies)
 
-    def met_by(self, account: Account, without: Collection[str] = ()) -> frozenset[Demand]:
+    def met_by(self, account: accounts.Account, without: Collection[str] = ()) -> frozenset[Demand]:
         """Return the demands that an account with these factors can meet. It is without lost keys.
 
         `without` are identity providers with which the account is no longer linked. A password always counts, because the mailbox alone can
@@ -62,27 +50,27 @@ class Demands:
         return frozenset(
             (_key_of(each), situation)
             for each in self.policies
-            for situation in met_situations(each.policy, self._facts(each, account, (), without))
+            for situation in decision.met_situations(each.policy, self._facts(each, account, (), without))
         )
 
-    def are_met_by(self, account: Account) -> bool:
+    def are_met_by(self, account: accounts.Account) -> bool:
         """Return whether an account with these factors can meet all policies in every situation."""
-        demands = {(_key_of(each), situation) for each in self.policies for situation in situations(each.policy, self.now)}
+        demands = {(_key_of(each), situation) for each in self.policies for situation in decision.situations(each.policy, self.now)}
         return self.met_by(account) == demands
 
-    def are_met_by_one(self, account: Account) -> bool:
+    def are_met_by_one(self, account: accounts.Account) -> bool:
         """Return whether the account could meet all policies in every situation with an app or a passkey as its only further factor."""
         bare = replace(account, mfa_enabled_at=None, passkey_count=0, security_key_count=0, passkey_second_at=None)
         return any(map(self.are_met_by, (replace(bare, mfa_enabled_at=self.now), replace(bare, passkey_count=1))))
 
-    def list_step_ups(self, account: Account, proofs: Proofs) -> list[Decision]:
+    def list_step_ups(self, account: accounts.Account, proofs: Proofs) -> list[decision.Decision]:
         """Return a further sign-in for every policy that the proofs do not meet: the strongest that the account can do."""
         steps = (find_step_up(each.policy, self._facts(each, account, proofs)) for each in self.policies)
         return [step for step in steps if step is not None]
 
-    def find_step_up(self, account: Account, proofs: Proofs) -> Decision | None:
+    def find_step_up(self, account: accounts.Account, proofs: Proofs) -> decision.Decision | None:
         """Return the strongest further sign-in of `list_step_ups`, or None if the proofs meet all policies."""
-        return max(self.list_step_ups(account, proofs), key=strictness, default=None)
+        return max(self.list_step_ups(account, proofs), key=decision.strictness, default=None)
 
     def for_break_glass(self, org_id: UUID | None = None) -> "Demands":
         """Return the demands of organizations that require a connection and list the user for break glass.
@@ -92,7 +80,9 @@ class Demands:
         policies = [each for each in self.policies if each.is_for_break_glass and org_id in (None, each.policy.org_id)]
         return replace(self, policies=policies)
 
-    def find_refused_loss(self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str]) -> Strength | None:
+    def find_refused_loss(
+        self, policy: PolicyOfUser, before: accounts.Account, left: accounts.Account, without: Collection[str]
+    ) -> Strength | None:
         """Return the strength that this policy asks for if its user may not do without it, and the account no longer reaches it.
 
         For an organization, that is the strength that its policy in force asks of every sign-in. For break glass, application policies
@@ -107,16 +97,18 @@ class Demands:
         return None if policy.service_id is not None else self.find_loss(policy, before, left, without, risk_is_high=False)
 
     def find_loss(
-        self, policy: PolicyOfUser, before: Account, left: Account, without: Collection[str], *, risk_is_high: bool
+        self, policy: PolicyOfUser, before: accounts.Account, left: accounts.Account, without: Collection[str], *, risk_is_high: bool
     ) -> Strength | None:
         """Return the strength that this policy asks for and the account no longer reaches, as `decision.find_loss` does."""
         facts = self._facts(policy, before, ()), self._facts(policy, left, (), without)
         return find_loss(policy.policy, *(replace(each, risk_is_high=risk_is_high) for each in facts))
 
-    def _facts(self, policy: PolicyOfUser, account: Account, proofs: Proofs, without: Collection[str] = ()) -> PolicyFacts:
+    def _facts(
+        self, policy: PolicyOfUser, account: accounts.Account, proofs: Proofs, without: Collection[str] = ()
+    ) -> decision.PolicyFacts:
         """Return the facts about a sign-in to this account, apart from its risk, age, device and network."""
         email_is_on = self.settings.offers_email(policy.email_sign_in)
-        return PolicyFacts(
+        return decision.PolicyFacts(
             now=self.now,
             proofs=proofs,
             factors=account.factors,
@@ -129,12 +121,12 @@ def _key_of(policy: PolicyOfUser) -> tuple[UUID | None, UUID | None, bool]:
     return policy.policy.org_id, policy.service_id, policy.is_of_settings
 
 
-async def load_demands(ports: Ports, read: Reading | Transaction, user_id: UUID, now: datetime) -> Demands:
+async def load_demands(ports: Ports, read: storage.Reading | storage.Transaction, user_id: UUID, now: datetime) -> Demands:
     """Return the user's sign-in policies."""
     return Demands(await read.sign_in_policies.anywhere(user_id, None), ports.policy, now)
 
 
-async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
+async def lock_account(ports: Ports, tx: storage.Transaction, caller: Person, now: datetime) -> accounts.Account:
     """Lock the caller's account before its factors change."""
     account = await lock_own_account(tx, caller, now)
     await _require_accepted_sign_in(ports, tx, caller, account, now)
@@ -142,7 +134,7 @@ async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datet
 
 
 async def _require_accepted_sign_in(
-    ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime, *, is_fresh: bool = True
+    ports: Ports, tx: storage.Transaction, caller: Person, account: accounts.Account, now: datetime, *, is_fresh: bool = True
 ) -> None:
     """Check the caller's sign-in before their factors change.
 
@@ -152,23 +144,23 @@ async def _require_accepted_sign_in(
     later and at any risk. An account that cannot meet a policy sets up the missing factor with its present factors.
     """
     if (missing := await _find_missing_sign_in(ports, tx, caller.session_id, account, now, is_fresh=is_fresh)) is not None:
-        raise SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
+        raise explanations.SignInNotAccepted(missing, ports.policy.fresh_sign_in_ttl)
 
 
-async def require_fresh_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
+async def require_fresh_sign_in(ports: Ports, tx: storage.Transaction, caller: Person, account: accounts.Account, now: datetime) -> None:
     """Check the caller's sign-in, and its age, before their locked account changes.
 
     Raises: the errors of `require_sign_in`; SignInNotAccepted, also for a sign-in that is too old.
     """
     try:
-        require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
-    except SignInNotRecent:
+        access.require_sign_in(caller, sign_in_age.SignInAge.FRESH, ports.policy, now)
+    except sign_in_age.SignInNotRecent:
         await _require_accepted_sign_in(ports, tx, caller, account, now, is_fresh=False)
         raise
     await _require_accepted_sign_in(ports, tx, caller, account, now)
 
 
-async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = False) -> Decision | None:
+async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = False) -> decision.Decision | None:
     """Return the further sign-in that the caller needs before their factors change, or None.
 
     After a sign-in that is too old, return the new sign-in, or None if all sign-in methods of the account are accepted. `is_next`: the
@@ -177,22 +169,22 @@ async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = 
     if caller.bounded_to is not None:  # it changes no factors, and must not learn the policies of other organizations
         return None
     now = ports.clock.now()
-    is_fresh = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, now)
+    is_fresh = sign_in_age.is_enough(caller.sign_in, sign_in_age.SignInAge.FRESH, ports.policy, now)
     async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        account = await read.accounts.by_id(caller.user_id) or refuse(access.AccountGone)
         return await _find_missing_sign_in(ports, read, caller.session_id, account, now, is_fresh=is_fresh, is_next=is_next)
 
 
 async def _find_missing_sign_in(
     ports: Ports,
-    read: Reading | Transaction,
+    read: storage.Reading | storage.Transaction,
     session_id: UUID,
-    account: Account,
+    account: accounts.Account,
     now: datetime,
     *,
     is_fresh: bool = True,
     is_next: bool = False,
-) -> Decision | None:
+) -> decision.Decision | None:
     """Return the further sign-in that the account or its user's policies ask for in this session, or None.
 
     All recent proofs in the session count, so that several methods together meet policies that ask for different methods. Passkeys for an
@@ -206,30 +198,32 @@ async def _find_missing_sign_in(
     present = await relying_party.load_without_lost_keys(ports, read, account)
     counted = fresh if strength_of(fresh) > Strength.NONE else proofs if is_fresh else ()
     missing = demands.find_step_up(present, counted)
-    if missing is None or (own is not None and strictness(own) > strictness(missing)):
+    if missing is None or (own is not None and decision.strictness(own) > decision.strictness(missing)):
         return own
     if not is_fresh and not counted and missing.required <= Strength.ONE and missing.methods is None:  # every method will do
         return None
-    return replace(name_methods(missing, ports.policy.provider_names), max_age=ports.policy.fresh_sign_in_ttl)
+    return replace(explanations.name_methods(missing, ports.policy.provider_names), max_age=ports.policy.fresh_sign_in_ttl)
 
 
-async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
+async def strictest_anywhere(read: storage.Reading | storage.Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
     """Return the strength that policies ask of the user at a high risk, now or later. `org_id`: as in `sign_in_policies.anywhere`."""
     policies = await read.sign_in_policies.anywhere(user_id, org_id)
     moments = ((each, moment.at) for each in policies for moment in each.policy.moments(now))
-    return max((strictest(each.policy, is_admin=each.is_admin, now=at, risk_is_high=True) for each, at in moments), default=Strength.ONE)
+    return max(
+        (decision.strictest(each.policy, is_admin=each.is_admin, now=at, risk_is_high=True) for each, at in moments), default=Strength.ONE
+    )
 
 
-async def accept_password(read: Reading | Transaction, user_id: UUID, now: datetime) -> bool:
+async def accept_password(read: storage.Reading | storage.Transaction, user_id: UUID, now: datetime) -> bool:
     """Return whether every policy in force for the user accepts a password alone, if the risk is not high."""
     for each in await read.sign_in_policies.anywhere(user_id, None):
-        needed = strictest(each.policy, is_admin=each.is_admin, now=now)
+        needed = decision.strictest(each.policy, is_admin=each.is_admin, now=now)
         if needed >= Strength.TWO or not each.policy.in_force(now).may_use(Method.PASSWORD):
             return False
     return True
 
 
-async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
+async def lock_account_to_add(ports: Ports, tx: storage.Transaction, caller: Person, now: datetime) -> accounts.Account:
     """Lock the caller's account before it gets another way to sign in.
 
     Once the account can meet all its user's policies, a recovery is needed no longer.
@@ -239,7 +233,7 @@ async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now
     return account
 
 
-async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account, proofs: Proofs, now: datetime) -> None:
+async def require_proof_to_link(ports: Ports, tx: storage.Transaction, account: accounts.Account, proofs: Proofs, now: datetime) -> None:
     """Check a sign-in before it links an account at an identity provider to a locked account that has the same verified address.
 
     The address proves the mailbox, and so as much as a password, which the mailbox can reset. Together with the other proofs in this
@@ -250,28 +244,32 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
     """
     await require_no_recovery(ports, tx, account, now)
     if await own_proofs.find_passkey_step(ports, tx, account, proofs, now) is not None:
-        raise LinkNeedsProof(None)
+        raise accounts.LinkNeedsProof(None)
     present = await relying_party.load_without_lost_keys(ports, tx, account)
     demands = await load_demands(ports, tx, account.id, now)
     further = (proof for proof in proofs if proof.method is not Method.PROVIDER)
     of_mailbox = [Method.PASSWORD, *([Method.EMAIL] if demands.email_is_on else [])]
     missing = demands.find_step_up(present, (*(Proof(method, now) for method in of_mailbox), *further))
     if missing is not None:
-        raise LinkNeedsProof(missing.source)
+        raise accounts.LinkNeedsProof(missing.source)
 
 
-async def require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime, session_id: UUID | None = None) -> None:
+async def require_no_recovery(
+    ports: Ports, tx: storage.Transaction, account: accounts.Account, now: datetime, session_id: UUID | None = None
+) -> None:
     """Refuse another way to sign in for a locked account that needs a recovery. `session_id`: as in `needs_recovery`.
 
     Raises: RecoveryRequired.
     """
     if await needs_recovery(ports, tx, account, now, session_id):
-        raise RecoveryRequired
+        raise accounts.RecoveryRequired
     if await tx.accounts.is_recovery_required(account.id):
         await tx.accounts.set_recovery_required(account.id, None)
 
 
-async def may_add(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> bool:
+async def may_add(
+    ports: Ports, read: storage.Reading | storage.Transaction, session_id: UUID, account: accounts.Account, now: datetime
+) -> bool:
     """Return whether the policies of the account's user let this session add another way to sign in."""
     if await needs_recovery(ports, read, account, now, session_id):
         return False
@@ -279,7 +277,7 @@ async def may_add(ports: Ports, read: Reading | Transaction, session_id: UUID, a
 
 
 async def needs_recovery(
-    ports: Ports, read: Reading | Transaction, account: Account, now: datetime, session_id: UUID | None = None
+    ports: Ports, read: storage.Reading | storage.Transaction, account: accounts.Account, now: datetime, session_id: UUID | None = None
 ) -> bool:
     """Return whether only a recovery can give the account the factor that a policy asks for now or later (security A-13).
 
@@ -301,13 +299,15 @@ async def needs_recovery(
     return not demands.are_met_by(present)
 
 
-async def lacks_for_break_glass(ports: Ports, read: Reading | Transaction, account: Account, now: datetime, org_id: UUID) -> bool:
+async def lacks_for_break_glass(
+    ports: Ports, read: storage.Reading | storage.Transaction, account: accounts.Account, now: datetime, org_id: UUID
+) -> bool:
     """Return whether the organization lists the user for break glass, and the account does not meet its policies at any time and risk."""
     demands = (await load_demands(ports, read, account.id, now)).for_break_glass(org_id)
     return not demands.are_met_by(await relying_party.load_without_lost_keys(ports, read, account))
 
 
-async def _is_recovered(read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> bool:
+async def _is_recovered(read: storage.Reading | storage.Transaction, session_id: UUID, account: accounts.Account, now: datetime) -> bool:
     """Return whether a platform owner's session began with a link from the operator."""
     if not account.is_platform_owner:
         return False
@@ -334,7 +334,9 @@ class LostAccess:
         )
 
 
-async def list_losses(ports: Ports, before: Account, left: Account, *, removed: UUID | None = None) -> Sequence[LostAccess]:
+async def list_losses(
+    ports: Ports, before: accounts.Account, left: accounts.Account, *, removed: UUID | None = None
+) -> Sequence[LostAccess]:
     """Return the user's organizations and applications that need more than the remaining factors, ordered by name.
 
     `removed` is the key that goes, if any.
@@ -355,9 +357,9 @@ async def list_losses(ports: Ports, before: Account, left: Account, *, removed: 
 
 async def require_left(
     ports: Ports,
-    tx: Transaction,
-    before: Account,
-    left: Account,
+    tx: storage.Transaction,
+    before: accounts.Account,
+    left: accounts.Account,
     now: datetime,
     *,
     removed: UUID | None = None,
@@ -374,4 +376,4 @@ async def require_left(
     for each in demands.policies:
         needed = demands.find_refused_loss(each, before, left, without)
         if needed is not None:
-            raise FactorRequired(each.name, needed, for_break_glass=each.is_for_break_glass)
+            raise accounts.FactorRequired(each.name, needed, for_break_glass=each.is_for_break_glass)

@@ -10,22 +10,21 @@ from uuid import UUID
 from core.accounts import profiles
 from core.accounts.model.profiles import Profile, ProfileChanges
 from core.accounts.own_account import lock_own_account
+from core.kernel import errors, images
 from core.kernel.callers import Person
-from core.kernel.errors import NotFound, refuse
-from core.kernel.images import ImageAddress, ImageOwner, NewImage, check_header
 from ports import Ports
 
 
-class ImageNotFound(NotFound):
+class ImageNotFound(errors.NotFound):
     """There is no image at this address. It may have been removed or replaced."""
 
 
-async def reencode(ports: Ports, content: bytes, content_type: str | None = None, *, is_square: bool = False) -> NewImage:
+async def reencode(ports: Ports, content: bytes, content_type: str | None = None, *, is_square: bool = False) -> images.NewImage:
     """Return an uploaded image as it is kept. Call it outside transactions, because it takes time."""
-    return await ports.images.reencode(content, check_header(content, content_type), is_square=is_square)
+    return await ports.images.reencode(content, images.check_header(content, content_type), is_square=is_square)
 
 
-async def load(ports: Ports, address: ImageAddress | None) -> tuple[bytes, bool]:
+async def load(ports: Ports, address: images.ImageAddress | None) -> tuple[bytes, bool]:
     """Return the image at this address, and whether it is a user's picture.
 
     Raises: ImageNotFound.
@@ -35,7 +34,7 @@ async def load(ports: Ports, address: ImageAddress | None) -> tuple[bytes, bool]
     if address is None:
         raise ImageNotFound
     async with ports.storage.reading() as read:
-        return await read.images.content(address) or refuse(ImageNotFound)
+        return await read.images.content(address) or errors.refuse(ImageNotFound)
 
 
 async def find_keys(ports: Ports, owner_ids: Collection[UUID]) -> Mapping[UUID, str]:
@@ -50,7 +49,7 @@ async def set_picture(ports: Ports, caller: Person, content: bytes, content_type
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        await tx.images.put(ImageOwner(user_id=account.id), image, now)
+        await tx.images.put(images.ImageOwner(user_id=account.id), image, now)
         return await profiles.apply_changes(tx, account, ProfileChanges({"picture": ports.images.url(image.key)}), now)
 
 

@@ -7,13 +7,13 @@ or the token in an invitation email.
 from datetime import datetime
 
 from core.accounts import email_changes, events, mfa, passkey_waits
-from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model import accounts
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import NO_PROFILE
 from ports.storage import Transaction
 
 
-async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Account | None:
+async def prove_mailbox(tx: Transaction, account: accounts.Account, now: datetime) -> accounts.Account | None:
     """Mark a locked account's address as verified, and return the account as it is now.
 
     If the account never had a verified address, another person may have registered it. Nothing that they left behind
@@ -28,7 +28,7 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
         if not await tx.accounts.can_be_freed(account.id):
             return None
         await tx.accounts.reactivate(account.id, now)
-        await tx.accounts.set_origin(account.id, AccountOrigin.PLATFORM, None, now)
+        await tx.accounts.set_origin(account.id, accounts.AccountOrigin.PLATFORM, None, now)
         await record_release(tx, account)
     if account.first_verified_at is None or not account.is_usable:
         await revoke_all_access(tx, account, now, keeps_second=account.first_verified_at is not None)
@@ -36,7 +36,7 @@ async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Acc
     return await tx.accounts.lock(account.id)
 
 
-async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datetime) -> Account | None:
+async def prove_mailbox_by_sign_in(tx: Transaction, account: accounts.Account, now: datetime) -> accounts.Account | None:
     """Mark a locked account's unverified address as verified by a sign-in, and return the account as it is now.
 
     If the account had another verified address before, the second factor stays, as after a reset: a thief may have
@@ -54,7 +54,7 @@ async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datet
     return await prove_mailbox(tx, account, now)
 
 
-async def remove_unproven_ways(tx: Transaction, account: Account) -> None:
+async def remove_unproven_ways(tx: Transaction, account: accounts.Account) -> None:
     """Remove the ways in that the owner of a never proved address would share with the user who entered it.
 
     Passkeys that are the second factor stay as security keys: like an authenticator app, they count only beside a first factor, and
@@ -68,14 +68,14 @@ async def remove_unproven_ways(tx: Transaction, account: Account) -> None:
         await tx.passkeys.turn_into_security_keys(account.id)
 
 
-async def record_release(tx: Transaction, account: Account) -> None:
+async def record_release(tx: Transaction, account: accounts.Account) -> None:
     """If the organization that created the account still exists, record in its log that the account is no longer its own."""
     org_id = account.origin_org_id
     if org_id is not None and await tx.organizations.by_id(org_id) is not None:
         tx.record(events.released(org_id, account.id))
 
 
-async def revoke_all_access(tx: Transaction, account: Account, now: datetime, *, keeps_second: bool = False) -> None:
+async def revoke_all_access(tx: Transaction, account: accounts.Account, now: datetime, *, keeps_second: bool = False) -> None:
     """Remove every way into a locked account (security A-7). `keeps_second`: the second factor stays, because it does not sign in alone.
 
     Ends email links and codes, address changes, sessions, pending sign-ins, linked identities, the password, passkeys,

@@ -4,9 +4,9 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.kernel import errors
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
-from core.kernel.errors import SessionEnded, refuse
 from ports.storage import Transaction
 
 
@@ -16,12 +16,12 @@ async def lock_own_account(tx: Transaction, caller: Person, now: datetime) -> Ac
     The previous holder of the lock may have ended the session: a password reset, for example, or an
     anonymization (security Z-5).
     """
-    account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
+    account = await tx.accounts.lock(caller.user_id) or errors.refuse(AccountGone)
     if caller.service is None:
-        await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+        await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) or errors.refuse(errors.SessionEnded)
     else:
-        await tx.session_contexts.load_of_application(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(
-            SessionEnded
+        await tx.session_contexts.load_of_application(caller.service.client_id, caller.session_id, caller.user_id, now) or errors.refuse(
+            errors.SessionEnded
         )
     return account
 

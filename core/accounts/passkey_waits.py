@@ -11,37 +11,26 @@ from uuid import UUID
 from core.accounts import events, factor_changes, relying_party, security_notices, session_proofs
 from core.accounts.email_queue import require_within_limit
 from core.accounts.factors import history, own_proofs
-from core.accounts.model.accounts import Account, PasswordAndMailboxNeeded
+from core.accounts.model import accounts, passkeys
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.passkeys import (
-    NoPasskey,
-    NoPasskeyWait,
-    Passkey,
-    PasskeyWait,
-    PasskeyWaitNotOver,
-    PasswordMissing,
-    RecoveryReplacesPasskey,
-    TooManyPasskeyWaits,
-)
 from core.accounts.model.security_notices import AFTER_WAIT
 from core.accounts.own_account import lock_own_account
-from core.kernel.access import AccountGone, AddressNotVerified
+from core.kernel import access
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, first_proof, recent
-from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy import decision
 from core.kernel.sign_in_policy.rules import Rule
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
-async def find(ports: Ports, caller: Person) -> PasskeyWait | None:
+async def find(ports: Ports, caller: Person) -> passkeys.PasskeyWait | None:
     """Return the caller's wait, or None."""
     async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    return PasskeyWait.of(account, ports.clock.now())
+        account = await read.accounts.by_id(caller.user_id) or refuse(access.AccountGone)
+    return passkeys.PasskeyWait.of(account, ports.clock.now())
 
 
 async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
@@ -52,33 +41,35 @@ async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
     return None if caller.bounded_to is not None else await find_refusal(ports, caller) is not None
 
 
-async def find_refusal(ports: Ports, caller: Person) -> RecoveryReplacesPasskey | None:
+async def find_refusal(ports: Ports, caller: Person) -> passkeys.RecoveryReplacesPasskey | None:
     """Return why only a recovery replaces the caller's lost passkey, or None. None also if the caller has no passkey for this RP ID."""
     async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        account = await read.accounts.by_id(caller.user_id) or refuse(access.AccountGone)
         if not await relying_party.load_passkeys(ports, read, account):
             return None
         return await _find_refusal(ports, read, account, ports.clock.now())
 
 
-async def _find_refusal(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> RecoveryReplacesPasskey | None:
+async def _find_refusal(
+    ports: Ports, read: storage.Reading | storage.Transaction, account: accounts.Account, now: datetime
+) -> passkeys.RecoveryReplacesPasskey | None:
     """Return why only a recovery replaces this account's lost passkey, or None.
 
     A recovery is needed if the account has a second factor, or had a second factor 72 hours ago. A recovery is also needed if a sign-in
     policy asks for more, now or later, than all factors except passkeys give together.
     """
     if account.second_factors or (await history.load(ports, read, account, now)).had_one(now):
-        return RecoveryReplacesPasskey()
+        return passkeys.RecoveryReplacesPasskey()
     linked = (identity.provider for identity in await read.identities.list_of_user(account.id, None))
     proofs = tuple(first_proof(name, now) for name in (Method.PASSWORD, Method.EMAIL, *linked))
     present = await relying_party.load_without_lost_keys(ports, read, account)
     step_ups = (await factor_changes.load_demands(ports, read, account.id, now)).list_step_ups(present, proofs)
     if step_ups or await factor_changes.needs_recovery(ports, read, account, now):
-        return RecoveryReplacesPasskey(sorted({step_up.source or "" for step_up in step_ups}))
+        return passkeys.RecoveryReplacesPasskey(sorted({step_up.source or "" for step_up in step_ups}))
     return None
 
 
-async def start(ports: Ports, caller: Person) -> PasskeyWait:
+async def start(ports: Ports, caller: Person) -> passkeys.PasskeyWait:
     """Start the caller's wait.
 
     They have shown the password and the mailbox. The addresses of `security_notices` get an email.
@@ -88,14 +79,14 @@ async def start(ports: Ports, caller: Person) -> PasskeyWait:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await _lock(ports, tx, caller, now)
-        if PasskeyWait.of(account, now) is not None:
-            raise PasskeyWaitNotOver
+        if passkeys.PasskeyWait.of(account, now) is not None:
+            raise passkeys.PasskeyWaitNotOver
         earlier = await tx.email_queue.nth_newest_at(account.email, EmailKind.PASSKEY_WAIT_STARTED, ports.policy.mails_per_recipient)
-        require_within_limit(earlier, now, TooManyPasskeyWaits)
+        require_within_limit(earlier, now, passkeys.TooManyPasskeyWaits)
         await tx.passkeys.set_wait(account.id, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_WAIT_STARTED, now, session_id=caller.session_id)
         tx.record(events.passkey_wait_started(account.id))
-    return PasskeyWait(now)
+    return passkeys.PasskeyWait(now)
 
 
 async def finish(ports: Ports, caller: Person) -> None:
@@ -103,9 +94,9 @@ async def finish(ports: Ports, caller: Person) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account, lost = await _lock(ports, tx, caller, now)
-        wait = PasskeyWait.of(account, now) or refuse(NoPasskeyWait)
+        wait = passkeys.PasskeyWait.of(account, now) or refuse(passkeys.NoPasskeyWait)
         if now < wait.over_at:
-            raise PasskeyWaitNotOver
+            raise passkeys.PasskeyWaitNotOver
         await end(tx, account, "removal")
         for passkey in lost:
             await tx.passkeys.remove(account.id, passkey.id, now)
@@ -119,10 +110,10 @@ async def cancel(ports: Ports, caller: Person) -> None:
     """Cancel the caller's wait."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, ports.clock.now())
-        await end(tx, account, "cancel") or refuse(NoPasskeyWait)
+        await end(tx, account, "cancel") or refuse(passkeys.NoPasskeyWait)
 
 
-async def end(tx: Transaction, account: Account, by: str) -> bool:
+async def end(tx: storage.Transaction, account: accounts.Account, by: str) -> bool:
     """End a locked account's wait, and return whether there was a wait. `by` is as in the event."""
     if account.passkey_wait_at is None:
         return False
@@ -131,33 +122,39 @@ async def end(tx: Transaction, account: Account, by: str) -> bool:
     return True
 
 
-async def find_missing_proof(ports: Ports, caller: Person) -> Decision | None:
+async def find_missing_proof(ports: Ports, caller: Person) -> decision.Decision | None:
     """Return the next sign-in that `start` and `finish` need from the caller, or None."""
     async with ports.storage.reading() as read:
         return await _find_missing_proof(ports, read, caller, ports.clock.now())
 
 
-async def _find_missing_proof(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
+async def _find_missing_proof(
+    ports: Ports, read: storage.Reading | storage.Transaction, caller: Person, now: datetime
+) -> decision.Decision | None:
     proofs = await own_proofs.load_proofs(read, caller.session_id, caller.user_id, now)
     shown = {proof.method for proof in recent(proofs, now - ports.policy.fresh_sign_in_ttl)}
     missing = next((method for method in (Method.PASSWORD, Method.EMAIL) if method not in shown), None)
     if missing is None:
         return None
-    return Decision(outcome=Outcome.STEP_UP, rule=Rule.METHODS, methods=frozenset((missing,)), max_age=ports.policy.fresh_sign_in_ttl)
+    return decision.Decision(
+        outcome=decision.Outcome.STEP_UP, rule=Rule.METHODS, methods=frozenset((missing,)), max_age=ports.policy.fresh_sign_in_ttl
+    )
 
 
-async def _lock(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> tuple[Account, Sequence[Passkey]]:
+async def _lock(
+    ports: Ports, tx: storage.Transaction, caller: Person, now: datetime
+) -> tuple[accounts.Account, Sequence[passkeys.Passkey]]:
     """Lock the caller's account, and return it with the passkeys that the wait is about."""
     account = await lock_own_account(tx, caller, now)
-    lost = await relying_party.load_passkeys(ports, tx, account) or refuse(NoPasskey)
+    lost = await relying_party.load_passkeys(ports, tx, account) or refuse(passkeys.NoPasskey)
     if account.email_verified_at is None:
-        raise AddressNotVerified
+        raise access.AddressNotVerified
     if account.password_hash is None:
-        raise PasswordMissing
+        raise passkeys.PasswordMissing
     if (refusal := await _find_refusal(ports, tx, account, now)) is not None:
         raise refusal
     if (missing := await _find_missing_proof(ports, tx, caller, now)) is not None:
-        raise PasswordAndMailboxNeeded(missing, ports.policy.fresh_sign_in_ttl)
+        raise accounts.PasswordAndMailboxNeeded(missing, ports.policy.fresh_sign_in_ttl)
     return account, lost
 
 
@@ -177,7 +174,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
             locked = await tx.accounts.lock(account.id)
             if locked is None or locked.passkey_wait_at != account.passkey_wait_at:
                 continue  # it has ended, or another process was faster
-            if PasskeyWait.of(locked, now) is None or not locked.is_usable:
+            if passkeys.PasskeyWait.of(locked, now) is None or not locked.is_usable:
                 await end(tx, locked, "expiry")
             elif await tx.passkeys.announce_wait(locked.id):
                 await security_notices.notify(tx, locked, EmailKind.PASSKEY_WAIT_OVER, now, session_id=None)

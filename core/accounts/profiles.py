@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from core.accounts import events
+from core.accounts.model import profiles
 from core.accounts.model.accounts import Account
-from core.accounts.model.profiles import OwnProfile, Profile, ProfileChanges
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
@@ -13,14 +13,14 @@ from ports import Ports
 from ports.storage import Transaction
 
 
-async def get_own(ports: Ports, caller: Person) -> OwnProfile:
+async def get_own(ports: Ports, caller: Person) -> profiles.OwnProfile:
     """Return the caller's profile."""
     async with ports.storage.reading() as read:
         own = await read.accounts.own_profile(caller.user_id, ports.clock.now()) or refuse(AccountGone)
     return own.seen_by(caller)
 
 
-async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profile:
+async def change(ports: Ports, caller: Person, changes: profiles.ProfileChanges) -> profiles.Profile:
     """Change the caller's profile, and return it. Equal values change nothing."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -28,7 +28,7 @@ async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profi
         return await apply_changes(tx, account, changes, now)
 
 
-async def apply_changes(tx: Transaction, account: Account, changes: ProfileChanges, now: datetime) -> Profile:
+async def apply_changes(tx: Transaction, account: Account, changes: profiles.ProfileChanges, now: datetime) -> profiles.Profile:
     """Change a locked account's profile, record it, and return the profile."""
     profile = changes.apply_to(account.profile)
     if changed := account.profile.changed_fields(profile):

@@ -14,8 +14,7 @@ from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere, Passkey, Pass
 from core.kernel import uris
 from core.kernel.errors import refuse
 from core.kernel.policy import AndroidApp, IosApp, Policy
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 LOCALHOST: Final = "localhost"
 RELATED_ORIGINS_PATH: Final = "/.well-known/webauthn"
@@ -30,7 +29,7 @@ class StoredId:
     read_at: datetime | None = None  # UTC
 
 
-async def load(ports: Ports, read: Reading | Transaction) -> RelyingParty:
+async def load(ports: Ports, read: storage.Reading | storage.Transaction) -> RelyingParty:
     """Return the relying party for new ceremonies. Raises: NoPasskeysHere."""
     rp_id = choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
     return _party(ports, rp_id or refuse(NoPasskeysHere))
@@ -46,7 +45,7 @@ async def load_cached(ports: Ports, stored: StoredId) -> RelyingParty:
     return _party(ports, choose_id(ports.policy, ports.tokens.issuer, stored.rp_id) or refuse(NoPasskeysHere))
 
 
-async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
+async def adopt(ports: Ports, tx: storage.Transaction, party: RelyingParty) -> bool:
     """Store the RP ID for a passkey that is added now. Return False if a concurrent process has stored a different RP ID since `load`."""
     url = ports.tokens.issuer
     await tx.passkeys.lock_rp_id(url)
@@ -58,7 +57,9 @@ async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
     return True
 
 
-async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:
+async def load_usable(
+    ports: Ports, read: storage.Reading | storage.Transaction, user_id: UUID
+) -> tuple[RelyingParty | None, list[Passkey]]:
     """Return an account's passkeys and security keys for the present RP ID, with the relying party, or None if there are none."""
     if not has_host(ports):
         return None, []
@@ -67,12 +68,12 @@ async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) 
     return (party, own) if own else (None, [])
 
 
-async def has_passkey(ports: Ports, read: Reading | Transaction, account: Account) -> bool:
+async def has_passkey(ports: Ports, read: storage.Reading | storage.Transaction, account: Account) -> bool:
     """Return whether the account has a passkey for the present RP ID that has verified its user (security PK-12)."""
     return any(key.user_verified for key in await load_passkeys(ports, read, account))
 
 
-async def load_passkeys(ports: Ports, read: Reading | Transaction, account: Account) -> list[Passkey]:
+async def load_passkeys(ports: Ports, read: storage.Reading | storage.Transaction, account: Account) -> list[Passkey]:
     """Return an account's passkeys for the present RP ID, without its security keys."""
     keys = (await load_usable(ports, read, account.id))[1] if account.passkey_count else []
     return [key for key in keys if key.kind is PasskeyKind.PASSKEY]
@@ -96,7 +97,9 @@ def without_lost_keys(ports: Ports, account: Account, hosts: KeyHosts) -> Accoun
     )
 
 
-async def load_without_lost_keys(ports: Ports, read: Reading | Transaction, account: Account, *, removed: UUID | None = None) -> Account:
+async def load_without_lost_keys(
+    ports: Ports, read: storage.Reading | storage.Transaction, account: Account, *, removed: UUID | None = None
+) -> Account:
     """Return the account as `without_lost_keys` does. `removed` is a key that the account no longer counts, but that is still stored."""
     if account.key_count == 0:
         return account

@@ -11,8 +11,8 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events
+from core.accounts.model import required_connections
 from core.accounts.model.accounts import Account
-from core.accounts.model.required_connections import ConnectionRequirement, ConnectionStaysRequired
 from core.kernel.display import format_utc
 from core.kernel.values import Email
 from ports import Ports
@@ -24,7 +24,7 @@ async def require_kept_at(tx: Transaction, account: Account, email: Email) -> No
     for requirement in await _load_lost(tx, account, email):
         if not requirement.is_end_user:
             advice = "Sign in there once to link your account, or leave the organization. Then change the address."
-            raise ConnectionStaysRequired(requirement.organization, advice)
+            raise required_connections.ConnectionStaysRequired(requirement.organization, advice)
 
 
 async def block_at(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
@@ -70,7 +70,7 @@ async def require_kept_by_undo(tx: Transaction, account: Account, org_id: UUID, 
     if requirement is not None and org_id not in await _load_bound(tx, account.id, change.old_email):
         until = format_utc(change.undo_until)
         advice = f"Sign in there to join, or accept the invitation after {until}, when you can no longer undo the change of your address."
-        raise ConnectionStaysRequired(requirement.organization, advice)
+        raise required_connections.ConnectionStaysRequired(requirement.organization, advice)
 
 
 async def _give_up_link(tx: Transaction, account: Account, email: Email, connection_id: UUID, advice: str | None, now: datetime) -> None:
@@ -79,7 +79,7 @@ async def _give_up_link(tx: Transaction, account: Account, email: Email, connect
             continue
         if not requirement.is_end_user:
             way_out = "" if requirement.is_blocked else " You can also leave the organization."
-            raise ConnectionStaysRequired(requirement.organization, advice or f"An admin can unlink you.{way_out}")
+            raise required_connections.ConnectionStaysRequired(requirement.organization, advice or f"An admin can unlink you.{way_out}")
         await _block(tx, account, requirement.org_id, now)
 
 
@@ -89,13 +89,13 @@ async def _block(tx: Transaction, account: Account, org_id: UUID, now: datetime)
         tx.record(events.blocked_at_applications(org_id, account.id))
 
 
-async def _load_lost(tx: Transaction, account: Account, email: Email) -> Sequence[ConnectionRequirement]:
+async def _load_lost(tx: Transaction, account: Account, email: Email) -> Sequence[required_connections.ConnectionRequirement]:
     """Return the requirements that bind the user now, and not at this address."""
     bound = await _load_bound(tx, account.id, account.email)
     kept = await _load_bound(tx, account.id, email) if bound else {}
     return [requirement for org_id, requirement in bound.items() if org_id not in kept]
 
 
-async def _load_bound(tx: Transaction, user_id: UUID, email: Email) -> Mapping[UUID, ConnectionRequirement]:
+async def _load_bound(tx: Transaction, user_id: UUID, email: Email) -> Mapping[UUID, required_connections.ConnectionRequirement]:
     """Return the requirements that bind the user at this address, by organization."""
     return {each.org_id: each for each in await tx.sign_in_policies.requirements(user_id, email) if each.is_bound}

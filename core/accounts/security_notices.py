@@ -13,23 +13,20 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events
+from core.accounts.model import email_queue, security_notices
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, EndedCredential, NoticedSecret, SecretNotice, new_email
-from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
-from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
-from core.kernel.roles import Rights, RoleName
-from core.kernel.values import Email, new_id
+from core.kernel import page_paths, roles, values
 from ports.storage import Transaction
 
 
 async def notify(
     tx: Transaction,
     account: Account,
-    kind: EmailKind,
+    kind: email_queue.EmailKind,
     now: datetime,
     *,
     session_id: UUID | None,
-    secret: SecretNotice | None = None,
+    secret: email_queue.SecretNotice | None = None,
     detail: str | None = None,
 ) -> UUID | None:
     """Queue the emails about a change to a locked account, which the caller makes at `now`.
@@ -39,15 +36,17 @@ async def notify(
     """
     address, notice_id = await find_undo_address(tx, account, now), None
     if address is not None:
-        notice_id = new_id()
-        await tx.security_notices.add(SecurityNotice(notice_id, account.id, session_id, kind, address, now, now + UNDO_TTL, detail))
-        await tx.email_queue.add(new_email(kind, address, now, secret=secret, notice_id=notice_id))
+        notice_id = values.new_id()
+        await tx.security_notices.add(
+            security_notices.SecurityNotice(notice_id, account.id, session_id, kind, address, now, now + security_notices.UNDO_TTL, detail)
+        )
+        await tx.email_queue.add(email_queue.new_email(kind, address, now, secret=secret, notice_id=notice_id))
     if account.email != address:
-        await tx.email_queue.add(new_email(kind, account.email, now, secret=secret))
+        await tx.email_queue.add(email_queue.new_email(kind, account.email, now, secret=secret))
     return notice_id
 
 
-async def find_undo_address(tx: Transaction, account: Account, now: datetime) -> Email | None:
+async def find_undo_address(tx: Transaction, account: Account, now: datetime) -> values.Email | None:
     """Return the locked account's address that gets undo links, or None if it is not verified.
 
     It is the address before all changes that can still be undone: a thief may have made them.
@@ -59,7 +58,7 @@ async def find_undo_address(tx: Transaction, account: Account, now: datetime) ->
 
 
 async def notify_of_deletion(
-    tx: Transaction, account: Account, live: Sequence[SecurityNotice], session_id: UUID | None, now: datetime
+    tx: Transaction, account: Account, live: Sequence[security_notices.SecurityNotice], session_id: UUID | None, now: datetime
 ) -> datetime:
     """Queue an email about a locked account's deletion to every address that can undo it.
 
@@ -71,17 +70,21 @@ async def notify_of_deletion(
     """
     last = {notice.address: notice.undo_until for notice in sorted(live, key=lambda notice: notice.undo_until)}
     if session_id is None and (undo_address := await find_undo_address(tx, account, now)) is not None:
-        last[undo_address] = now + UNDO_TTL
+        last[undo_address] = now + security_notices.UNDO_TTL
     for address, undo_until in last.items():
-        notice = SecurityNotice(new_id(), account.id, session_id, EmailKind.ACCOUNT_DELETED, address, now, undo_until)
+        notice = security_notices.SecurityNotice(
+            values.new_id(), account.id, session_id, email_queue.EmailKind.ACCOUNT_DELETED, address, now, undo_until
+        )
         await tx.security_notices.add(notice)
-        await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, address, now, notice_id=notice.id))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.ACCOUNT_DELETED, address, now, notice_id=notice.id))
     if account.email not in last:
-        await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.ACCOUNT_DELETED, account.email, now))
     return max(last.values())
 
 
-async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, of_roles: Collection[RoleName] | None) -> None:
+async def end_credentials_in(
+    tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, of_roles: Collection[roles.RoleName] | None
+) -> None:
     """End the credentials that a user made for an organization's service accounts with these roles.
 
     If `of_roles` is None, end the credentials that they made for any of its programs. The caller has changed the user's role.
@@ -89,7 +92,7 @@ async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: 
     await _report(tx, await tx.credentials.end_created_by(user_id, org_id, now, everywhere=False, of_roles=of_roles), now)
 
 
-async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, rights: Rights, now: datetime) -> None:
+async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, rights: roles.Rights, now: datetime) -> None:
     """End the credentials of a service account that got more rights, unless their maker is an active member who has `rights`.
 
     So a former owner gets nothing through a credential that goes on (security #own-end).
@@ -107,19 +110,23 @@ async def end_all_credentials(tx: Transaction, user_id: UUID, now: datetime) -> 
     await _report(tx, await tx.credentials.end_created_by(user_id, None, now, everywhere=True), now)
 
 
-async def _report(tx: Transaction, credentials: list[EndedCredential], now: datetime) -> None:
+async def _report(tx: Transaction, credentials: list[email_queue.EndedCredential], now: datetime) -> None:
     for credential in credentials:
         tx.record(events.credential_ended(credential))
         if credential.recipient is not None:
-            await tx.email_queue.add(new_email(EmailKind.SECRET_ENDED, credential.recipient, now, secret=_to_notice(credential, now)))
+            await tx.email_queue.add(
+                email_queue.new_email(email_queue.EmailKind.SECRET_ENDED, credential.recipient, now, secret=_to_notice(credential, now))
+            )
 
 
-def _to_notice(credential: EndedCredential, now: datetime) -> SecretNotice:
-    path = RESOURCE_CREDENTIALS_PATH
+def _to_notice(credential: email_queue.EndedCredential, now: datetime) -> email_queue.SecretNotice:
+    path = page_paths.RESOURCE_CREDENTIALS_PATH
     if credential.is_account:
-        path = PLATFORM_CREDENTIALS_PATH if credential.org_id is None else SERVICE_ACCOUNT_CREDENTIALS_PATH
-    return SecretNotice(
-        kind=NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL if credential.is_account else NoticedSecret.API_RESOURCE_CREDENTIAL,
+        path = page_paths.PLATFORM_CREDENTIALS_PATH if credential.org_id is None else page_paths.SERVICE_ACCOUNT_CREDENTIALS_PATH
+    return email_queue.SecretNotice(
+        kind=email_queue.NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL
+        if credential.is_account
+        else email_queue.NoticedSecret.API_RESOURCE_CREDENTIAL,
         name=credential.name,
         label=credential.hint,
         holder=credential.holder,

@@ -10,29 +10,16 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.kernel import proofs
 from core.kernel.callers import StoredSignIn
-from core.kernel.proofs import (
-    SECOND_FACTOR_TTL,
-    FactorKind,
-    Method,
-    Proof,
-    Proofs,
-    SessionProofs,
-    every_proof,
-    in_session,
-    is_fresh,
-    recent,
-    renewed,
-    with_second,
-)
-from core.kernel.sign_in_policy.silent_sign_ins import with_silent, with_vouching
+from core.kernel.sign_in_policy import silent_sign_ins
 from core.kernel.values import digest
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
-_METHODS: Final[Mapping[FactorKind, Method]] = MappingProxyType({FactorKind.TOTP: Method.TOTP, FactorKind.PASSKEY: Method.PASSKEY})
+_METHODS: Final[Mapping[proofs.FactorKind, proofs.Method]] = MappingProxyType(
+    {proofs.FactorKind.TOTP: proofs.Method.TOTP, proofs.FactorKind.PASSKEY: proofs.Method.PASSKEY}
+)
 
 
-async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Account, new: Proofs, now: datetime) -> None:
+async def renew(ports: Ports, tx: storage.Transaction, session_id: UUID, account: Account, new: proofs.Proofs, now: datetime) -> None:
     """Store a reauthentication in a locked account's session.
 
     Recent proofs by different methods stay.
@@ -40,19 +27,19 @@ async def renew(ports: Ports, tx: Transaction, session_id: UUID, account: Accoun
     A sign-in at an identity provider that may not have asked the user makes no session newer if the account has a password.
     """
     old, first = await _load(tx, session_id, account), new[0]
-    if is_fresh(new) or account.password_hash is None:
-        stored = renewed(old, new, now - ports.policy.fresh_sign_in_ttl)
+    if proofs.is_fresh(new) or account.password_hash is None:
+        stored = proofs.renewed(old, new, now - ports.policy.fresh_sign_in_ttl)
     else:
-        stored = with_silent(old, first) if first.is_own else with_vouching(old, first)
+        stored = silent_sign_ins.with_silent(old, first) if first.is_own else silent_sign_ins.with_vouching(old, first)
     await tx.session_sign_ins.reauthenticate(session_id, account.id, stored)
 
 
-async def add_second(tx: Transaction, session_id: UUID, account: Account, second: Proof) -> None:
+async def add_second(tx: storage.Transaction, session_id: UUID, account: Account, second: proofs.Proof) -> None:
     """Add a second factor to a locked account's session. The sign-in does not become newer."""
-    await tx.session_sign_ins.reauthenticate(session_id, account.id, with_second(await _load(tx, session_id, account), second))
+    await tx.session_sign_ins.reauthenticate(session_id, account.id, proofs.with_second(await _load(tx, session_id, account), second))
 
 
-async def forget_seconds(tx: Transaction, user_id: UUID, factors: Collection[FactorKind], *, has_others: bool) -> None:
+async def forget_seconds(tx: storage.Transaction, user_id: UUID, factors: Collection[proofs.FactorKind], *, has_others: bool) -> None:
     """Forget second factors that a locked account no longer has.
 
     With the last factor, also forget the backup codes.
@@ -60,57 +47,63 @@ async def forget_seconds(tx: Transaction, user_id: UUID, factors: Collection[Fac
     No proof by them counts any longer, in any session. A passkey that verified its user is more than a second factor, and stays.
     `has_others`: the account still has a second factor. Then a session without a second factor lacks it.
     """
-    methods = {_METHODS[factor] for factor in factors} | (set() if has_others else {Method.BACKUP_CODE})
+    methods = {_METHODS[factor] for factor in factors} | (set() if has_others else {proofs.Method.BACKUP_CODE})
     await _forget(tx, user_id, lambda _, proof: proof.is_second and proof.method in methods, asks_again=has_others)
 
 
-async def forget_backup_codes(tx: Transaction, account: Account, kept: UUID) -> None:
+async def forget_backup_codes(tx: storage.Transaction, account: Account, kept: UUID) -> None:
     """Forget the replaced backup codes of a locked account, except in the `kept` session, in which the user replaced them."""
 
-    def is_gone(sign_in: StoredSignIn, proof: Proof) -> bool:
-        return sign_in.session_id != kept and proof.method is Method.BACKUP_CODE
+    def is_gone(sign_in: StoredSignIn, proof: proofs.Proof) -> bool:
+        return sign_in.session_id != kept and proof.method is proofs.Method.BACKUP_CODE
 
     await _forget(tx, account.id, is_gone, asks_again=True)
 
 
-async def forget_passkey(tx: Transaction, account: Account, passkey_id: UUID) -> None:
+async def forget_passkey(tx: storage.Transaction, account: Account, passkey_id: UUID) -> None:
     """Forget a passkey that a locked account no longer has. `account` is as it is afterwards.
 
     A session that began with it continues. If it has no further first factor, its first factor is unknown.
     """
 
-    def is_gone(_: StoredSignIn, proof: Proof) -> bool:
-        return proof.method is Method.PASSKEY and proof.passkey == passkey_id
+    def is_gone(_: StoredSignIn, proof: proofs.Proof) -> bool:
+        return proof.method is proofs.Method.PASSKEY and proof.passkey == passkey_id
 
     await _forget(tx, account.id, is_gone, asks_again=bool(account.second_factors))
 
 
-async def forget_seconds_where_missing(tx: Transaction, user_id: UUID) -> None:
+async def forget_seconds_where_missing(tx: storage.Transaction, user_id: UUID) -> None:
     """Forget the second factors in sessions that lack the factor which a locked account's user has just set up."""
     await _forget(tx, user_id, lambda sign_in, proof: sign_in.mfa_missing and proof.is_second, asks_again=True)
 
 
-async def _forget(tx: Transaction, user_id: UUID, is_gone: Callable[[StoredSignIn, Proof], bool], *, asks_again: bool) -> None:
+async def _forget(
+    tx: storage.Transaction, user_id: UUID, is_gone: Callable[[StoredSignIn, proofs.Proof], bool], *, asks_again: bool
+) -> None:
     weakened = []
     for sign_in in await tx.session_sign_ins.list_of_user(user_id):
-        every = every_proof(sign_in.proofs)
+        every = proofs.every_proof(sign_in.proofs)
         left = tuple(proof for proof in every if not is_gone(sign_in, proof))
         if len(left) == len(every):
             continue
         if not any(proof.is_own and not proof.is_second for proof in left):  # it would be good in fewer places, or in none
             began = (proof for proof in every if is_gone(sign_in, proof) and not proof.is_second)
-            left = (*(Proof(None, proof.at, is_fresh=proof.is_fresh) for proof in began), *left)
+            left = (*(proofs.Proof(None, proof.at, is_fresh=proof.is_fresh) for proof in began), *left)
         weakened.append(replace(sign_in, proofs=left))
     if weakened:
         await tx.session_sign_ins.weaken(weakened, user_id, asks_again=asks_again)
 
 
-async def find_recent_seconds(ports: Ports, read: Reading | Transaction, session_id: UUID, account: Account, now: datetime) -> Proofs:
+async def find_recent_seconds(
+    ports: Ports, read: storage.Reading | storage.Transaction, session_id: UUID, account: Account, now: datetime
+) -> proofs.Proofs:
     """Return the second factors that the user proved in this session a few minutes ago. They are not asked again."""
     return _recent_seconds(ports, await _load(read, session_id, account), now) if account.second_factors else ()
 
 
-async def find_recent_seconds_of_browser(ports: Ports, tx: Transaction, cookie: str, account: Account, now: datetime) -> Proofs:
+async def find_recent_seconds_of_browser(
+    ports: Ports, tx: storage.Transaction, cookie: str, account: Account, now: datetime
+) -> proofs.Proofs:
     """Return the second factors that this user proved a few minutes ago in the live session with this cookie, if it is theirs."""
     found = await tx.session_contexts.load_of_browser(digest(cookie), now)
     if found is None or found[1].user_id != account.id or found[1].mfa_missing:
@@ -118,16 +111,16 @@ async def find_recent_seconds_of_browser(ports: Ports, tx: Transaction, cookie: 
     return _recent_seconds(ports, found[0].proofs, now)
 
 
-async def has_connection(read: Reading, session_id: UUID, account: Account) -> bool:
+async def has_connection(read: storage.Reading, session_id: UUID, account: Account) -> bool:
     """Return whether the user signed in at an organization's connection in this session. A second factor makes that sign-in no newer."""
     return proofs.has_connection(await _load(read, session_id, account))
 
 
-def _recent_seconds(ports: Ports, session: SessionProofs, now: datetime) -> Proofs:
-    since = now - min(ports.policy.fresh_sign_in_ttl, SECOND_FACTOR_TTL)
-    return tuple(proof for proof in recent(in_session(session), since) if proof.can_be_second)
+def _recent_seconds(ports: Ports, session: proofs.SessionProofs, now: datetime) -> proofs.Proofs:
+    since = now - min(ports.policy.fresh_sign_in_ttl, proofs.SECOND_FACTOR_TTL)
+    return tuple(proof for proof in proofs.recent(proofs.in_session(session), since) if proof.can_be_second)
 
 
-async def _load(tx: Reading | Transaction, session_id: UUID, account: Account) -> SessionProofs:
+async def _load(tx: storage.Reading | storage.Transaction, session_id: UUID, account: Account) -> proofs.SessionProofs:
     session = await tx.session_sign_ins.load_factors(session_id, account.id)
     return () if session is None else session.proofs

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from core.accounts import email_changes, events, factor_changes, mfa, passkey_waits, passkeys, relying_party
 from core.accounts.factors import history as factor_history
+from core.accounts.model import security_notices
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import ENABLED
-from core.accounts.model.security_notices import SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import FactorKind
@@ -18,17 +18,17 @@ from ports import Ports
 from ports.storage import Transaction
 
 
-async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
+async def find_undoable(ports: Ports, token: str) -> security_notices.UndoableChanges:
     """Return what an undo link can undo, without using the link up."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        notice = await read.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
+        notice = await read.security_notices.by_token(digest(token)) or refuse(security_notices.UndoLinkInvalid)
         live = await read.security_notices.live(notice.user_id, now)
-    changes = UndoableChanges(notice, live)
-    return changes if changes.starts else refuse(UndoLinkInvalid)  # an undo may have come between the two statements
+    changes = security_notices.UndoableChanges(notice, live)
+    return changes if changes.starts else refuse(security_notices.UndoLinkInvalid)  # an undo may have come between the two statements
 
 
-async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> UndoneChanges:
+async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> security_notices.UndoneChanges:
     """Undo a change and everything since.
 
     The link works once, and does not sign the user in.
@@ -43,15 +43,15 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        notice = await tx.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
-        account = await tx.accounts.lock(notice.user_id) or refuse(UndoLinkInvalid)
+        notice = await tx.security_notices.by_token(digest(token)) or refuse(security_notices.UndoLinkInvalid)
+        account = await tx.accounts.lock(notice.user_id) or refuse(security_notices.UndoLinkInvalid)
         before = await relying_party.load_without_lost_keys(ports, tx, account)
         met = (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(before)
         # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
-        changes = UndoableChanges(notice, live)
+        changes = security_notices.UndoableChanges(notice, live)
         first = changes.default.id if start_id is None and changes.starts else start_id
-        since = next((each.created_at for each in changes.starts if each.id == first), None) or refuse(UndoLinkInvalid)
+        since = next((each.created_at for each in changes.starts if each.id == first), None) or refuse(security_notices.UndoLinkInvalid)
         undone = tuple(other for other in live if other.created_at >= since)
         await tx.security_notices.use_up(account.id, notice.id, since, now)
         await passkey_waits.end(tx, account, "undo")
@@ -71,7 +71,9 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         email = await email_changes.undo_since(tx, account, since, now)
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
             await tx.accounts.mark_verified(account.id, now)
-        after = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or refuse(UndoLinkInvalid))
+        after = await relying_party.load_without_lost_keys(
+            ports, tx, await tx.accounts.lock(account.id) or refuse(security_notices.UndoLinkInvalid)
+        )
         needs_recovery = not met <= (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(after)
         if needs_recovery:  # otherwise the mailbox alone would give the account another factor
             await tx.accounts.set_recovery_required(account.id, now)
@@ -84,11 +86,18 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
                 await tx.service_accounts.end_going_on(account.id, organization.id, now)
             tx.record(events.account_reopened(account.id))
         tx.record(events.changes_undone(account.id, sorted({str(other.kind) for other in undone})))
-    return UndoneChanges(email, account.closed_at is not None, undone, needs_recovery, start != since, kept is not None)
+    return security_notices.UndoneChanges(email, account.closed_at is not None, undone, needs_recovery, start != since, kept is not None)
 
 
 async def _restore_app(
-    tx: Transaction, caller: Caller, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime, *, is_kept: bool
+    tx: Transaction,
+    caller: Caller,
+    account: Account,
+    undone: Sequence[security_notices.SecurityNotice],
+    since: datetime,
+    now: datetime,
+    *,
+    is_kept: bool,
 ) -> None:
     """Restore the authenticator app that a locked account had before `since`. Backup codes that were created since then end.
 
@@ -108,7 +117,7 @@ async def _restore_second_passkeys(
     tx: Transaction, caller: Caller, user_id: UUID, second_at: datetime | None, since: datetime, now: datetime
 ) -> None:
     """Make a locked account's passkeys its second factor, as before `since`. `second_at` None: they were no second factor then."""
-    account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
+    account = await tx.accounts.lock(user_id) or refuse(security_notices.UndoLinkInvalid)
     has_keys, at = account.key_count > 0, account.passkey_second_at
     if at is not None and (at >= since or not has_keys):
         await mfa.end_factors(tx, caller, account, [FactorKind.PASSKEY], now)

@@ -9,8 +9,7 @@ from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
 async def list_own(ports: Ports, caller: Person, *, without: Method | ConnectionSlug | UUID) -> tuple[str, ...]:
@@ -22,7 +21,7 @@ async def list_own(ports: Ports, caller: Person, *, without: Method | Connection
 
 async def remaining(
     ports: Ports,
-    read: Reading | Transaction,
+    read: storage.Reading | storage.Transaction,
     account: Account,
     *,
     service_id: UUID | None = None,

@@ -8,28 +8,20 @@ from uuid import UUID
 
 from core.accounts.own_account import lock_person
 from core.applications import events, services
+from core.applications.model import users
 from core.applications.model.services import Service, ServiceNotFound
-from core.applications.model.users import (
-    AccessPolicy,
-    AccessSettings,
-    AssigneeNotFound,
-    Assignment,
-    EnrollmentOrigin,
-    GroupNotAssigned,
-    NotAssigned,
-    OwnApplication,
-)
-from core.kernel.callers import OrganizationCaller, Person
+from core.kernel import callers, values
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Email, Page, PageResult
 from core.tenancy.group_names import require_free_shared_name
-from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
+from core.tenancy.model import groups
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, settings: AccessSettings) -> AccessSettings:
+async def save_settings(
+    ports: Ports, caller: callers.OrganizationCaller, slug: str, settings: users.AccessSettings
+) -> users.AccessSettings:
     """Replace a service's access settings, and return them.
 
     If users lose access, their sessions end now, and the application is notified. Only services with the policy
@@ -43,9 +35,9 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
         _, old = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if settings != old.access:
             new = replace(old, access=settings, updated_at=ports.clock.now())
-            if settings.policy is AccessPolicy.ASSIGNED and old.access.policy is not AccessPolicy.ASSIGNED:
+            if settings.policy is users.AccessPolicy.ASSIGNED and old.access.policy is not users.AccessPolicy.ASSIGNED:
                 await require_free_shared_name(tx, new.org_id, new.name, of=new.id)
-            if old.access.policy is AccessPolicy.ASSIGNED and settings.policy is not AccessPolicy.ASSIGNED:
+            if old.access.policy is users.AccessPolicy.ASSIGNED and settings.policy is not users.AccessPolicy.ASSIGNED:
                 await _end_directory_assignments(tx, old)  # before the service changes, because of the lock order
             await tx.services.save(new)
             await tx.organization_sessions.end_without_access(new.org_id, [new.id], None, new.updated_at)
@@ -58,20 +50,22 @@ async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
     user_ids = await tx.assignments.by_directory(service.org_id, service.id, None)
     await tx.scim_users.lock(service.org_id, user_ids)
     # Read again after the lock: an account may have been deleted, and its assignments with it.
-    await unassign_users(tx, service, await tx.assignments.by_directory(service.org_id, service.id, user_ids), EnrollmentOrigin.DIRECTORY)
+    await unassign_users(
+        tx, service, await tx.assignments.by_directory(service.org_id, service.id, user_ids), users.EnrollmentOrigin.DIRECTORY
+    )
 
 
 async def list_assignments(
-    ports: Ports, caller: OrganizationCaller, slug: str, page: Page, *, search: str | None = None
-) -> PageResult[Assignment]:
+    ports: Ports, caller: callers.OrganizationCaller, slug: str, page: values.Page, *, search: str | None = None
+) -> values.PageResult[users.Assignment]:
     """Return a page with the users who are assigned to the service. `search` is a part of an email address."""
-    text = Email.parse_part(search or "") or None
+    text = values.Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.assignments.page(service.org_id, service.id, page, search=text)
 
 
-async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
+async def assign(ports: Ports, caller: callers.OrganizationCaller, slug: str, user_id: UUID) -> None:
     """Assign the organization's confirmed member or end user to a service.
 
     Other users are refused: being an end user would show the organization more about them, although
@@ -81,7 +75,7 @@ async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         await lock_assignee(tx, service.org_id, user_id)
-        await assign_users(tx, service, [user_id], EnrollmentOrigin.ADMIN, now)
+        await assign_users(tx, service, [user_id], users.EnrollmentOrigin.ADMIN, now)
 
 
 async def lock_assignee(tx: Transaction, org_id: UUID, user_id: UUID) -> None:
@@ -91,23 +85,25 @@ async def lock_assignee(tx: Transaction, org_id: UUID, user_id: UUID) -> None:
     """
     # Checked before the lock, so that callers cannot lock accounts in other organizations. While the organization is
     # locked, no other transaction removes its users.
-    await tx.assignments.assignable(org_id, [user_id]) or refuse(AssigneeNotFound)
-    await lock_person(tx, user_id) or refuse(AssigneeNotFound)
+    await tx.assignments.assignable(org_id, [user_id]) or refuse(users.AssigneeNotFound)
+    await lock_person(tx, user_id) or refuse(users.AssigneeNotFound)
 
 
-async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, email: Email) -> UUID:
+async def assign_by_email(ports: Ports, caller: callers.OrganizationCaller, slug: str, email: values.Email) -> UUID:
     """Assign the user with this address to a service, as `assign` does. Return the user's id.
 
     The refusal is the same for an address without an account.
     """
     async with ports.storage.reading() as read:
         await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
-        account = await read.accounts.by_email(email) or refuse(AssigneeNotFound)
+        account = await read.accounts.by_email(email) or refuse(users.AssigneeNotFound)
     await assign(ports, caller, slug, account.id)
     return account.id
 
 
-async def assign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> None:
+async def assign_users(
+    tx: Transaction, service: Service, user_ids: Collection[UUID], origin: users.EnrollmentOrigin, now: datetime
+) -> None:
     """Assign locked accounts to a service in a locked organization. Assignments with this or a stronger origin stay."""
     old = await tx.assignments.origins(service.org_id, service.id, user_ids)
     joining = [user_id for user_id in sorted(user_ids) if user_id not in old or origin.replaces(old[user_id])]
@@ -119,7 +115,7 @@ async def assign_users(tx: Transaction, service: Service, user_ids: Collection[U
         tx.record(events.user_assigned(service, user_id, origin))
 
 
-async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
+async def unassign(ports: Ports, caller: callers.OrganizationCaller, slug: str, user_id: UUID) -> None:
     """End a user's assignment to a service.
 
     A user who loses access is signed out from the service at once.
@@ -132,16 +128,16 @@ async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id:
         # transaction ends an assignment.
         origin = (await tx.assignments.origins(service.org_id, service.id, [user_id])).get(user_id)
         if origin is None or not origin.is_assigned:
-            raise NotAssigned
-        await tx.accounts.lock(user_id) or refuse(NotAssigned)
+            raise users.NotAssigned
+        await tx.accounts.lock(user_id) or refuse(users.NotAssigned)
         await unassign_users(tx, service, [user_id], origin)
         await tx.organization_sessions.end_without_access(service.org_id, [service.id], [user_id], ports.clock.now())
 
 
-async def unassign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin) -> None:
+async def unassign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: users.EnrollmentOrigin) -> None:
     """End the assignments with this origin between locked accounts and a service in a locked organization."""
     await tx.assignments.end(service.org_id, service.id, user_ids)
-    if origin is not EnrollmentOrigin.API_KEY:
+    if origin is not users.EnrollmentOrigin.API_KEY:
         await tx.assignments.remove_unused(service.org_id, service.id, user_ids)
     for user_id in sorted(user_ids):
         tx.record(events.user_unassigned(service, user_id, origin))
@@ -150,38 +146,38 @@ async def unassign_users(tx: Transaction, service: Service, user_ids: Collection
 # Groups
 
 
-async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[AssignedGroup]:
+async def list_groups(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> Sequence[groups.AssignedGroup]:
     """Return the groups that are assigned to the service, by name."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         return await read.assignments.groups(service.org_id, service.id)
 
 
-async def list_services_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[Service]:
+async def list_services_of_group(ports: Ports, caller: callers.OrganizationCaller, group_id: UUID) -> Sequence[Service]:
     """Return the services that the group is assigned to, by name."""
     async with ports.storage.reading() as read:
-        await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
+        await read.groups.by_id(caller.acts_in.id, group_id) or refuse(groups.OrganizationGroupNotFound)
         return await read.services.of_group(caller.acts_in.id, group_id)
 
 
-async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
+async def assign_group(ports: Ports, caller: callers.OrganizationCaller, slug: str, group_id: UUID) -> None:
     """Assign a group to a service: under the policy `assigned`, its users may use the service.
 
     Assigning the group again changes nothing.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
-        group = await tx.groups.by_id(service.org_id, group_id) or refuse(OrganizationGroupNotFound)
+        group = await tx.groups.by_id(service.org_id, group_id) or refuse(groups.OrganizationGroupNotFound)
         if await tx.assignments.add_group(service.org_id, service.id, group.id, ports.clock.now()):
             tx.record(events.group_assigned(service, group))
 
 
-async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
+async def unassign_group(ports: Ports, caller: callers.OrganizationCaller, slug: str, group_id: UUID) -> None:
     """End a group's assignment. Users lose the access that only the group gave, with their sessions."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
-        group = await tx.groups.by_id(service.org_id, group_id) or refuse(GroupNotAssigned)
-        await tx.assignments.remove_group(service.org_id, service.id, group.id) or refuse(GroupNotAssigned)
+        group = await tx.groups.by_id(service.org_id, group_id) or refuse(users.GroupNotAssigned)
+        await tx.assignments.remove_group(service.org_id, service.id, group.id) or refuse(users.GroupNotAssigned)
         tx.record(events.group_unassigned(service, group))
         user_ids = await tx.groups.present(service.org_id, group.id, None)
         if user_ids:
@@ -192,7 +188,7 @@ async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, gr
 MAX_OWN_LISTED: Final = 200
 
 
-async def list_own_applications(ports: Ports, caller: Person) -> list[OwnApplication]:
+async def list_own_applications(ports: Ports, caller: callers.Person) -> list[users.OwnApplication]:
     """Return the applications that the caller may use, by organization and name, at most MAX_LISTED.
 
     The list has applications that the caller has used or is assigned to, and all applications in organizations that the caller is a

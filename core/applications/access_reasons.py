@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from core.applications.model.access_reasons import ApplicationAccess, OrganizationAccess, RightSource, UserAccess, UserState, reason_of
+from core.applications.model import access_reasons
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.users import EndUserNotFound
 from core.kernel.access import may_view
@@ -16,7 +16,7 @@ from ports import Ports
 from ports.storage import Reading
 
 
-async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Page) -> UserAccess:
+async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Page) -> access_reasons.UserAccess:
     """Return what a member or an end user may do, with a page of the organization's applications by name.
 
     Callers who may not see members see no rights in the organization, no groups, and no members without an application.
@@ -32,18 +32,22 @@ async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Pa
         groups = await read.groups.of_user(org_id, user_id) if sees_members else []
         organization = await _load_rights(read, org_id, user, groups) if user.is_member and sees_members else None
         listed = await read.access_reasons.applications(org_id, user_id, page, now)
-    applications = [ApplicationAccess(each, reason_of(user, each)) for each in listed.items]
-    return UserAccess(user, organization, applications, listed.total, [GivingGroup(group.id, group.name) for group in groups])
+    applications = [access_reasons.ApplicationAccess(each, access_reasons.reason_of(user, each)) for each in listed.items]
+    return access_reasons.UserAccess(
+        user, organization, applications, listed.total, [GivingGroup(group.id, group.name) for group in groups]
+    )
 
 
-async def _load_rights(read: Reading, org_id: UUID, user: UserState, groups: Sequence[Group]) -> OrganizationAccess | None:
+async def _load_rights(
+    read: Reading, org_id: UUID, user: access_reasons.UserState, groups: Sequence[Group]
+) -> access_reasons.OrganizationAccess | None:
     """Return the member's own role, and the roles that these groups give."""
     member, organization = await read.members.account(org_id, user.user_id), await read.organizations.by_id(org_id)
     if member is None or organization is None:  # the user has just left
         return None
     membership = member.member.membership
     if membership.confirmed_at is None:
-        return OrganizationAccess((), is_confirmed=False)
+        return access_reasons.OrganizationAccess((), is_confirmed=False)
     # A platform owner's groups give no role, so the membership has no group roles.
     giving = [group for group in groups if group.gives_role and group.role in membership.roles]
     origins = [(membership.role, None), *((group.role, GivingGroup(group.id, group.name)) for group in giving)]
@@ -52,5 +56,5 @@ async def _load_rights(read: Reading, org_id: UUID, user: UserState, groups: Seq
     for name, group in origins:
         if name is not None and (role := roles.get(name)) is not None:
             rights = rights_of(name, members_see_end_users=sees) if role.is_built_in else role.rights
-            sources.append(RightSource(name, role.label, rights, group))
-    return OrganizationAccess(sources, is_confirmed=True)
+            sources.append(access_reasons.RightSource(name, role.label, rights, group))
+    return access_reasons.OrganizationAccess(sources, is_confirmed=True)

@@ -34,16 +34,14 @@ from core.applications.model.authorization import (
     check_role_slug,
 )
 from core.applications.model.services import Service, ServiceNotFound
+from core.kernel import callers, values
 from core.kernel.access import may_view
-from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
-from core.kernel.values import KEEP, Keep, new_id, provided
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 Edit = Callable[[AuthorizationDocument], AuthorizationDocument]
-AuthorizationCaller = OrganizationCaller | ServiceKey
+AuthorizationCaller = callers.OrganizationCaller | callers.ServiceKey
 OWN_SERVICE: Final = ""  # in place of the slug, if an API key acts on its own service
 
 
@@ -167,12 +165,12 @@ async def update_role(
     slug: str,
     role_slug: str,
     *,
-    name: str | Keep = KEEP,
-    description: str | Keep | None = KEEP,
-    permissions: tuple[str, ...] | Keep = KEEP,
+    name: str | values.Keep = values.KEEP,
+    description: str | values.Keep | None = values.KEEP,
+    permissions: tuple[str, ...] | values.Keep = values.KEEP,
 ) -> AuthorizationResult:
     """Change a service's role. The role's users get and lose the permissions at once."""
-    fields = provided(name=name, description=description, permissions=permissions)
+    fields = values.provided(name=name, description=description, permissions=permissions)
     if not fields:
         raise EmptyRoleUpdate
 
@@ -195,7 +193,7 @@ async def delete_role(
     return await _change(ports, caller, slug, remove, confirmed=confirmed)
 
 
-async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> FirstHolders | None:
+async def first_holders(ports: Ports, caller: callers.OrganizationCaller, slug: str, role_slugs: Collection[str]) -> FirstHolders | None:
     """Return the first users and groups with these roles, or None if the caller may not see them."""
     async with ports.storage.reading() as read:
         return await _first_holders(read, caller, await _find(read, caller, slug), role_slugs)
@@ -213,7 +211,7 @@ async def _change(
     """Change the document. Every change to the document starts here."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        if isinstance(caller, ServiceKey):
+        if isinstance(caller, callers.ServiceKey):
             _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)
         else:
             _, service = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
@@ -224,7 +222,7 @@ async def _change(
         if result.changes.needs_confirmation and not confirmed:
             holders = result.changes.holders
             raise ServiceRoleInUse(holders, await _first_holders(tx, caller, service, holders))
-        ids = {role.slug: stored.id if (stored := old.stored_role(role.slug)) else new_id() for role in result.document.roles}
+        ids = {role.slug: stored.id if (stored := old.stored_role(role.slug)) else values.new_id() for role in result.document.roles}
         version = await tx.authorizations.save(service.org_id, service.id, result.document, ids, now)
         for event in events.authorization_changed(service, version, old.document, result.document, result.changes):
             tx.record(event)
@@ -232,7 +230,7 @@ async def _change(
 
 
 async def _compare(
-    read: Reading | Transaction,
+    read: storage.Reading | storage.Transaction,
     service: Service,
     old: ServiceAuthorization,
     document: AuthorizationDocument,
@@ -247,7 +245,7 @@ async def _compare(
     return AuthorizationResult(old.version, document, changes_between(old.document, document, counts))
 
 
-async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collection[str]) -> None:
+async def _check_slugs(read: storage.Reading | storage.Transaction, org_id: UUID, slugs: Collection[str]) -> None:
     """Check that no organization role has such a slug, because tokens list the organization's and the service's roles together."""
     taken = {role.name for role in await read.roles.all(org_id)}
     for slug in slugs:
@@ -256,15 +254,15 @@ async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collect
 
 
 async def _first_holders(
-    read: Reading | Transaction, caller: AuthorizationCaller, service: Service, role_slugs: Collection[str]
+    read: storage.Reading | storage.Transaction, caller: AuthorizationCaller, service: Service, role_slugs: Collection[str]
 ) -> FirstHolders | None:
     """Return the first users and groups with these roles to callers who may see end users, and never to an API key."""
-    if isinstance(caller, ServiceKey) or not may_view(caller, Capability.END_USERS_VIEW):
+    if isinstance(caller, callers.ServiceKey) or not may_view(caller, Capability.END_USERS_VIEW):
         return None
     return await read.authorizations.first_holders(service.org_id, service.id, role_slugs, MAX_SHOWN_HOLDERS)
 
 
-async def _find(read: Reading | Transaction, caller: AuthorizationCaller, slug: str) -> Service:
-    if isinstance(caller, ServiceKey):
+async def _find(read: storage.Reading | storage.Transaction, caller: AuthorizationCaller, slug: str) -> Service:
+    if isinstance(caller, callers.ServiceKey):
         return await read.services.by_id(caller.service.org_id, caller.service.id) or refuse(ApiKeyInvalid)
     return await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)

@@ -10,17 +10,9 @@ the provider does not know the subscription, the reconciler gives up after GIVE_
 from uuid import UUID
 
 from core.applications import events
-from core.applications.model.plans import (
-    GIVE_UP_AFTER,
-    IMMEDIATE_LIMIT,
-    IMMEDIATE_TIMEOUT,
-    LEASE,
-    RETRY_INTERVAL,
-    Cancellation,
-    CancellationNotRecorded,
-)
+from core.applications.model import plans
+from core.kernel import errors
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import PaymentsFailed, StorageDown
 from ports import Ports
 
 
@@ -34,20 +26,20 @@ async def cancel_now(ports: Ports, org_id: UUID, service_id: UUID) -> None:
     started = ports.clock.now()
     try:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            due = await tx.cancellations.claim_of_service(org_id, service_id, started, started + LEASE, IMMEDIATE_LIMIT)
+            due = await tx.cancellations.claim_of_service(org_id, service_id, started, started + plans.LEASE, plans.IMMEDIATE_LIMIT)
         for cancellation in due:
-            is_in_time = ports.clock.now() < started + IMMEDIATE_TIMEOUT
+            is_in_time = ports.clock.now() < started + plans.IMMEDIATE_TIMEOUT
             if is_in_time and await ports.payments.cancel(cancellation.provider_subscription_id):
                 await _record_now(ports, cancellation)
-    except (PaymentsFailed, StorageDown):
+    except (errors.PaymentsFailed, errors.StorageDown):
         pass  # the change itself is done; the adapter has logged the provider's failure
 
 
-async def _record_now(ports: Ports, cancellation: Cancellation) -> None:
+async def _record_now(ports: Ports, cancellation: plans.Cancellation) -> None:
     try:
         await _record(ports, cancellation)
-    except StorageDown as error:
-        raise CancellationNotRecorded from error
+    except errors.StorageDown as error:
+        raise plans.CancellationNotRecorded from error
 
 
 async def cancel_next(ports: Ports) -> bool:
@@ -57,18 +49,18 @@ async def cancel_next(ports: Ports) -> bool:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.cancellations.claim(now, now + RETRY_INTERVAL)
+        due = await tx.cancellations.claim(now, now + plans.RETRY_INTERVAL)
     if due is None:
         return False
     if await ports.payments.cancel(due.provider_subscription_id):
         await _record(ports, due)
-    elif due.asked_at < now - GIVE_UP_AFTER:
+    elif due.asked_at < now - plans.GIVE_UP_AFTER:
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.cancellations.complete(due)
     return True
 
 
-async def _record(ports: Ports, cancellation: Cancellation) -> None:
+async def _record(ports: Ports, cancellation: plans.Cancellation) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # Locks the facts first: an event about this subscription that arrives now waits here, and
         # then finds it ended.

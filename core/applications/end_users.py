@@ -10,27 +10,17 @@ if it created the account, and no other organization uses it.
 from uuid import UUID
 
 from core.accounts import mfa
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.own_account import lock_person
 from core.applications import events
-from core.applications.model.users import (
-    AdminNotBlockable,
-    AdminSecondFactorNotManaged,
-    EndUserDeactivated,
-    EndUserDetails,
-    EndUserNotFound,
-    EndUserNotVerified,
-    EndUserSummary,
-    SecondFactorNotManaged,
-)
+from core.applications.model import users
+from core.kernel import roles, values
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, is_admin
-from core.kernel.values import Email, Page, PageResult
 from core.tenancy import events as tenancy_events
 from core.tenancy import organizations
-from core.tenancy.model.members import CannotResetOwner, require_power_over
+from core.tenancy.model import members
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -39,12 +29,12 @@ from ports.storage import Transaction
 async def list_end_users(
     ports: Ports,
     caller: OrganizationCaller,
-    page: Page,
+    page: values.Page,
     *,
     search: str | None = None,
     service_id: UUID | None = None,
     blocked: bool = False,
-) -> PageResult[EndUserSummary]:
+) -> values.PageResult[users.EndUserSummary]:
     """Return a page with the organization's end users, newest first, optionally for one service only.
 
     `search` matches any part of an email address, or the user's id. Case is ignored, and a domain matches in its
@@ -53,24 +43,24 @@ async def list_end_users(
     With `blocked`, the list has the users that the organization's admins blocked, also users who have left its
     services.
     """
-    text = Email.parse_part(search or "") or None
+    text = values.Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id, blocked=blocked)
 
 
-async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Email:
+async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> values.Email:
     """Return the address of an end user, or of a blocked user who has left the services."""
     async with ports.storage.reading() as read:
-        return await read.end_users.address(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
+        return await read.end_users.address(caller.acts_in.id, user_id) or refuse(users.EndUserNotFound)
 
 
-async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:
+async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> users.EndUserDetails:
     """Return an end user."""
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.reading() as read:
-        user = await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound)
+        user = await read.end_users.by_id(org_id, user_id) or refuse(users.EndUserNotFound)
         control = await read.accounts.account_control(user_id, org_id)
-        return EndUserDetails(
+        return users.EndUserDetails(
             user=user,
             services=await read.end_users.services(org_id, user_id),
             identities=await read.end_users.identities(org_id, user_id),
@@ -100,12 +90,12 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership, account = await _lock_end_user(tx, caller, user_id)
         if membership is not None and membership.is_owner:
-            raise CannotResetOwner
+            raise members.CannotResetOwner
         if not account.is_usable:
-            raise EndUserDeactivated
+            raise users.EndUserDeactivated
         if account.email_verified_at is None:
-            raise EndUserNotVerified
-        await tx.email_queue.add(new_email(EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
+            raise users.EndUserNotVerified
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
         tx.record(tenancy_events.password_reset_sent(organization.id, account.id))
 
 
@@ -117,8 +107,8 @@ async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership, account = await _lock_end_user(tx, caller, user_id)
-        if membership is not None and is_admin(membership.rights):
-            raise AdminNotBlockable
+        if membership is not None and roles.is_admin(membership.rights):
+            raise users.AdminNotBlockable
         if await tx.end_users.block(organization.id, account.id, now):
             await tx.organization_sessions.end(organization.id, [account.id], now)
             tx.record(events.end_user_blocked(organization.id, account.id))
@@ -130,12 +120,12 @@ async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bo
     Nothing changes without a block. Raises: EndUserNotFound if the user has no block and uses no service.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, roles.Capability.END_USERS_MANAGE)
         is_end_user = await tx.end_users.by_id(organization.id, user_id) is not None
         if await tx.end_users.unblock(organization.id, user_id):
             tx.record(events.end_user_unblocked(organization.id, user_id))
         elif not is_end_user:
-            raise EndUserNotFound
+            raise users.EndUserNotFound
     return is_end_user
 
 
@@ -151,11 +141,11 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
         organization, _, account = await _lock_end_user(tx, caller, user_id)
         control = await tx.accounts.account_control(account.id, organization.id)
         if control.is_of_admin:
-            raise AdminSecondFactorNotManaged
+            raise users.AdminSecondFactorNotManaged
         if not account.is_usable:
-            raise EndUserDeactivated
+            raise users.EndUserDeactivated
         if not control.controls_account:
-            raise SecondFactorNotManaged
+            raise users.SecondFactorNotManaged
         removed = await mfa.force_removal(tx, caller, account, now, org_id=organization.id)
         for factor in removed:
             tx.record(*events.second_factor_removed(organization.id, account.id, factor))
@@ -164,14 +154,14 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
 async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: UUID) -> tuple[Organization, Membership | None, Account]:
     """Lock the organization, this end user's membership, and the account."""
-    organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
+    organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.END_USERS_MANAGE)
     # Checked before the lock, so that callers cannot lock accounts in other organizations. The user
     # is checked again after the lock, because a parallel call may have removed them from the
     # service. A sign-in to a service, and a removal from it, also lock the account.
-    await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+    await tx.end_users.by_id(organization.id, user_id) or refuse(users.EndUserNotFound)
     membership = await tx.members.lock(organization.id, user_id)
     if membership is not None:
-        require_power_over(authority, membership)
-    account = await lock_person(tx, user_id) or refuse(EndUserNotFound)
-    await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+        members.require_power_over(authority, membership)
+    account = await lock_person(tx, user_id) or refuse(users.EndUserNotFound)
+    await tx.end_users.by_id(organization.id, user_id) or refuse(users.EndUserNotFound)
     return organization, membership, account

@@ -8,16 +8,17 @@ from datetime import datetime
 from uuid import UUID
 
 from core.applications import api_keys
-from core.applications.model.evaluation import AccessDecision, Questions, decide_all
-from core.kernel.callers import OrganizationStatus, ServiceContext, ServiceKey
+from core.applications.model import evaluation
+from core.kernel import callers, errors
 from core.kernel.causes import Caller
-from core.kernel.errors import OrganizationNotActive, ProgramStopped, refuse
 from core.kernel.roles import Permission
 from ports import Ports
 from ports.storage import Reading
 
 
-async def answer_key(ports: Ports, caller: Caller, key: str, questions: Questions) -> tuple[ServiceKey, list[AccessDecision]]:
+async def answer_key(
+    ports: Ports, caller: Caller, key: str, questions: evaluation.Questions
+) -> tuple[callers.ServiceKey, list[evaluation.AccessDecision]]:
     """Return the caller with this API key, and the decisions about its service's permissions.
 
     A single statement reads the key, its service and the facts.
@@ -26,28 +27,32 @@ async def answer_key(ports: Ports, caller: Caller, key: str, questions: Question
     async with ports.storage.reading() as read:
         record, facts = await read.evaluations.by_key(key_hash, questions.valid, now) or (None, [])
     program = await api_keys.accept(ports, caller, record, key_hash, Permission.EVALUATE_ACCESS)
-    return program, decide_all(questions, facts)
+    return program, evaluation.decide_all(questions, facts)
 
 
-async def answer_service(ports: Ports, service: ServiceContext, questions: Questions) -> list[AccessDecision]:
+async def answer_service(ports: Ports, service: callers.ServiceContext, questions: evaluation.Questions) -> list[evaluation.AccessDecision]:
     """Return the decisions about the permissions that an authenticated service declares."""
     _require_active(service)
     async with ports.storage.reading() as read:
-        return decide_all(questions, await read.evaluations.by_service(service.org_id, service.id, questions.valid, ports.clock.now()))
+        return evaluation.decide_all(
+            questions, await read.evaluations.by_service(service.org_id, service.id, questions.valid, ports.clock.now())
+        )
 
 
 async def answer_credential(
-    read: Reading, client_id: UUID, credential_id: UUID, questions: Questions, now: datetime
-) -> tuple[ServiceContext, list[AccessDecision]]:
+    read: Reading, client_id: UUID, credential_id: UUID, questions: evaluation.Questions, now: datetime
+) -> tuple[callers.ServiceContext, list[evaluation.AccessDecision]]:
     """Return the service that got a token for itself, and the decisions about its permissions.
 
     Raises: ProgramStopped if the token's credential has ended; OrganizationNotActive.
     """
-    service, facts = await read.evaluations.by_credential(client_id, credential_id, questions.valid, now) or refuse(ProgramStopped)
+    service, facts = await read.evaluations.by_credential(client_id, credential_id, questions.valid, now) or errors.refuse(
+        errors.ProgramStopped
+    )
     _require_active(service)
-    return service, decide_all(questions, facts)
+    return service, evaluation.decide_all(questions, facts)
 
 
-def _require_active(service: ServiceContext) -> None:
-    if service.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+def _require_active(service: callers.ServiceContext) -> None:
+    if service.status is not callers.OrganizationStatus.ACTIVE:
+        raise errors.OrganizationNotActive

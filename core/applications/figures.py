@@ -8,80 +8,69 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from core.applications.model.figures import (
-    DAYS_KEPT,
-    HOUR,
-    HOURS_KEPT,
-    MOST_APPLICATIONS,
-    SETTLED_AFTER,
-    FigurePeriod,
-    FigureRange,
-    SignInFigures,
-    TrafficFigures,
-    TrafficKind,
-    UserFigures,
-    period_of,
-    summarize_traffic,
-    weeks_of,
-)
+from core.applications.model import figures
+from core.kernel import callers
 from core.kernel.access import may_view
-from core.kernel.callers import OrganizationCaller, organization_of
 from core.kernel.roles import Capability
 from core.maintenance.housekeeping import process_in_batches
-from core.maintenance.model.housekeeping import BATCH, LEASE
+from core.maintenance.model import housekeeping
 from ports import Ports
 from ports.storage import Transaction
 
-OUTCOMES = {TrafficKind.WEBHOOK: ("delivered", "failed"), TrafficKind.SCIM: ("accepted", "refused", "failed")}
+OUTCOMES = {figures.TrafficKind.WEBHOOK: ("delivered", "failed"), figures.TrafficKind.SCIM: ("accepted", "refused", "failed")}
 
 
-async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange) -> SignInFigures:
+async def load_sign_ins(ports: Ports, caller: callers.OrganizationCaller | None, range_: figures.FigureRange) -> figures.SignInFigures:
     """Return the sign-ins in the caller's organization. Without a caller, return the platform's sign-ins, which have no applications.
 
     An organization's results are only for callers that may read its sign-in log.
     """
-    period = period_of(range_, ports.clock.now())
-    org_id = organization_of(caller)
+    period = figures.period_of(range_, ports.clock.now())
+    org_id = callers.organization_of(caller)
     async with ports.storage.reading() as read:
         sees_results = caller is None or may_view(caller, Capability.SIGN_INS_VIEW)
-        return SignInFigures(
+        return figures.SignInFigures(
             period,
             await read.figures.by_result(org_id, period) if sees_results else None,
             await read.figures.by_method(org_id, period),
-            [] if org_id is None else await read.figures.by_application(org_id, period, MOST_APPLICATIONS),
+            [] if org_id is None else await read.figures.by_application(org_id, period, figures.MOST_APPLICATIONS),
         )
 
 
-async def load_results(ports: Ports, range_: FigureRange) -> tuple[FigurePeriod, Mapping[str, Sequence[int]]]:
+async def load_results(ports: Ports, range_: figures.FigureRange) -> tuple[figures.FigurePeriod, Mapping[str, Sequence[int]]]:
     """Return the platform's sign-ins by SUCCESS and failure reasons, with their hours or days."""
-    period = period_of(range_, ports.clock.now())
+    period = figures.period_of(range_, ports.clock.now())
     async with ports.storage.reading() as read:
         return period, await read.figures.by_result(None, period)
 
 
-async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange, *, with_populations: bool = True) -> UserFigures:
+async def load_users(
+    ports: Ports, caller: callers.OrganizationCaller | None, range_: figures.FigureRange, *, with_populations: bool = True
+) -> figures.UserFigures:
     """Return the users in the caller's organization who signed in, or all users. Second factors need `members.manage`."""
     now = ports.clock.now()
-    period = period_of(range_, now)
-    org_id = organization_of(caller)
+    period = figures.period_of(range_, now)
+    org_id = callers.organization_of(caller)
     async with ports.storage.reading() as read:
         sees_factors = with_populations and (caller is None or may_view(caller, Capability.MEMBERS_MANAGE))
         active, new = await read.figures.users(org_id, period)
-        return UserFigures(
+        return figures.UserFigures(
             period,
             active,
             new,
-            await read.figures.weekly_users(org_id, weeks_of(period, now)),
+            await read.figures.weekly_users(org_id, figures.weeks_of(period, now)),
             await read.figures.populations(org_id, period.first.date()) if sees_factors else None,
         )
 
 
-async def load_traffic(ports: Ports, caller: OrganizationCaller | None, kind: TrafficKind, range_: FigureRange) -> TrafficFigures:
+async def load_traffic(
+    ports: Ports, caller: callers.OrganizationCaller | None, kind: figures.TrafficKind, range_: figures.FigureRange
+) -> figures.TrafficFigures:
     """Return the webhook attempts or SCIM requests in the caller's organization, or in all organizations."""
-    period = period_of(range_, ports.clock.now())
+    period = figures.period_of(range_, ports.clock.now())
     async with ports.storage.reading() as read:
-        counts = await read.figures.traffic(organization_of(caller), kind, period)
-    return summarize_traffic(period, counts, OUTCOMES[kind])
+        counts = await read.figures.traffic(callers.organization_of(caller), kind, period)
+    return figures.summarize_traffic(period, counts, OUTCOMES[kind])
 
 
 async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:
@@ -92,32 +81,32 @@ async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """
 
     async def remove(tx: Transaction, now: datetime) -> int:
-        return await tx.figure_counting.remove(now - HOURS_KEPT, now - DAYS_KEPT, BATCH)
+        return await tx.figure_counting.remove(now - figures.HOURS_KEPT, now - figures.DAYS_KEPT, housekeeping.BATCH)
 
-    removed = await process_in_batches(ports, holder, "figures", LEASE, BATCH, {"removed": remove})
+    removed = await process_in_batches(ports, holder, "figures", housekeeping.LEASE, housekeeping.BATCH, {"removed": remove})
     if removed is None:
         return None
     kinds = {"traffic": _sum_traffic, "hours": _count_hour, "populations": _count_populations}
-    counts = await process_in_batches(ports, holder, "figures", LEASE, 1, kinds)
+    counts = await process_in_batches(ports, holder, "figures", housekeeping.LEASE, 1, kinds)
     return removed | (counts or {})
 
 
 async def _sum_traffic(tx: Transaction, now: datetime) -> int:
     # An hour earlier, because an attempt is recorded after its time.
-    await tx.figure_counting.sum_traffic(await tx.figure_counting.next_hour(now - DAYS_KEPT, now) - HOUR)
+    await tx.figure_counting.sum_traffic(await tx.figure_counting.next_hour(now - figures.DAYS_KEPT, now) - figures.HOUR)
     return 0
 
 
 async def _count_hour(tx: Transaction, now: datetime) -> int:
     """Count the first hour that is not final. Return 1 if a later hour can be next, and 0 when the present hour is counted."""
-    hour = await tx.figure_counting.next_hour(now - DAYS_KEPT, now)
+    hour = await tx.figure_counting.next_hour(now - figures.DAYS_KEPT, now)
     await tx.figure_counting.count_hour(hour)
-    if hour + HOUR + SETTLED_AFTER <= now:
-        await tx.figure_counting.mark_final(hour + HOUR)
+    if hour + figures.HOUR + figures.SETTLED_AFTER <= now:
+        await tx.figure_counting.mark_final(hour + figures.HOUR)
         return 1
     await tx.figure_counting.mark_final(hour)
-    if hour + HOUR <= now:
-        await tx.figure_counting.count_hour(hour + HOUR)
+    if hour + figures.HOUR <= now:
+        await tx.figure_counting.count_hour(hour + figures.HOUR)
     return 0
 
 

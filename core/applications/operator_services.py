@@ -4,10 +4,9 @@ from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import CreatedService, ServiceSlugTaken, ServiceType, SettingChanges
+from core.kernel import errors, values
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import Invalid, refuse
-from core.kernel.values import Slug, create_with_free_slug
 from core.tenancy import sign_in_policies
 from core.tenancy.model.organizations import Organization
 from ports import Ports
@@ -15,7 +14,7 @@ from ports import Ports
 MAX_NAMED = 10  # organizations in an error
 
 
-class NoOrganizationForService(Invalid):
+class NoOrganizationForService(errors.Invalid):
     """No organization can get this application. Name an active one."""
 
 
@@ -31,17 +30,17 @@ async def create(
     """
     org_id = await _find_organization(ports, org_slug)
 
-    async def add(free: Slug) -> tuple[Organization, CreatedService]:
+    async def add(free: values.Slug) -> tuple[Organization, CreatedService]:
         new = services.draft(ports, org_id, free, name, service_type, settings)
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            organization = await tx.organizations.lock(org_id) or refuse(NoOrganizationForService)
+            organization = await tx.organizations.lock(org_id) or errors.refuse(NoOrganizationForService)
             if organization.status is not OrganizationStatus.ACTIVE:
                 raise NoOrganizationForService(_not_active(organization.slug, organization.status))
             created = await services.store(tx, organization, new)
             await sign_in_policies.require_compatible(ports, tx, org_id, new.service.policy_application)
         return organization, created
 
-    return await create_with_free_slug(slug, "application", add, ServiceSlugTaken)
+    return await values.create_with_free_slug(slug, "application", add, ServiceSlugTaken)
 
 
 async def _find_organization(ports: Ports, org_slug: str | None) -> UUID:

@@ -4,22 +4,12 @@ from dataclasses import replace
 from uuid import UUID
 
 from core.applications import events, services
-from core.applications.model.plans import (
-    PLAN_BATCH,
-    EmptyPlanUpdate,
-    Plan,
-    PlanChanges,
-    PlanInUse,
-    PlanNotFound,
-    PlanTerms,
-    check_features,
-    parse_currency,
-)
+from core.applications.model import plans
 from core.applications.model.services import Service, ServiceNotFound
+from core.kernel import values
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Batches, new_id, provided
 from ports import Ports
 from ports.storage import Transaction
 
@@ -29,28 +19,28 @@ async def require(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: 
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         if await read.plans.by_id(service.org_id, service.id, plan_id) is None:
-            raise PlanNotFound
+            raise plans.PlanNotFound
 
 
-async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> Batches[Plan]:
+async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> values.Batches[plans.Plan]:
     """Return all plans that the service has, oldest first."""
     service = await services.find(ports, caller, slug)
 
-    async def read_batch(last: Plan | None, count: int) -> list[Plan]:
+    async def read_batch(last: plans.Plan | None, count: int) -> list[plans.Plan]:
         async with ports.storage.reading() as read:
             return await read.plans.list_after(service.org_id, service.id, last, count)
 
-    return Batches(read_batch, size=PLAN_BATCH)
+    return values.Batches(read_batch, size=plans.PLAN_BATCH)
 
 
-async def create(ports: Ports, caller: OrganizationCaller, slug: str, terms: PlanTerms) -> Plan:
+async def create(ports: Ports, caller: OrganizationCaller, slug: str, terms: plans.PlanTerms) -> plans.Plan:
     """Add a plan to the service."""
     now = ports.clock.now()
-    currency, features = parse_currency(terms.currency), check_features(terms.features)
+    currency, features = plans.parse_currency(terms.currency), plans.check_features(terms.features)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.BILLING_MANAGE)
-        plan = Plan(
-            id=new_id(),
+        plan = plans.Plan(
+            id=values.new_id(),
             org_id=service.org_id,
             service_id=service.id,
             name=terms.name,
@@ -66,21 +56,21 @@ async def create(ports: Ports, caller: OrganizationCaller, slug: str, terms: Pla
     return plan
 
 
-async def update(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID, changes: PlanChanges) -> Plan:
+async def update(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID, changes: plans.PlanChanges) -> plans.Plan:
     """Change a plan and return it.
 
     Raises: EmptyPlanUpdate, CurrencyInvalid, FeaturesTooLong, PlanNotFound; the errors of
     `services.lock_organization_for`.
     """
-    fields = provided(
+    fields = values.provided(
         name=changes.name,
         price_cents=changes.price_cents,
-        currency=KEEP if changes.currency is KEEP else parse_currency(changes.currency),
-        features=KEEP if changes.features is KEEP else check_features(changes.features),
+        currency=values.KEEP if changes.currency is values.KEEP else plans.parse_currency(changes.currency),
+        features=values.KEEP if changes.features is values.KEEP else plans.check_features(changes.features),
         billing_price_id=changes.billing_price_id,
     )
     if not fields:
-        raise EmptyPlanUpdate
+        raise plans.EmptyPlanUpdate
     async with ports.storage.transaction(by=caller) as tx:
         service, old = await _lock_organization_for(tx, caller, slug, plan_id)
         new = replace(old, **fields)
@@ -100,11 +90,11 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: U
     async with ports.storage.transaction(by=caller) as tx:
         service, plan = await _lock_organization_for(tx, caller, slug, plan_id)
         if await tx.subscriptions.uses_plan(plan.org_id, plan.id, now):
-            raise PlanInUse
+            raise plans.PlanInUse
         await tx.plans.remove(plan.org_id, plan.id, now)
         tx.record(events.plan_deleted(plan, service))
 
 
-async def _lock_organization_for(tx: Transaction, caller: OrganizationCaller, slug: str, plan_id: UUID) -> tuple[Service, Plan]:
+async def _lock_organization_for(tx: Transaction, caller: OrganizationCaller, slug: str, plan_id: UUID) -> tuple[Service, plans.Plan]:
     _, service = await services.lock_organization_for(tx, caller, slug, Capability.BILLING_MANAGE)
-    return service, await tx.plans.by_id(service.org_id, service.id, plan_id) or refuse(PlanNotFound)
+    return service, await tx.plans.by_id(service.org_id, service.id, plan_id) or refuse(plans.PlanNotFound)

@@ -8,37 +8,36 @@ from uuid import UUID
 
 from core.accounts import accounts, email_changes
 from core.accounts import events as accounts_events
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, events, services
 from core.applications.model import services as services_model
+from core.applications.model import users
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.applications.model.services import Service, SettingChanges
-from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
+from core.kernel import roles, values
 from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, Permission, may_act_on
-from core.kernel.values import KEEP, Email, Keep, PageResult
 from core.tenancy import members
+from core.tenancy.model import organizations
 from core.tenancy.model.members import require_power_over
-from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def list_users(ports: Ports, caller: ServiceKey, limit: int, offset: int) -> PageResult[ServiceUser]:
+async def list_users(ports: Ports, caller: ServiceKey, limit: int, offset: int) -> values.PageResult[users.ServiceUser]:
     """Return a page with the service's users. The earliest users come first."""
     async with ports.storage.reading() as read:
         return await read.service_users.page(caller.service.org_id, caller.service.id, limit, offset)
 
 
-async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> ServiceUser:
+async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> users.ServiceUser:
     """Return the service's user with this id."""
     async with ports.storage.reading() as read:
-        return await read.service_users.by_id(caller.service.org_id, caller.service.id, user_id) or refuse(ServiceUserNotFound)
+        return await read.service_users.by_id(caller.service.org_id, caller.service.id, user_id) or refuse(users.ServiceUserNotFound)
 
 
-async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> ServiceUser:
+async def find_or_create(ports: Ports, caller: ServiceKey, email: values.Email) -> users.ServiceUser:
     """Return the account with this email address, or create it and assign it to the service.
 
     An existing account is returned unchanged and is not assigned, even if the organization created it. No email is
@@ -48,28 +47,28 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
+        organization, service = await api_keys.lock_organization_for(tx, caller, roles.Permission.WRITE_USERS, now)
         account, is_new = await accounts.find_or_add(tx, email, now, origin=AccountOrigin.API_KEY, org_id=organization.id)
         if is_new:
             tx.record(accounts_events.signed_up(account.id, service.org_id, service.id))
             tx.record(events.user_created(account.id, service))
             # The event `user.created` says this, too.
-            is_assigned = await tx.assignments.add(organization.id, service.id, [account.id], EnrollmentOrigin.API_KEY, now)
+            is_assigned = await tx.assignments.add(organization.id, service.id, [account.id], users.EnrollmentOrigin.API_KEY, now)
             assert is_assigned, "deleting the service needs the lock on its organization"
     return _to_service_user(account)
 
 
-async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: Email | Keep) -> ServiceUser:
+async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: values.Email | values.Keep) -> users.ServiceUser:
     """Change a user's email address. The new address is unverified until the user proves it (security A-9, K-4).
 
     Links that were sent to the old address become invalid, and all sessions end. The old address is
     notified if it was verified. Nothing happens if `email` is KEEP or the current address.
     """
-    if email is KEEP:
+    if email is values.KEEP:
         return await find(ports, caller, user_id)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
+        organization, service = await api_keys.lock_organization_for(tx, caller, roles.Permission.WRITE_USERS, now)
         membership = await tx.members.lock(organization.id, user_id)
         account = await _lock_account(tx, organization, service, user_id)
         if email == account.email:
@@ -78,13 +77,13 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
             require_power_over(await api_keys.authority_of(tx, caller), membership)
         control = await tx.accounts.account_control(account.id, organization.id)
         if not control.may_change_email or account.anonymized_at is not None:
-            raise UserNotManaged
+            raise users.UserNotManaged
         await email_changes.change_at_once(tx, account, email, now)
         await tx.sessions.end_all(account.id, now)
         if account.email_verified_at is not None:
-            await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))
+            await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.EMAIL_CHANGED, account.email, now))
         tx.record(events.email_changed(account.id, service))
-    return ServiceUser(account.id, email, account.created_at)
+    return users.ServiceUser(account.id, email, account.created_at)
 
 
 async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
@@ -94,7 +93,7 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await api_keys.lock_organization_for(tx, caller, Permission.DELETE_USERS, now)
+        organization, service = await api_keys.lock_organization_for(tx, caller, roles.Permission.DELETE_USERS, now)
         membership = await tx.members.lock(organization.id, user_id)
         account = await _lock_account(tx, organization, service, user_id)
         control = await tx.accounts.account_control(account.id, organization.id)
@@ -110,23 +109,23 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
         await members.delete_account(tx, organization.id, account.id, now)
 
 
-async def _may_remove_member(tx: Transaction, caller: ServiceKey, membership: Membership) -> bool:
+async def _may_remove_member(tx: Transaction, caller: ServiceKey, membership: organizations.Membership) -> bool:
     authority = await api_keys.authority_of(tx, caller)
-    return Capability.MEMBERS_MANAGE in authority.rights and may_act_on(authority, membership.authority)
+    return roles.Capability.MEMBERS_MANAGE in authority.rights and roles.may_act_on(authority, membership.authority)
 
 
-async def _lock_account(tx: Transaction, organization: Organization, service: Service, user_id: UUID) -> Account:
+async def _lock_account(tx: Transaction, organization: organizations.Organization, service: Service, user_id: UUID) -> Account:
     """Lock and return the account that uses the service.
 
     The check comes before the lock, so that a key cannot lock accounts that do not use its service. The result stays
     true: while the organization is locked, a user leaves the service only if the account is deleted.
     """
-    await tx.service_users.by_id(organization.id, service.id, user_id) or refuse(ServiceUserNotFound)
-    return await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
+    await tx.service_users.by_id(organization.id, service.id, user_id) or refuse(users.ServiceUserNotFound)
+    return await tx.accounts.lock(user_id) or refuse(users.ServiceUserNotFound)
 
 
-def _to_service_user(account: Account) -> ServiceUser:
-    return ServiceUser(account.id, account.email, account.created_at)
+def _to_service_user(account: Account) -> users.ServiceUser:
+    return users.ServiceUser(account.id, account.email, account.created_at)
 
 
 async def find_service(ports: Ports, caller: ServiceKey) -> Service:
@@ -139,5 +138,5 @@ async def update_service(ports: Ports, caller: ServiceKey, settings: SettingChan
     """Apply these settings to the key's service. `settings` must not contain a service type."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        _, old = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)
+        _, old = await api_keys.lock_organization_for(tx, caller, roles.Permission.WRITE_SERVICE, now)
         return await services.save_changes(tx, old, services_model.apply_settings(old, settings), now)

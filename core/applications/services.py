@@ -6,51 +6,29 @@ from uuid import UUID
 
 from core.accounts import images
 from core.applications import cancellations, events
-from core.applications.model import client_settings
-from core.applications.model.client_settings import MAX_SECRET_OVERLAP, ClientSettings, SecretOverlapInvalid
-from core.applications.model.plans import FREE_PLAN_NAME, Plan
-from core.applications.model.services import (
-    SERVICE_BATCH,
-    USER_BATCH,
-    CreatedService,
-    FormerSecretWorks,
-    NoClientSecret,
-    Service,
-    ServiceLimitExceeded,
-    ServiceNotFound,
-    ServiceOrder,
-    ServiceQuota,
-    ServiceSlugTaken,
-    ServiceSummary,
-    ServiceType,
-    SettingChanges,
-    apply_settings,
-    ensure_client_secret,
-)
+from core.applications.model import client_settings, plans, services
 from core.applications.model.users import AccessPolicy
+from core.kernel import callers, values
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
 from core.kernel.images import ImageOwner
 from core.kernel.roles import Capability
-from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
 from core.tenancy import organizations, sign_in_policies
 from core.tenancy.group_names import require_free_new_name
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import ApplicationClosed, Organization
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
-async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:
+async def find(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> services.Service:
     """Return the service with this slug in the caller's organization."""
     async with ports.storage.reading() as read:
-        return await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        return await read.services.by_slug(caller.acts_in.id, slug) or refuse(services.ServiceNotFound)
 
 
 async def lock_organization_for(
-    tx: Transaction, caller: OrganizationCaller, slug: str, capability: Capability
-) -> tuple[Organization, Service]:
+    tx: storage.Transaction, caller: callers.OrganizationCaller, slug: str, capability: Capability
+) -> tuple[Organization, services.Service]:
     """Lock the caller's organization, and return it with the service that has this slug. Check the capability again.
 
     Lock order: organization, account, service. Changing or deleting a service requires the lock on its organization.
@@ -58,32 +36,39 @@ async def lock_organization_for(
     to change the counters, after the account.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, capability)
-    return organization, await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
+    return organization, await tx.services.by_slug(organization.id, slug) or refuse(services.ServiceNotFound)
 
 
-async def require_open(read: Reading | Transaction, org_slug: str, service: ServiceContext | None) -> ServiceContext:
+async def require_open(
+    read: storage.Reading | storage.Transaction, org_slug: str, service: callers.ServiceContext | None
+) -> callers.ServiceContext:
     """Return the service that was looked up in this organization, if users can sign in to it.
 
     Raises: OrganizationNotFound, ApplicationClosed, ServiceNotFound, in this order.
     """
     status = service.status if service else await read.organizations.status_by_slug(org_slug) or refuse(OrganizationNotFound)
-    if status is not OrganizationStatus.ACTIVE:
+    if status is not callers.OrganizationStatus.ACTIVE:
         raise ApplicationClosed(org_slug)
-    return service or refuse(ServiceNotFound)
+    return service or refuse(services.ServiceNotFound)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceDraft:
     """A service that is not stored yet, with its free plan and its client secret."""
 
-    service: Service
-    plan: Plan
+    service: services.Service
+    plan: plans.Plan
     client_secret: str | None = field(repr=False)
 
 
 async def create(
-    ports: Ports, caller: OrganizationCaller, slug: str, name: str, service_type: ServiceType, settings: SettingChanges
-) -> CreatedService:
+    ports: Ports,
+    caller: callers.OrganizationCaller,
+    slug: str,
+    name: str,
+    service_type: services.ServiceType,
+    settings: services.SettingChanges,
+) -> services.CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
     Raises: the errors of `draft`, `add` and `require_compatible`.
@@ -95,17 +80,19 @@ async def create(
     return created
 
 
-def draft(ports: Ports, org_id: UUID, slug: str, name: str, service_type: ServiceType, settings: SettingChanges) -> ServiceDraft:
+def draft(
+    ports: Ports, org_id: UUID, slug: str, name: str, service_type: services.ServiceType, settings: services.SettingChanges
+) -> ServiceDraft:
     """Return a new service for the organization. Raises: SlugInvalid, SlugReserved; the errors of `_apply`."""
     now = ports.clock.now()
-    empty = Service(
-        id=new_id(),
+    empty = services.Service(
+        id=values.new_id(),
         org_id=org_id,
-        slug=Slug.parse(slug),
+        slug=values.Slug.parse(slug),
         name=name,
         service_type=service_type,
-        client_id=new_id(),
-        credential_id=new_id(),
+        client_id=values.new_id(),
+        credential_id=values.new_id(),
         client_secret_hash=None,
         redirect_uris=(),
         device_activation_uri=None,
@@ -113,12 +100,12 @@ def draft(ports: Ports, org_id: UUID, slug: str, name: str, service_type: Servic
         created_at=now,
         updated_at=now,
     )
-    service, client_secret = ensure_client_secret(_apply(ports, empty, {**settings, "name": name, "service_type": service_type}))
-    plan = Plan(
-        id=new_id(),
+    service, client_secret = services.ensure_client_secret(_apply(ports, empty, {**settings, "name": name, "service_type": service_type}))
+    plan = plans.Plan(
+        id=values.new_id(),
         org_id=service.org_id,
         service_id=service.id,
-        name=FREE_PLAN_NAME,
+        name=plans.FREE_PLAN_NAME,
         price_cents=0,
         currency="usd",
         features=(),
@@ -129,51 +116,51 @@ def draft(ports: Ports, org_id: UUID, slug: str, name: str, service_type: Servic
     return ServiceDraft(service, plan, client_secret)
 
 
-async def add(tx: Transaction, caller: OrganizationCaller, new: ServiceDraft) -> CreatedService:
+async def add(tx: storage.Transaction, caller: callers.OrganizationCaller, new: ServiceDraft) -> services.CreatedService:
     """Store a new service. Raises: ServiceLimitExceeded, ServiceSlugTaken."""
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SERVICES_CREATE)
     return await store(tx, organization, new)
 
 
-async def store(tx: Transaction, organization: Organization, new: ServiceDraft) -> CreatedService:
+async def store(tx: storage.Transaction, organization: Organization, new: ServiceDraft) -> services.CreatedService:
     """Store a new service in a locked organization."""
     quota = _quota(organization, await tx.services.count(organization.id) + 1)
     if quota.current_services > quota.max_services:
-        raise ServiceLimitExceeded
+        raise services.ServiceLimitExceeded
     await tx.services.add(new.service)
     await tx.plans.add(new.plan)
     tx.record(events.service_created(new.service))
     tx.record(events.plan_created(new.plan, new.service))
-    return CreatedService(new.service, new.plan, quota, new.client_secret)
+    return services.CreatedService(new.service, new.plan, quota, new.client_secret)
 
 
 async def create_by_form(
-    ports: Ports, caller: OrganizationCaller, name: str, service_type: ServiceType, settings: SettingChanges
-) -> CreatedService:
+    ports: Ports, caller: callers.OrganizationCaller, name: str, service_type: services.ServiceType, settings: services.SettingChanges
+) -> services.CreatedService:
     """Create a service as `create` does, with the first free slug that resembles its name."""
-    return await create_with_free_slug(
-        name, "application", lambda slug: create(ports, caller, slug, name, service_type, settings), ServiceSlugTaken
+    return await values.create_with_free_slug(
+        name, "application", lambda slug: create(ports, caller, slug, name, service_type, settings), services.ServiceSlugTaken
     )
 
 
-def _apply(ports: Ports, service: Service, settings: SettingChanges) -> Service:
+def _apply(ports: Ports, service: services.Service, settings: services.SettingChanges) -> services.Service:
     """Return the service with these settings. The platform's limits are checked only if its client settings change.
 
     Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid.
     """
-    new = apply_settings(service, settings)
+    new = services.apply_settings(service, settings)
     if new.jwks is not None and new.jwks != service.jwks:
         ports.client_assertions.check_keys(new.jwks)
-    if any(getattr(new, name) != getattr(service, name) for name in ClientSettings.__slots__):
+    if any(getattr(new, name) != getattr(service, name) for name in client_settings.ClientSettings.__slots__):
         client_settings.check_limits(new, ports.policy)
     return new
 
 
-def _quota(organization: Organization, count: int) -> ServiceQuota:
-    return ServiceQuota(count, organization.service_limit.value, organization.tier.display_name if organization.tier else None)
+def _quota(organization: Organization, count: int) -> services.ServiceQuota:
+    return services.ServiceQuota(count, organization.service_limit.value, organization.tier.display_name if organization.tier else None)
 
 
-async def load_quota(ports: Ports, caller: OrganizationCaller) -> ServiceQuota:
+async def load_quota(ports: Ports, caller: callers.OrganizationCaller) -> services.ServiceQuota:
     """Return how many services the caller's organization has, and its limit."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
@@ -182,14 +169,14 @@ async def load_quota(ports: Ports, caller: OrganizationCaller) -> ServiceQuota:
 
 async def list_services(
     ports: Ports,
-    caller: OrganizationCaller,
-    service_type: ServiceType | None,
+    caller: callers.OrganizationCaller,
+    service_type: services.ServiceType | None,
     limit: int | None,
     offset: int,
     *,
     search: str | None = None,
-    order: ServiceOrder = ServiceOrder.CREATED,
-) -> tuple[Batches[ServiceSummary], ServiceQuota]:
+    order: services.ServiceOrder = services.ServiceOrder.CREATED,
+) -> tuple[values.Batches[services.ServiceSummary], services.ServiceQuota]:
     """Return the services with this type, and the quota, which counts all services. None means all types.
 
     `search` matches any part of the name or the slug, or the client id. Case is ignored.
@@ -197,23 +184,25 @@ async def list_services(
 
     text = (search or "").strip().lower() or None
 
-    async def read_batch(last: ServiceSummary | None, count: int) -> list[ServiceSummary]:
+    async def read_batch(last: services.ServiceSummary | None, count: int) -> list[services.ServiceSummary]:
         async with ports.storage.reading() as read:
             after = last.service if last else None
             skipped = 0 if last else offset
             return await read.services.list_after(caller.acts_in.id, service_type, after, count, skipped, search=text, order=order)
 
-    return Batches(read_batch, limit, size=SERVICE_BATCH), await load_quota(ports, caller)
+    return values.Batches(read_batch, limit, size=services.SERVICE_BATCH), await load_quota(ports, caller)
 
 
-async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: SettingChanges) -> tuple[Service, str | None]:
+async def update(
+    ports: Ports, caller: callers.OrganizationCaller, slug: str, settings: services.SettingChanges
+) -> tuple[services.Service, str | None]:
     """Change a service. Return the service with its client secret if it became a confidential client and got a secret.
 
     Raises: ServiceNotFound; the errors of `require_compatible`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
-        new, client_secret = ensure_client_secret(_apply(ports, old, settings))
+        new, client_secret = services.ensure_client_secret(_apply(ports, old, settings))
         limits_more = new.policy_application.limits_more(old.policy_application)
         if limits_more:
             await sign_in_policies.lock_listed(tx, new.org_id)
@@ -223,7 +212,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: 
         return saved, client_secret
 
 
-async def save_changes(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
+async def save_changes(tx: storage.Transaction, old: services.Service, new: services.Service, now: datetime) -> services.Service:
     """Save a changed service in a locked organization. Nothing is written if `new` equals `old`.
 
     OpenID Connect sessions end if their sign-in is weaker than the service now requires. If the service loses a key or
@@ -233,7 +222,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     """
     if new != old:
         if _loses_credential(old, new):
-            new = replace(new, credential_id=new_id())
+            new = replace(new, credential_id=values.new_id())
         if new.access.policy is AccessPolicy.ASSIGNED:
             await require_free_new_name(tx, new.org_id, old.name, new.name, of=new.id)
         new = replace(new, updated_at=now)
@@ -244,7 +233,9 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     return new
 
 
-async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content: bytes, content_type: str | None = None) -> Service:
+async def set_logo(
+    ports: Ports, caller: callers.OrganizationCaller, slug: str, content: bytes, content_type: str | None = None
+) -> services.Service:
     """Make an uploaded image the service's logo, and return it."""
     image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
@@ -253,7 +244,7 @@ async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content:
         return await save_changes(tx, service, replace(service, logo_url=ports.images.url(image.key)), ports.clock.now())
 
 
-async def remove_logo(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:
+async def remove_logo(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> services.Service:
     """Remove the service's logo, if it has one, and return the service."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
@@ -261,41 +252,43 @@ async def remove_logo(ports: Ports, caller: OrganizationCaller, slug: str) -> Se
         return await save_changes(tx, service, replace(service, logo_url=None), ports.clock.now())
 
 
-def _loses_credential(old: Service, new: Service) -> bool:
+def _loses_credential(old: services.Service, new: services.Service) -> bool:
     """Return whether the new service lacks the secret or a key that the old service has, or gets its keys from elsewhere."""
     is_key_lost = any(key not in (new.jwks or ()) for key in old.jwks or ())
     is_moved = old.jwks_uri not in (None, new.jwks_uri)
     return is_key_lost or is_moved or old.client_secret_hash not in (None, new.client_secret_hash)
 
 
-async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0, *, ends_former: bool = True) -> str:
+async def rotate_secret(
+    ports: Ports, caller: callers.OrganizationCaller, slug: str, overlap_seconds: int = 0, *, ends_former: bool = True
+) -> str:
     """Replace a confidential client's secret, and return it.
 
     The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default the old secret stops
     working immediately, and so do the tokens that the application got for itself. A secret from before the old secret
     always stops at once. Without `ends_former`, a replacement is refused while such a secret still works.
     """
-    if not 0 <= overlap_seconds <= MAX_SECRET_OVERLAP:
-        raise SecretOverlapInvalid
+    if not 0 <= overlap_seconds <= client_settings.MAX_SECRET_OVERLAP:
+        raise client_settings.SecretOverlapInvalid
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if service.service_type.is_public:
-            raise NoClientSecret
+            raise services.NoClientSecret
         if not ends_former and service.former_secret_works(now):
-            raise FormerSecretWorks
-        secret = new_secret()
+            raise services.FormerSecretWorks
+        secret = values.new_secret()
         former_hash, expires_at = None, None
         if overlap_seconds:
             former_hash, expires_at = service.client_secret_hash, now + timedelta(seconds=overlap_seconds)
-        credential_id = service.credential_id if overlap_seconds else new_id()
+        credential_id = service.credential_id if overlap_seconds else values.new_id()
         service = replace(service, credential_id=credential_id, former_secret_hash=former_hash, former_secret_expires_at=expires_at)
-        await tx.services.save(replace(service, client_secret_hash=digest(secret), updated_at=now))
+        await tx.services.save(replace(service, client_secret_hash=values.digest(secret), updated_at=now))
         tx.record(events.client_secret_rotated(service))
     return secret
 
 
-async def delete(ports: Ports, caller: Member, slug: str) -> None:
+async def delete(ports: Ports, caller: callers.Member, slug: str) -> None:
     """Delete a service and everything that belongs to it. The users' accounts stay.
 
     The service's sessions become invalid at once. If a service has too many logins for one transaction, the housekeeper
@@ -308,7 +301,7 @@ async def delete(ports: Ports, caller: Member, slug: str) -> None:
     await cancellations.cancel_now(ports, organization.id, service.id)
 
 
-async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime, *, keeps_sign_ins: bool = False) -> None:
+async def remove(tx: storage.Transaction, org_id: UUID, service_id: UUID, now: datetime, *, keeps_sign_ins: bool = False) -> None:
     """Delete a service in a locked organization with its users, in batches, so that no statement about users takes long.
 
     The first statement cascades to rows such as subscriptions and identities. The first statement takes one or two
@@ -318,7 +311,7 @@ async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime,
     # find the rows that these sign-ins wrote. Later sign-ins no longer find the service.
     await tx.services.delete(org_id, service_id, None if keeps_sign_ins else now)
     last, removed_end_users = None, 0
-    while (until := await tx.services.lock_users(org_id, service_id, last, USER_BATCH)) is not None:
+    while (until := await tx.services.lock_users(org_id, service_id, last, services.USER_BATCH)) is not None:
         removed_end_users += await tx.services.remove_users(org_id, service_id, last, until)
         last = until
     # Lock order: end users, then totals. Other transactions that change an end user lock it before

@@ -11,16 +11,15 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.accounts import email_changes, factor_changes, mfa, passkeys, relying_party
+from core.accounts import email_changes, factor_changes, mfa, passkeys, platform, relying_party
 from core.accounts import events as account_events
 from core.accounts.email_queue import require_within_limit
 from core.accounts.factors import backup_codes, totp
 from core.accounts.factors.backup_codes import BackupCodes
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.mfa import CODE_ALPHABET, ENABLED, MfaEvent, MfaSetup, SetupCodeMalformed, SetupCodeWrong
 from core.accounts.model.passkeys import HANDLE_BYTES, Ceremony, ChallengeBinding, Json, PasskeyKind
-from core.accounts.platform import lock_account, record_with_reason
 from core.applications.model.users import EndUserNotFound
 from core.authentication import events
 from core.authentication.model.login import AccountInRecovery
@@ -47,20 +46,16 @@ from core.authentication.model.recovery import (
     format_code,
     normalize_code,
 )
+from core.kernel import callers, errors, roles, values
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import Member, Person
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
-from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import FactorKind, Method, Proofs, reachable_strength, strength_of
-from core.kernel.roles import OWNER, Capability, Rights, rights_of
-from core.kernel.values import digest, new_id
 from core.tenancy import organizations
-from core.tenancy.model.members import AccountControl, MemberNotFound
+from core.tenancy.model import members
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import recovery_methods
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 NO_RECOVERY: Final = UUID(int=0)
 
@@ -68,7 +63,9 @@ NO_RECOVERY: Final = UUID(int=0)
 # For issuers
 
 
-async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, reason: str, capability: Capability) -> IssuedRecovery:
+async def issue_in_organization(
+    ports: Ports, caller: callers.Member, user_id: UUID, reason: str, capability: roles.Capability
+) -> IssuedRecovery:
     """Start the recovery of an account that only the caller's organization controls.
 
     It replaces any earlier recovery for the account.
@@ -84,45 +81,47 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
         recovery = _new_recovery(account, caller.user_id, organization.id, salt, now)
         is_repeated = await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
         for address in admins:
-            await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email, org_id=organization.id))
+            await tx.email_queue.add(
+                email_queue.new_email(email_queue.EmailKind.RECOVERY_ISSUED, address, now, token=account.email, org_id=organization.id)
+            )
         tx.record(events.recovery_issued(recovery, reason))
     return IssuedRecovery(code, recovery.expires_at, is_repeated)
 
 
-async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> None:
+async def cancel_in_organization(ports: Ports, caller: callers.Member, user_id: UUID, capability: roles.Capability) -> None:
     """End the open recovery that the organization issued for the user."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, account = await _lock_controlled(tx, caller, user_id, capability)
         tx.record(events.recovery_canceled(await _cancel(tx, account, organization.id)))
 
 
-async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
+async def issue_by_platform(ports: Ports, caller: callers.Person, user_id: UUID, reason: str) -> IssuedRecovery:
     """Start the recovery of an account, unless it belongs to a platform owner. All platform owners except the caller get a notice."""
     if user_id == caller.user_id:
         raise PlatformOwnerNotRecovered
     code, salt, code_hash = await _new_code(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_account(tx, caller, user_id)
+        account = await platform.lock_account(tx, caller, user_id)
         if account.is_platform_owner:
             raise PlatformOwnerNotRecovered
         owners = [address for address in await tx.accounts.platform_owner_addresses() if address != caller.email]
         recovery = _new_recovery(account, caller.user_id, None, salt, now)
         is_repeated = await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
         for address in owners:
-            await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email))
-        record_with_reason(tx, events.recovery_issued(recovery), reason)
+            await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.RECOVERY_ISSUED, address, now, token=account.email))
+        platform.record_with_reason(tx, events.recovery_issued(recovery), reason)
     return IssuedRecovery(code, recovery.expires_at, is_repeated)
 
 
-async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
+async def cancel_by_platform(ports: Ports, caller: callers.Person, user_id: UUID) -> None:
     """End an account's open recovery, no matter who issued it."""
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_account(tx, caller, user_id)
+        account = await platform.lock_account(tx, caller, user_id)
         tx.record(events.recovery_canceled(await _cancel(tx, account, None), by_platform=True))
 
 
-async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, account: Account, proofs: Proofs, now: datetime) -> None:
+async def cancel_by_sign_in(ports: Ports, tx: storage.Transaction, caller: Caller, account: Account, proofs: Proofs, now: datetime) -> None:
     """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
 
     A weaker sign-in changes nothing: the user may need the recovery for a missing factor. If only a recovery gives a factor back, as after
@@ -142,7 +141,7 @@ async def cancel_by_sign_in(ports: Ports, tx: Transaction, caller: Caller, accou
     await tx.mfa.log(account.id, [MfaEvent.RECOVERY_ENDED], caller, now)
 
 
-async def _is_repeated(tx: Transaction, user_id: UUID, at: datetime) -> bool:
+async def _is_repeated(tx: storage.Transaction, user_id: UUID, at: datetime) -> bool:
     """Return whether a recovery that begins at `at` is repeated: a sign-in ended another recovery in the REPEAT_TTL before."""
     ended_at = await tx.mfa.newest_at(user_id, MfaEvent.RECOVERY_ENDED)
     return ended_at is not None and at - ended_at <= REPEAT_TTL
@@ -154,10 +153,10 @@ async def is_open(ports: Ports, user_id: UUID) -> bool:
         return await read.recoveries.of_user(user_id, ports.clock.now()) is not None
 
 
-async def load_choices(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> RecoveryChoices:
+async def load_choices(ports: Ports, caller: callers.Member, user_id: UUID, capability: roles.Capability) -> RecoveryChoices:
     """Return what the caller can do to recover another user in their organization."""
     async with ports.storage.reading() as read:
-        organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
+        organization = await read.organizations.by_id(caller.acts_in.id) or errors.refuse(OrganizationNotFound)
         control = await read.accounts.account_control(user_id, organization.id)
         recovery = await read.recoveries.of_user(user_id, ports.clock.now(), organization.id)
     refusal = _find_refusal(control, caller.acts_in.rights, capability)
@@ -174,7 +173,7 @@ async def _new_code(ports: Ports) -> tuple[str, bytes, bytes]:
 
 def _new_recovery(account: Account, issuer_id: UUID, org_id: UUID | None, salt: bytes, now: datetime) -> AccountRecovery:
     return AccountRecovery(
-        id=new_id(),
+        id=values.new_id(),
         user_id=account.id,
         org_id=org_id,
         issuer_id=issuer_id,
@@ -184,34 +183,43 @@ def _new_recovery(account: Account, issuer_id: UUID, org_id: UUID | None, salt: 
     )
 
 
-async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capability: Capability) -> tuple[Organization, Account]:
+async def _lock_controlled(
+    tx: storage.Transaction, caller: callers.Member, user_id: UUID, capability: roles.Capability
+) -> tuple[Organization, Account]:
     """Lock the organization and an account that it controls."""
     organization, rights = await organizations.lock_organization_for(tx, caller, capability)
     if user_id == caller.user_id:
         raise CannotRecoverSelf
     membership = await tx.members.lock(organization.id, user_id)
     # Checked before the lock, so that callers cannot lock accounts outside their organization.
-    is_own = await tx.end_users.by_id(organization.id, user_id) if capability is Capability.END_USERS_MANAGE else membership
-    missing = EndUserNotFound if capability is Capability.END_USERS_MANAGE else MemberNotFound
+    is_own = await tx.end_users.by_id(organization.id, user_id) if capability is roles.Capability.END_USERS_MANAGE else membership
+    missing = EndUserNotFound if capability is roles.Capability.END_USERS_MANAGE else members.MemberNotFound
     if is_own is None:
         raise missing
-    account = await tx.accounts.lock(user_id) or refuse(missing)
+    account = await tx.accounts.lock(user_id) or errors.refuse(missing)
     if refusal := _find_refusal(await tx.accounts.account_control(account.id, organization.id), rights, capability):
         raise refusal
     return organization, account
 
 
-def _find_refusal(control: AccountControl, rights: Rights, capability: Capability) -> Refusal | None:
+def _find_refusal(control: members.AccountControl, rights: roles.Rights, capability: roles.Capability) -> errors.Refusal | None:
     """Return why an issuer with these rights in the organization cannot recover this account, or None."""
-    if not control.controls_account or (control.is_of_admin and capability is not Capability.MEMBERS_MANAGE):
+    if not control.controls_account or (control.is_of_admin and capability is not roles.Capability.MEMBERS_MANAGE):
         return RecoveryNotAllowed()
-    needed = control.rights or rights_of(OWNER)  # an unknown role has unknown rights
+    needed = control.rights or roles.rights_of(roles.OWNER)  # an unknown role has unknown rights
     is_stronger = control.role is not None and not needed <= rights
     return RecoversMoreRights() if is_stronger else None
 
 
 async def _start(
-    ports: Ports, tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, code_hash: bytes, reason: str, now: datetime
+    ports: Ports,
+    tx: storage.Transaction,
+    caller: Caller,
+    recovery: AccountRecovery,
+    account: Account,
+    code_hash: bytes,
+    reason: str,
+    now: datetime,
 ) -> bool:
     """Store a recovery of a locked account, end what the account has open, and queue the email with the link.
 
@@ -220,20 +228,20 @@ async def _start(
     """
     if not account.is_usable or account.email_verified_at is None:
         raise RecoveryNotReachable
-    earlier = await tx.email_queue.nth_newest_at(account.email, EmailKind.RECOVERY_LINK, ports.policy.mails_per_recipient)
+    earlier = await tx.email_queue.nth_newest_at(account.email, email_queue.EmailKind.RECOVERY_LINK, ports.policy.mails_per_recipient)
     require_within_limit(earlier, now, TooManyRecoveries)
     await tx.recoveries.put(recovery, code_hash)
-    await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
+    await tx.one_time_tokens.void(account.id, email_queue.TokenPurpose.RECOVER_ACCOUNT)
     await mfa.end_sign_ins(tx, account.id, now)
     await tx.email_changes.cancel_pending(account.id, now)  # another address would end the link
     await tx.mfa.log(account.id, [MfaEvent.RECOVERY_ISSUED], caller, now, reason=reason)
-    await tx.email_queue.add(new_email(EmailKind.RECOVERY_LINK, account.email, now, org_id=recovery.org_id))
+    await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.RECOVERY_LINK, account.email, now, org_id=recovery.org_id))
     return await _is_repeated(tx, account.id, now)
 
 
-async def _cancel(tx: Transaction, account: Account, org_id: UUID | None) -> AccountRecovery:
-    recovery = await tx.recoveries.remove(account.id, org_id) or refuse(RecoveryNotFound)
-    await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
+async def _cancel(tx: storage.Transaction, account: Account, org_id: UUID | None) -> AccountRecovery:
+    recovery = await tx.recoveries.remove(account.id, org_id) or errors.refuse(RecoveryNotFound)
+    await tx.one_time_tokens.void(account.id, email_queue.TokenPurpose.RECOVER_ACCOUNT)
     return recovery
 
 
@@ -248,7 +256,7 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
     """
     now, letters = ports.clock.now(), normalize_code(code)
     async with ports.storage.reading() as read:
-        address = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_ACCOUNT, now)
+        address = await read.one_time_tokens.live_email(values.digest(token), email_queue.TokenPurpose.RECOVER_ACCOUNT, now)
         recovery = None if address is None else await read.recoveries.of_address(address, now)
     salt = ports.passwords.new_salt() if recovery is None else recovery.code_salt
     typed_hash = await ports.passwords.derive(letters or "", salt)
@@ -260,9 +268,12 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
         await _record_failure(ports, caller, recovery, now, is_last=attempt.number == MAX_ATTEMPTS)
         raise RecoveryRefused
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(recovery.user_id) or refuse(RecoveryRefused)
-        is_opened = account.is_usable and await tx.recoveries.open(recovery, digest(browser_id), ports.codes.new_secret(), now)
-        if not is_opened or await tx.one_time_tokens.redeem(digest(token), TokenPurpose.RECOVER_ACCOUNT, now) != account.email:
+        account = await tx.accounts.lock(recovery.user_id) or errors.refuse(RecoveryRefused)
+        is_opened = account.is_usable and await tx.recoveries.open(recovery, values.digest(browser_id), ports.codes.new_secret(), now)
+        if (
+            not is_opened
+            or await tx.one_time_tokens.redeem(values.digest(token), email_queue.TokenPurpose.RECOVER_ACCOUNT, now) != account.email
+        ):
             raise RecoveryRefused
     return recovery.id
 
@@ -271,9 +282,9 @@ async def find_resumable(ports: Ports, token: str, browser_id: str) -> UUID | No
     """Return the recovery that is open in this browser, if the link with this token is used up, or None."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        if await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_ACCOUNT, now) is not None:
+        if await read.one_time_tokens.live_email(values.digest(token), email_queue.TokenPurpose.RECOVER_ACCOUNT, now) is not None:
             return None
-        return await read.recoveries.open_in(digest(browser_id), now)
+        return await read.recoveries.open_in(values.digest(browser_id), now)
 
 
 async def _record_failure(ports: Ports, caller: Caller, recovery: AccountRecovery, now: datetime, *, is_last: bool) -> None:
@@ -281,7 +292,7 @@ async def _record_failure(ports: Ports, caller: Caller, recovery: AccountRecover
     user_id = recovery.user_id
     async with ports.storage.transaction(by=caller) as tx:
         if is_last and await tx.accounts.lock(user_id) is not None and await tx.recoveries.end(recovery.id):
-            await tx.one_time_tokens.void(user_id, TokenPurpose.RECOVER_ACCOUNT)
+            await tx.one_time_tokens.void(user_id, email_queue.TokenPurpose.RECOVER_ACCOUNT)
         await tx.mfa.log(user_id, [MfaEvent.RECOVERY_FAILED], caller, now)
         tx.record(events.recovery_failed(recovery))
 
@@ -290,7 +301,7 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
     """Return the recovery that is open in this browser."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        recovery, secret = await read.recoveries.of_browser(recovery_id, digest(browser_id), now) or refuse(RecoveryEnded)
+        recovery, secret = await read.recoveries.of_browser(recovery_id, values.digest(browser_id), now) or errors.refuse(RecoveryEnded)
         account = await read.accounts.by_id(recovery.user_id)
         if account is None or not account.is_usable:
             raise RecoveryEnded
@@ -298,7 +309,7 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
     return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), methods)
 
 
-async def load_methods(read: Reading | Transaction, recovery: AccountRecovery, now: datetime) -> frozenset[Method]:
+async def load_methods(read: storage.Reading | storage.Transaction, recovery: AccountRecovery, now: datetime) -> frozenset[Method]:
     """Return the factors that the recovery can set up, because the account's sign-in policies accept them."""
     return recovery_methods(await read.sign_in_policies.anywhere(recovery.user_id, recovery.org_id), now)
 
@@ -331,7 +342,7 @@ async def start_passkey(ports: Ports, caller: Caller, recovery_id: UUID, browser
     """Return the options with which the browser creates a passkey. Raises: RecoveryEnded; NoPasskeysHere."""
     recovery = (await find_open(ports, recovery_id, browser_id)).recovery
     async with ports.storage.transaction(by=caller) as tx:
-        account = await tx.accounts.lock(recovery.user_id) or refuse(RecoveryEnded)
+        account = await tx.accounts.lock(recovery.user_id) or errors.refuse(RecoveryEnded)
         party = await relying_party.load(ports, tx)
         handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
     challenge = ports.passkeys.new_challenge(_binding(recovery), ports.clock.now())
@@ -362,11 +373,11 @@ def _binding(recovery: AccountRecovery) -> ChallengeBinding:
     return ChallengeBinding(Ceremony.RECOVER, recovery.id.bytes)
 
 
-async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser_id: str, now: datetime) -> Account:
+async def _use_up(tx: storage.Transaction, caller: Caller, opened: OpenRecovery, browser_id: str, now: datetime) -> Account:
     """Lock the account, end its recovery, its factors and its sign-ins, and return it."""
-    account = await tx.accounts.lock(opened.recovery.user_id) or refuse(RecoveryEnded)
+    account = await tx.accounts.lock(opened.recovery.user_id) or errors.refuse(RecoveryEnded)
     # Checked again under the lock: another request may have finished or canceled it.
-    if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, digest(browser_id), now):
+    if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, values.digest(browser_id), now):
         raise RecoveryEnded
     await mfa.reset_factors(tx, caller, account, now)
     await email_changes.end_all(tx, account, now)  # an undo link could restore an earlier factor
@@ -374,10 +385,16 @@ async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser
 
 
 async def _finish(
-    tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, factor: FactorKind, codes: BackupCodes, now: datetime
+    tx: storage.Transaction,
+    caller: Caller,
+    recovery: AccountRecovery,
+    account: Account,
+    factor: FactorKind,
+    codes: BackupCodes,
+    now: datetime,
 ) -> None:
     await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
     await tx.mfa.log(account.id, [MfaEvent.RECOVERED, ENABLED[factor], MfaEvent.BACKUP_CODES_GENERATED], caller, now)
-    await tx.email_queue.add(new_email(EmailKind.RECOVERED, account.email, now))
+    await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.RECOVERED, account.email, now))
     for event in (*account_events.mfa_enabled(account.id, factor), events.recovery_used(recovery, factor)):
         tx.record(event)

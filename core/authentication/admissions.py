@@ -11,44 +11,32 @@ from uuid import UUID
 
 from core.accounts import factor_changes
 from core.accounts.factors import own_proofs
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.authentication.model.policy import (
-    REMINDER_PAUSE,
-    DueEnrollment,
-    EnrolmentRequired,
-    PolicyPass,
-    PolicyPlace,
-    PolicySubject,
-    StepUpNeeded,
-)
+from core.accounts.model import email_queue
+from core.authentication import sign_in_facts
+from core.authentication.model import policy
 from core.authentication.service_access import Opened
-from core.authentication.sign_in_facts import count, facts_of
+from core.kernel import callers, judgement, page_paths, proofs, sign_in_age
 from core.kernel.access import Requirement
-from core.kernel.callers import ConnectionSignIn, Member, OrganizationContext, Person, PolicyState, ServiceContext, to_member
 from core.kernel.errors import Refusal
-from core.kernel.judgement import Act, Ask, PolicyPath, Refuse, SignInFacts, Start, Verdict, decide_with_age, judge, requires_connection
-from core.kernel.page_paths import ENROLL_PATH, ORGANIZATION_PATH, REAUTHENTICATION_PATH, connection_start_path
-from core.kernel.proofs import Factor, FactorKind
+from core.kernel.page_paths import ENROLL_PATH, REAUTHENTICATION_PATH
 from core.kernel.roles import is_admin
-from core.kernel.sign_in_age import SignInAge, is_enough
+from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import PolicyRefused
-from core.kernel.sign_in_policy.rules import Rule, Rules
 from core.kernel.sign_in_policy.steps import Step
 from core.tenancy import events
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
-_START: Final = Start()
-KEYS: Final = (FactorKind.PASSKEY, FactorKind.SECURITY_KEY)
+_START: Final = judgement.Start()
+KEYS: Final = (proofs.FactorKind.PASSKEY, proofs.FactorKind.SECURITY_KEY)
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
     """The verdict about a session, or about a sign-in that can start a session. Without a policy, `subject` is None."""
 
-    subject: PolicySubject | None = None
-    verdict: Verdict = _START
+    subject: policy.PolicySubject | None = None
+    verdict: judgement.Verdict = _START
 
     @property
     def decision(self) -> Decision:
@@ -58,15 +46,15 @@ class Admission:
     @property
     def is_allowed(self) -> bool:
         """Whether nothing stops the session."""
-        return isinstance(self.verdict, Start)
+        return isinstance(self.verdict, judgement.Start)
 
     @property
     def has_access(self) -> bool:
         """Whether the user may use the application. A user who may not learns nothing about its policy."""
-        return not (isinstance(self.verdict, Start) and self.verdict.is_stranger)
+        return not (isinstance(self.verdict, judgement.Start) and self.verdict.is_stranger)
 
     @property
-    def factors(self) -> tuple[Factor, ...]:
+    def factors(self) -> tuple[proofs.Factor, ...]:
         """The factors of the account, or none without a policy."""
         return () if self.subject is None else self.subject.account.factors
 
@@ -78,58 +66,58 @@ class Admission:
     @property
     def has_app(self) -> bool:
         """Whether the account has an authenticator app."""
-        return any(factor.kind is FactorKind.TOTP for factor in self.factors)
+        return any(factor.kind is proofs.FactorKind.TOTP for factor in self.factors)
 
     @property
-    def place(self) -> PolicyPlace:
+    def place(self) -> policy.PolicyPlace:
         """Where the policy is."""
-        return PolicyPlace(None) if self.subject is None else self.subject.place
+        return policy.PolicyPlace(None) if self.subject is None else self.subject.place
 
-    def enrollment(self, ports: Ports) -> DueEnrollment | None:
+    def enrollment(self, ports: Ports) -> policy.DueEnrollment | None:
         """Return the requirement of a rule that starts later, or None."""
         due_at = self.decision.due_at
-        return None if due_at is None else DueEnrollment(enrollment_url(ports, self.place), due_at)
+        return None if due_at is None else policy.DueEnrollment(enrollment_url(ports, self.place), due_at)
 
     def is_reminded(self, now: datetime) -> bool:
         """Return whether the user was reminded today of a rule that starts later, in any session."""
         reminded_at = None if self.subject is None or self.subject.session is None else self.subject.session.reminded_at
-        return reminded_at is not None and now - reminded_at < REMINDER_PAUSE
+        return reminded_at is not None and now - reminded_at < policy.REMINDER_PAUSE
 
-    async def remind(self, ports: Ports, user: Person) -> None:
+    async def remind(self, ports: Ports, user: callers.Person) -> None:
         """Remind the user of a rule that starts later, once a day."""
         if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()) and await claim_reminder(ports, user):
-            refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
+            refusal = policy.EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
             refusal.caller = user
             raise refusal
 
-    def refusal(self, ports: Ports, user: Person | None, age: SignInAge = SignInAge.ANY) -> Refusal:
+    def refusal(self, ports: Ports, user: callers.Person | None, age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY) -> Refusal:
         """Return the refusal if the session is not allowed. `age`: how recent a sign-in the request needs."""
         refusal: Refusal
-        if isinstance(self.verdict, Refuse):
+        if isinstance(self.verdict, judgement.Refuse):
             refusal = self.verdict.reason
-        elif isinstance(self.verdict, Ask) and self.verdict.step is Step.ENROLL:
-            refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
+        elif isinstance(self.verdict, judgement.Ask) and self.verdict.step is Step.ENROLL:
+            refusal = policy.EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
         else:
-            refusal = StepUpNeeded(self.decision, self.place, connection_url(ports, self.place, self.decision, age), age)
+            refusal = policy.StepUpNeeded(self.decision, self.place, connection_url(ports, self.place, self.decision, age), age)
         refusal.caller = user
         return refusal
 
-    def require(self, ports: Ports, user: Person, age: SignInAge = SignInAge.ANY) -> None:
+    def require(self, ports: Ports, user: callers.Person, age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY) -> None:
         """Check that the session is allowed. Raises: EnrolmentRequired, StepUpNeeded; the reason of a refusal."""
         if not self.is_allowed:
             raise self.refusal(ports, user, age)
 
-    def new_pass(self, session_id: UUID, now: datetime) -> PolicyPass | None:
+    def new_pass(self, session_id: UUID, now: datetime) -> policy.PolicyPass | None:
         """Return the pass of a session that is allowed, or None without a policy."""
-        return None if self.subject is None else PolicyPass.of(self.subject, self.decision, session_id, now)
+        return None if self.subject is None else policy.PolicyPass.of(self.subject, self.decision, session_id, now)
 
-    async def save_pass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
+    async def save_pass(self, tx: storage.Transaction, session_id: UUID, now: datetime) -> None:
         """Store the session's pass, and report if break glass was used."""
         if (new := self.new_pass(session_id, now)) is not None:
             await tx.policy_passes.save(new)
             await self.report_break_glass(tx, session_id, now)
 
-    async def report_break_glass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
+    async def report_break_glass(self, tx: storage.Transaction, session_id: UUID, now: datetime) -> None:
         """If the decision uses break glass, record it, and email all admins and platform owners. A session is reported once."""
         decision, org_id = self.decision, None if self.subject is None else self.subject.policy.org_id
         if self.subject is None or org_id is None or decision.connection is None or not decision.breaks_glass:
@@ -139,46 +127,50 @@ class Admission:
         account = self.subject.account
         tx.record(events.break_glass_used(org_id, account.id, decision.connection.slug))
         for address in sorted({*await tx.members.admin_addresses(org_id), *await tx.accounts.platform_owner_addresses()}):
-            await tx.email_queue.add(new_email(EmailKind.BREAK_GLASS_USED, address, now, token=account.email, org_id=org_id))
+            await tx.email_queue.add(
+                email_queue.new_email(email_queue.EmailKind.BREAK_GLASS_USED, address, now, token=account.email, org_id=org_id)
+            )
 
 
 NO_ADMISSION: Final = Admission()
 
 
-def connection_url(ports: Ports, place: PolicyPlace, decision: Decision, age: SignInAge = SignInAge.ANY) -> str | None:
+def connection_url(
+    ports: Ports, place: policy.PolicyPlace, decision: Decision, age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY
+) -> str | None:
     """Return the URL at which a browser begins the sign-in through the connection that a policy requires, or None.
 
     For the `age` of a sign-in, the page that confirms follows: it asks again if the identity provider did not ask the user.
     """
-    if decision.connection is None or (decision.rule is not Rule.CONNECTION and decision.leads_to is None):
+    if decision.connection is None or (decision.rule is not rules.Rule.CONNECTION and decision.leads_to is None):
         return None
     parameters = {} if place.service_slug is None else {"org": place.org_slug, "service": place.service_slug}
-    if age is not SignInAge.ANY and place.org_slug is not None:
-        confirmed = {"next": ORGANIZATION_PATH.format(org_slug=place.org_slug), "policy": place.org_slug, "age": age.value}
+    if age is not sign_in_age.SignInAge.ANY and place.org_slug is not None:
+        confirmed = {"next": page_paths.ORGANIZATION_PATH.format(org_slug=place.org_slug), "policy": place.org_slug, "age": age.value}
         parameters = {"next": f"{REAUTHENTICATION_PATH}?{urlencode(confirmed)}"}
-    return ports.tokens.issuer + connection_start_path(decision.connection.id, **parameters)
+    return ports.tokens.issuer + page_paths.connection_start_path(decision.connection.id, **parameters)
 
 
-def enrollment_url(ports: Ports, place: PolicyPlace) -> str:
+def enrollment_url(ports: Ports, place: policy.PolicyPlace) -> str:
     """Return the URL of the page on which the user sets up the factor that this policy requires."""
     return ports.tokens.issuer + enrollment_path(place)
 
 
-def enrollment_path(place: PolicyPlace, **more: str) -> str:
+def enrollment_path(place: policy.PolicyPlace, **more: str) -> str:
     """Return the path of `enrollment_url`, with further parameters."""
     names = {"org": place.org_slug, "service": place.service_slug} | more
     query = urlencode({name: value for name, value in names.items() if value is not None})
     return f"{ENROLL_PATH}?{query}" if query else ENROLL_PATH
 
 
-async def claim_reminder(ports: Ports, user: Person) -> bool:
+async def claim_reminder(ports: Ports, user: callers.Person) -> bool:
     """Return whether the user is reminded now of a rule that starts later.
 
     If a user sends several requests in a day, only one request gets True.
     """
     now = ports.clock.now()
     async with ports.storage.autocommit() as statements:
-        return await statements.policy_passes.claim_reminder(user.user_id, now, now - REMINDER_PAUSE)
+        return await statements.policy_passes.claim_reminder(user.user_id, now, now - policy.REMINDER_PAUSE)
 
 
 # Sessions
@@ -192,43 +184,58 @@ class UserSession(NamedTuple):
     address: str | None = None
 
     @classmethod
-    def of(cls, user: Person) -> Self:
+    def of(cls, user: callers.Person) -> Self:
         """Return the present session of the user."""
         return cls(user.user_id, user.session_id, user.address)
 
 
 async def _load(
-    ports: Ports, read: Reading | Transaction, path: PolicyPath, opened: Opened, session: UserSession, age: SignInAge = SignInAge.ANY
-) -> tuple[PolicySubject, SignInFacts] | None:
+    ports: Ports,
+    read: storage.Reading | storage.Transaction,
+    path: judgement.PolicyPath,
+    opened: Opened,
+    session: UserSession,
+    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY,
+) -> tuple[policy.PolicySubject, judgement.SignInFacts] | None:
     """Return the facts about a user's session, or None without a policy, and for a view in an impersonation, which has no proofs."""
     subject = await read.policy_passes.load(opened.org_id, opened.service_id, session.user_id, session.id)
     if subject is None or (path.is_view and subject.session is not None and not subject.session.proofs):
         return None
-    return subject, facts_of(ports, path, subject, ports.clock.now(), session.address, age)
+    return subject, sign_in_facts.facts_of(ports, path, subject, ports.clock.now(), session.address, age)
 
 
 async def judge_in(
-    ports: Ports, read: Reading | Transaction, path: PolicyPath, opened: Opened, session: UserSession, age: SignInAge = SignInAge.ANY
+    ports: Ports,
+    read: storage.Reading | storage.Transaction,
+    path: judgement.PolicyPath,
+    opened: Opened,
+    session: UserSession,
+    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY,
 ) -> Admission:
     """Return the verdict about a user's session, and count it. `age`: how recent a sign-in through a required connection must be."""
     if (loaded := await _load(ports, read, path, opened, session, age)) is None:
         return NO_ADMISSION
     subject, facts = loaded
-    verdict = judge(replace(facts, may_use=None))
-    count(ports, facts, verdict)
-    if isinstance(verdict, Ask) and verdict.step is Step.CHECK_ACCESS:
-        verdict = judge(replace(facts, may_use=await opened.admits(read, session.user_id, facts.now)))
-    return Admission(None if isinstance(verdict, Start) and verdict.is_stranger else subject, verdict)
+    verdict = judgement.judge(replace(facts, may_use=None))
+    sign_in_facts.count(ports, facts, verdict)
+    if isinstance(verdict, judgement.Ask) and verdict.step is Step.CHECK_ACCESS:
+        verdict = judgement.judge(replace(facts, may_use=await opened.admits(read, session.user_id, facts.now)))
+    return Admission(None if isinstance(verdict, judgement.Start) and verdict.is_stranger else subject, verdict)
 
 
 async def judge_session(
-    ports: Ports, path: PolicyPath, opened: Opened, user: Person, age: SignInAge = SignInAge.ANY, session_id: UUID | None = None
+    ports: Ports,
+    path: judgement.PolicyPath,
+    opened: Opened,
+    user: callers.Person,
+    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY,
+    session_id: UUID | None = None,
 ) -> Admission:
     """Return the verdict about the user's present session, or about the session with this id. If it is allowed, it gets a pass."""
     session_id = session_id or user.session_id
     async with ports.storage.reading() as read:
         admission = await judge_in(ports, read, path, opened, UserSession(user.user_id, session_id, user.address), age)
-    if not admission.is_allowed or path is PolicyPath.PREVIEW:
+    if not admission.is_allowed or path is judgement.PolicyPath.PREVIEW:
         return admission
     now = ports.clock.now()
     if admission.decision.breaks_glass:
@@ -240,7 +247,7 @@ async def judge_session(
     return admission
 
 
-async def require(ports: Ports, path: PolicyPath, opened: Opened, user: Person) -> Admission:
+async def require(ports: Ports, path: judgement.PolicyPath, opened: Opened, user: callers.Person) -> Admission:
     """Check that the user's session meets the policy, and return the verdict. No policy of an organization binds an impersonator.
 
     Raises: the errors of `Admission.require`.
@@ -253,7 +260,12 @@ async def require(ports: Ports, path: PolicyPath, opened: Opened, user: Person) 
 
 
 async def require_in_transaction(
-    ports: Ports, tx: Transaction, path: PolicyPath, opened: Opened, user: Person, age: SignInAge = SignInAge.ANY
+    ports: Ports,
+    tx: storage.Transaction,
+    path: judgement.PolicyPath,
+    opened: Opened,
+    user: callers.Person,
+    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY,
 ) -> None:
     """Check as `require` does, and the age of the sign-in through a required connection, in a transaction. No pass is stored."""
     if user.impersonator_id is not None:
@@ -264,7 +276,11 @@ async def require_in_transaction(
 
 
 async def require_in(
-    ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None
+    ports: Ports,
+    path: judgement.PolicyPath,
+    user: callers.Person,
+    organization: callers.OrganizationContext,
+    state: callers.PolicyState | None,
 ) -> Admission:
     """Check that a user who acts in this organization meets its policy. A live pass is enough."""
     if state is None or (state.is_met and (not is_admin(organization.rights) or _is_inside(state, user.address))):
@@ -272,19 +288,19 @@ async def require_in(
     try:
         return await require(ports, path, Opened(organization.id), user)
     except PolicyRefused as refusal:
-        refusal.caller = to_member(user, organization)
+        refusal.caller = callers.to_member(user, organization)
         raise
 
 
-async def require_on_platform(ports: Ports, user: Person) -> None:
+async def require_on_platform(ports: Ports, user: callers.Person) -> None:
     """Check that a platform owner who uses the platform's pages or API meets its policy."""
     async with ports.storage.reading() as read:
         state = await read.policy_passes.state_on_platform(user.session_id, ports.clock.now())
     if state is not None and not (state.is_met and _is_inside(state, user.address)):
-        await require(ports, PolicyPath.API, Opened(), user)
+        await require(ports, judgement.PolicyPath.API, Opened(), user)
 
 
-async def require_of_impersonator(ports: Ports, user: Person) -> None:
+async def require_of_impersonator(ports: Ports, user: callers.Person) -> None:
     """Check that the platform owner who acts as this user meets the platform's policy."""
     assert user.impersonator_id is not None, "the user is impersonated"
     async with ports.storage.reading() as read:
@@ -293,15 +309,15 @@ async def require_of_impersonator(ports: Ports, user: Person) -> None:
         await require_on_platform(ports, replace(user, user_id=user.impersonator_id, session_id=session_id, impersonator_id=None))
 
 
-def _is_inside(state: PolicyState, address: str | None) -> bool:
-    return not state.admin_networks or Rules.read({Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
+def _is_inside(state: callers.PolicyState, address: str | None) -> bool:
+    return not state.admin_networks or rules.Rules.read({rules.Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
 
 
 async def judge_visit(
     ports: Ports,
-    path: PolicyPath,
-    service: ServiceContext | None,
-    user: Person | None,
+    path: judgement.PolicyPath,
+    service: callers.ServiceContext | None,
+    user: callers.Person | None,
     session_id: UUID | None = None,
     external_for: UUID | None = None,
 ) -> Admission:
@@ -311,7 +327,7 @@ async def judge_visit(
     """
     if user is None or service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
-    opened = Opened(service.org_id, service.id, path is PolicyPath.SAML, external_for=external_for)
+    opened = Opened(service.org_id, service.id, path is judgement.PolicyPath.SAML, external_for=external_for)
     return await judge_session(ports, path, opened, user, session_id=session_id)
 
 
@@ -320,10 +336,12 @@ async def preview(ports: Ports, opened: Opened, session: UserSession) -> Admissi
     if opened.org_id is None:
         return NO_ADMISSION
     async with ports.storage.reading() as read:
-        return await judge_in(ports, read, PolicyPath.PREVIEW, opened, session)
+        return await judge_in(ports, read, judgement.PolicyPath.PREVIEW, opened, session)
 
 
-async def judge_grant(ports: Ports, tx: Transaction, path: PolicyPath, service: ServiceContext | None, session: UserSession) -> Admission:
+async def judge_grant(
+    ports: Ports, tx: storage.Transaction, path: judgement.PolicyPath, service: callers.ServiceContext | None, session: UserSession
+) -> Admission:
     """Return the verdict about the session in which the user approved a session of this application."""
     if service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
@@ -335,23 +353,25 @@ async def judge_grant(ports: Ports, tx: Transaction, path: PolicyPath, service: 
 # confirm the act with a different method.
 
 
-async def find_connection_sign_in(ports: Ports, path: PolicyPath, member: Member, age: SignInAge) -> ConnectionSignIn:
+async def find_connection_sign_in(
+    ports: Ports, path: judgement.PolicyPath, member: callers.Member, age: sign_in_age.SignInAge
+) -> callers.ConnectionSignIn:
     """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported."""
     async with ports.storage.reading() as read:
         loaded = await _load(ports, read, path, Opened(member.acts_in.id), UserSession.of(member), age)
-    if loaded is None or not requires_connection(loaded[1]):
-        return ConnectionSignIn(is_required=False)
-    admission = Admission(loaded[0], judge(loaded[1]))
-    count(ports, loaded[1], admission.verdict)
+    if loaded is None or not judgement.requires_connection(loaded[1]):
+        return callers.ConnectionSignIn(is_required=False)
+    admission = Admission(loaded[0], judgement.judge(loaded[1]))
+    sign_in_facts.count(ports, loaded[1], admission.verdict)
     if not admission.is_allowed:
-        return ConnectionSignIn(is_required=True, refusal=admission.refusal(ports, member, age))
-    if admission.decision.breaks_glass and is_enough(member.sign_in, age, ports.policy, ports.clock.now()):
+        return callers.ConnectionSignIn(is_required=True, refusal=admission.refusal(ports, member, age))
+    if admission.decision.breaks_glass and sign_in_age.is_enough(member.sign_in, age, ports.policy, ports.clock.now()):
         async with ports.storage.transaction(by=member) as tx:
             await admission.report_break_glass(tx, member.session_id, ports.clock.now())
-    return ConnectionSignIn(is_required=not admission.decision.breaks_glass)
+    return callers.ConnectionSignIn(is_required=not admission.decision.breaks_glass)
 
 
-async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | None:
+async def find_renewal(ports: Ports, user: callers.Person, org_slug: str) -> Decision | None:
     """Return the fresh sign-in that the organization's policy asks of its member, or None if it accepts any sign-in.
 
     None as well if the policy requires a connection, which has pages of its own.
@@ -360,14 +380,14 @@ async def find_renewal(ports: Ports, user: Person, org_slug: str) -> Decision | 
         org_id = await read.organizations.id_by_slug(org_slug)
         if org_id is None or user.bounded_to not in (None, org_id) or not await read.members.exists(org_id, user.user_id):
             return None
-        loaded = await _load(ports, read, PolicyPath.ENROLL, Opened(org_id), UserSession.of(user), SignInAge.FRESH)
-    if loaded is None or requires_connection(loaded[1]):
+        loaded = await _load(ports, read, judgement.PolicyPath.ENROLL, Opened(org_id), UserSession.of(user), sign_in_age.SignInAge.FRESH)
+    if loaded is None or judgement.requires_connection(loaded[1]):
         return None
-    decision = decide_with_age(loaded[1], loaded[0].policy)
+    decision = judgement.decide_with_age(loaded[1], loaded[0].policy)
     return decision if decision.outcome is Outcome.STEP_UP else None
 
 
-async def find_own_way(ports: Ports, user: Person) -> Decision | None:
+async def find_own_way(ports: Ports, user: callers.Person) -> Decision | None:
     """Return the decision for acts in the token's organization, if it asks for the account's own sign-in methods, or None.
 
     It asks for them after a sign-in through the required connection, if the identity provider may not have asked the user.
@@ -375,25 +395,27 @@ async def find_own_way(ports: Ports, user: Person) -> Decision | None:
     if user.organization is None:
         return None
     async with ports.storage.reading() as read:
-        loaded = await _load(ports, read, PolicyPath.ENROLL, Opened(user.organization.id), UserSession.of(user))
-    if loaded is None or not requires_connection(loaded[1]):
+        loaded = await _load(ports, read, judgement.PolicyPath.ENROLL, Opened(user.organization.id), UserSession.of(user))
+    if loaded is None or not judgement.requires_connection(loaded[1]):
         return None
-    decisions = (judge(replace(loaded[1], age=age)).decision for age in (SignInAge.FRESH, SignInAge.RECENT))
+    decisions = (
+        judgement.judge(replace(loaded[1], age=age)).decision for age in (sign_in_age.SignInAge.FRESH, sign_in_age.SignInAge.RECENT)
+    )
     return next((decision for decision in decisions if decision.outcome is Outcome.STEP_UP and decision.asks_own), None)
 
 
-def check_act(ports: Ports, path: PolicyPath, caller: Person, requirement: Requirement) -> SignInFacts:
+def check_act(ports: Ports, path: judgement.PolicyPath, caller: callers.Person, requirement: Requirement) -> judgement.SignInFacts:
     """Refuse a request that the caller's credentials alone forbid. Return the facts about the request for `admit`."""
-    needs_more = requirement.age is not SignInAge.ANY or requirement.changes_factors or requirement.is_of_platform
-    act = Act(caller, requirement, is_loaded=not needs_more and caller.impersonator_id is None)
-    facts = SignInFacts(now=ports.clock.now(), settings=ports.policy, path=path, act=act)
-    verdict = judge(facts)
-    if not isinstance(verdict, Ask):
+    needs_more = requirement.age is not sign_in_age.SignInAge.ANY or requirement.changes_factors or requirement.is_of_platform
+    act = judgement.Act(caller, requirement, is_loaded=not needs_more and caller.impersonator_id is None)
+    facts = judgement.SignInFacts(now=ports.clock.now(), settings=ports.policy, path=path, act=act)
+    verdict = judgement.judge(facts)
+    if not isinstance(verdict, judgement.Ask):
         Admission(verdict=verdict).require(ports, caller)
     return facts
 
 
-async def admit(ports: Ports, facts: SignInFacts) -> Person:
+async def admit(ports: Ports, facts: judgement.SignInFacts) -> callers.Person:
     """Return the caller, if they may send the request now. A member comes with the sign-in at a required connection."""
     assert facts.act is not None, "the facts are about a request"
     caller, requirement = facts.act.caller, facts.act.requirement
@@ -403,15 +425,15 @@ async def admit(ports: Ports, facts: SignInFacts) -> Person:
         await require_of_impersonator(ports, caller)
     if requirement.is_of_platform:
         await require_on_platform(ports, caller)
-    has_policy = isinstance(caller, Member) and caller.has_sign_in_policy and caller.personal_token is None
-    if isinstance(caller, Member) and has_policy and requirement.age is not SignInAge.ANY:
+    has_policy = isinstance(caller, callers.Member) and caller.has_sign_in_policy and caller.personal_token is None
+    if isinstance(caller, callers.Member) and has_policy and requirement.age is not sign_in_age.SignInAge.ANY:
         found = await find_connection_sign_in(ports, facts.path, caller, requirement.age)
         caller = replace(caller, connection_sign_in=found)
     missing = None
     if requirement.changes_factors:
-        is_fresh = is_enough(caller.sign_in, requirement.age, ports.policy, facts.now)
+        is_fresh = sign_in_age.is_enough(caller.sign_in, requirement.age, ports.policy, facts.now)
         find = own_proofs.find_missing_passkey if is_fresh else factor_changes.find_missing_sign_in
         missing = await find(ports, caller)
-    verdict = judge(replace(facts, act=Act(caller, requirement, missing, is_loaded=True)))
+    verdict = judgement.judge(replace(facts, act=judgement.Act(caller, requirement, missing, is_loaded=True)))
     Admission(verdict=verdict).require(ports, caller)
     return caller

@@ -6,38 +6,30 @@ from datetime import datetime
 from uuid import UUID
 
 from core.authentication import admissions
-from core.kernel.access import (
-    ImpersonatedElsewhere,
-    NotOfThisOrganization,
-    OrganizationNotFound,
-    OwnMembershipNotConfirmed,
-    RoleInsufficient,
-    require_capability,
-    require_reach,
-)
-from core.kernel.callers import BrowserSession, Member, Person, SessionContext, Visitor, to_acting_member, to_member
+from core.kernel import access, callers, errors
 from core.kernel.causes import Caller
-from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.judgement import PolicyPath
 from core.kernel.roles import Capability
 from core.kernel.values import digest
-from core.tenancy.model.organizations import ApplicationClosed, inactive_refusal
+from core.tenancy.model import organizations
 from ports import Ports
 from ports.storage import Reading
 
 
-class FormTokenInvalid(Forbidden):
+class FormTokenInvalid(errors.Forbidden):
     """This form has expired. Go back, reload the page, and send the form again."""
 
 
-async def authenticate(ports: Ports, caller: Caller, cookie: str) -> Visitor:
+async def authenticate(ports: Ports, caller: Caller, cookie: str) -> callers.Visitor:
     """Return the user of the browser session with this cookie. Raises: SessionEnded."""
     async with ports.storage.reading() as read:
-        session, context = await read.session_contexts.load_of_browser(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
+        session, context = await read.session_contexts.load_of_browser(digest(cookie), ports.clock.now()) or errors.refuse(
+            errors.SessionEnded
+        )
     return _to_visitor(caller, session, context)
 
 
-async def authenticate_in_console(ports: Ports, caller: Caller, cookie: str) -> Person:
+async def authenticate_in_console(ports: Ports, caller: Caller, cookie: str) -> callers.Person:
     """Return the user of this cookie in the console: the signed-in user, or the user that they impersonate."""
     async with ports.storage.reading() as read:
         return await _load_acting_user(read, caller, cookie, ports.clock.now())
@@ -53,7 +45,7 @@ async def authenticate_member(
     inactive: bool = False,
     reminds: bool = False,
     asks_policy: bool = True,
-) -> Member:
+) -> callers.Member:
     """Return the user from `authenticate_in_console`, acting in the organization `slug` with this capability.
 
     The rules in `sessions.authenticate_member` apply, with two exceptions. A request does not confirm the membership,
@@ -68,40 +60,44 @@ async def authenticate_member(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         user = await _load_acting_user(read, caller, cookie, now)
-        context = await read.session_contexts.load_in(slug, user.session_id, user.user_id, None, now) or refuse(SessionEnded)
+        context = await read.session_contexts.load_in(slug, user.session_id, user.user_id, None, now) or errors.refuse(errors.SessionEnded)
     state = context.acts_in
     # Before the membership: the provider that signed the user in must not learn about the user's further organizations.
-    require_reach(user, None if state is None else state.id)
+    access.require_reach(user, None if state is None else state.id)
     if state is not None and state.role is not None and not state.confirmed:
-        raise OwnMembershipNotConfirmed
+        raise access.OwnMembershipNotConfirmed
     try:
-        organization = require_capability(state, capability, inactive=inactive)
-    except NotOfThisOrganization:
-        raise OrganizationNotFound from None
-    except RoleInsufficient as refusal:
-        refusal.caller = to_acting_member(user, state)
+        organization = access.require_capability(state, capability, inactive=inactive)
+    except access.NotOfThisOrganization:
+        raise access.OrganizationNotFound from None
+    except access.RoleInsufficient as refusal:
+        refusal.caller = callers.to_acting_member(user, state)
         raise
-    except OrganizationNotActive:
+    except errors.OrganizationNotActive:
         assert state is not None, "without a membership, the organization is not found"
         async with ports.storage.reading() as read:
-            raise inactive_refusal(await read.organizations.by_id(state.id) or refuse(OrganizationNotFound), state.rights) from None
+            raise organizations.inactive_refusal(
+                await read.organizations.by_id(state.id) or errors.refuse(access.OrganizationNotFound), state.rights
+            ) from None
     if user.impersonated_in not in (None, organization.id):
-        raise ImpersonatedElsewhere
+        raise access.ImpersonatedElsewhere
     assert state is not None, "without a membership, the organization is not found"
     policy = state.policy if asks_policy else None
     admission = await admissions.require_in(ports, PolicyPath.CONSOLE, user, organization, policy)
     if reminds:
         await admission.remind(ports, user)
-    return to_member(user, organization, has_sign_in_policy=policy is not None)
+    return callers.to_member(user, organization, has_sign_in_policy=policy is not None)
 
 
-async def explain_closed(ports: Ports, caller: Caller, cookie: str, refusal: ApplicationClosed) -> OrganizationNotActive:
+async def explain_closed(
+    ports: Ports, caller: Caller, cookie: str, refusal: organizations.ApplicationClosed
+) -> errors.OrganizationNotActive:
     """Return the refusal with the reason, if the user of this browser manages the organization, or else as it is."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         try:
             user = await _load_acting_user(read, caller, cookie, now)
-        except SessionEnded:
+        except errors.SessionEnded:
             return refusal
         context = await read.session_contexts.load_in(refusal.org_slug, user.session_id, user.user_id, None, now)
         state = None if context is None else context.acts_in
@@ -110,17 +106,17 @@ async def explain_closed(ports: Ports, caller: Caller, cookie: str, refusal: App
         organization = await read.organizations.by_id(state.id)
     if organization is None or not {user.impersonated_in, user.bounded_to} <= {None, state.id}:
         return refusal
-    return inactive_refusal(organization, state.rights)
+    return organizations.inactive_refusal(organization, state.rights)
 
 
-async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: datetime) -> Person:
-    found = await read.session_contexts.load_of_browser(digest(cookie), now) or refuse(SessionEnded)
+async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: datetime) -> callers.Person:
+    found = await read.session_contexts.load_of_browser(digest(cookie), now) or errors.refuse(errors.SessionEnded)
     visitor = _to_visitor(caller, *found)
     impersonation = await read.impersonations.load(visitor.session_id, now) if visitor.is_platform_owner else None  # never with a bound
     if impersonation is None:
         return visitor
     session_id, context = impersonation
-    return Person(
+    return callers.Person(
         user_id=context.user_id,
         email=context.email,
         email_verified=context.email_verified_at is not None,
@@ -133,8 +129,8 @@ async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: dat
     )
 
 
-def _to_visitor(caller: Caller, session: BrowserSession, context: SessionContext) -> Visitor:
-    return Visitor(
+def _to_visitor(caller: Caller, session: callers.BrowserSession, context: callers.SessionContext) -> callers.Visitor:
+    return callers.Visitor(
         user_id=context.user_id,
         email=context.email,
         email_verified=context.email_verified_at is not None,

@@ -9,8 +9,8 @@ from core.authentication import sessions
 from core.authentication.model.dpop import BearerTokenAsBound, PresentedToken
 from core.authentication.model.tokens import START
 from core.authentication.tokens import dpop, personal_tokens
+from core.kernel import callers
 from core.kernel.access import Requirement
-from core.kernel.callers import OrganizationCaller, Person, PlatformCaller
 from core.kernel.causes import Caller
 from core.kernel.claims import ProgramClaims
 from core.programs import service_account_callers
@@ -19,7 +19,7 @@ from ports import Ports
 
 async def authenticate(
     ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement, *, allow_former_users: bool = False
-) -> Person:
+) -> callers.Person:
     """Return the user that presents this access token on a route about their own account.
 
     `allow_former_users` accepts users who have left the organization or the service of the token.
@@ -36,7 +36,7 @@ async def authenticate(
 
 async def authenticate_with_profile(
     ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement
-) -> tuple[Person, OwnProfile]:
+) -> tuple[callers.Person, OwnProfile]:
     """Return the user that presents this access token, and their profile."""
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate_with_profile(ports, caller, token, requirement)
@@ -48,7 +48,7 @@ async def authenticate_with_profile(
 
 async def authenticate_member(
     ports: Ports, caller: Caller, presented: PresentedToken, slug: str, requirement: Requirement
-) -> OrganizationCaller:
+) -> callers.OrganizationCaller:
     """Return the user or the service account that presents this access token, acting in the organization of `slug`."""
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate_member(ports, caller, token, slug, requirement)
@@ -60,7 +60,9 @@ async def authenticate_member(
     return await sessions.load_member(ports, caller, claims, presented.proof, slug, requirement)
 
 
-async def authenticate_on_platform(ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement) -> PlatformCaller:
+async def authenticate_on_platform(
+    ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement
+) -> callers.PlatformCaller:
     """Return the user or the service account of the platform that presents this access token.
 
     Whether the user is a platform owner is checked by the caller, who first records the request of an impersonator.

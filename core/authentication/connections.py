@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from core.accounts import images, platform
 from core.authentication import events
 from core.authentication.model.identities import parse_provider
+from core.kernel import connections
 from core.kernel.callers import PlatformCaller
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug, PlatformCredentials
 from core.kernel.images import ImageOwner
 from ports import Ports
 
@@ -17,25 +17,25 @@ from ports import Ports
 class NamedConnection:
     """An identity provider with the operator's name for it, and its uploaded logo."""
 
-    slug: ConnectionSlug
+    slug: connections.ConnectionSlug
     name: str
     logo_url: str | None
 
 
 async def list_all(ports: Ports) -> Sequence[NamedConnection]:
     """Return the platform's connections, also those without credentials."""
-    keys = await images.find_keys(ports, [id_ for id_, _ in PLATFORM_CONNECTIONS.values()])
+    keys = await images.find_keys(ports, [id_ for id_, _ in connections.PLATFORM_CONNECTIONS.values()])
     return [
         NamedConnection(slug, ports.policy.provider_names[slug], ports.images.url(key) if (key := keys.get(id_)) else None)
-        for slug, (id_, _) in PLATFORM_CONNECTIONS.items()
+        for slug, (id_, _) in connections.PLATFORM_CONNECTIONS.items()
     ]
 
 
-async def fill(ports: Ports, configured: Iterable[PlatformCredentials]) -> None:
+async def fill(ports: Ports, configured: Iterable[connections.PlatformCredentials]) -> None:
     """Store the connections that the operator has set up, and clear the settings for all further platform connections."""
     by_slug = {each.connection.slug: each for each in configured}
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        for slug in PLATFORM_CONNECTIONS:
+        for slug in connections.PLATFORM_CONNECTIONS:
             await tx.oauth_credentials.save_connection(slug, by_slug.get(slug), ports.clock.now())
 
 
@@ -65,6 +65,6 @@ async def remove_logo(ports: Ports, caller: PlatformCaller, slug: str) -> None:
             tx.record(events.connection_updated(connection, "removed"))
 
 
-def _find(slug: str) -> tuple[ImageOwner, ConnectionSlug]:
+def _find(slug: str) -> tuple[ImageOwner, connections.ConnectionSlug]:
     connection = parse_provider(slug)
-    return ImageOwner(connection_id=PLATFORM_CONNECTIONS[connection][0]), connection
+    return ImageOwner(connection_id=connections.PLATFORM_CONNECTIONS[connection][0]), connection

@@ -12,51 +12,48 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from core.authentication.model import sessions
 from core.authentication.model.dpop import ProofUse
-from core.authentication.model.sessions import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
-from core.kernel.callers import Member, Person
+from core.kernel import callers, errors
 from core.kernel.causes import Caller
-from core.kernel.errors import Invalid, Refusal, SessionEnded, refuse
 from core.kernel.values import digest, new_id
-from ports import Ports
-from ports.crypto import SealBroken, SecretContext
-from ports.storage import Autocommit, Reading, Storage, Transaction
+from ports import Ports, crypto, storage
 
 
-async def keep(ports: Ports, caller: Person, path: str, label: str, fields: Mapping[str, str]) -> UUID:
+async def keep(ports: Ports, caller: callers.Person, path: str, label: str, fields: Mapping[str, str]) -> UUID:
     """Keep a form of the caller's session, and return its id. Of the session's forms, only the newest MAX_KEPT are kept.
 
     The edge has checked that our own page sent the form.
     """
     now = ports.clock.now()
-    form = KeptForm(new_id(), caller.session_id, path, label, fields, now, now + KEPT_FOR)
+    form = sessions.KeptForm(new_id(), caller.session_id, path, label, fields, now, now + sessions.KEPT_FOR)
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.kept_forms.add(form, MAX_KEPT):
-            raise SessionEnded
+        if not await tx.kept_forms.add(form, sessions.MAX_KEPT):
+            raise errors.SessionEnded
     return form.id
 
 
-async def find_kept(ports: Ports, caller: Person, form_id: UUID) -> KeptForm:
+async def find_kept(ports: Ports, caller: callers.Person, form_id: UUID) -> sessions.KeptForm:
     """Return a kept form of the caller's session."""
     async with ports.storage.reading() as read:
-        return await read.kept_forms.find(caller.session_id, form_id, ports.clock.now()) or refuse(KeptFormEnded)
+        return await read.kept_forms.find(caller.session_id, form_id, ports.clock.now()) or errors.refuse(sessions.KeptFormEnded)
 
 
-async def take_kept(ports: Ports, caller: Person, form_id: UUID, path: str) -> Mapping[str, str]:
+async def take_kept(ports: Ports, caller: callers.Person, form_id: UUID, path: str) -> Mapping[str, str]:
     """Return the fields of a form that was kept for this path, and forget it. It can be taken once."""
     async with ports.storage.transaction(by=caller) as tx:
-        form = await tx.kept_forms.take(caller.session_id, form_id, path, ports.clock.now()) or refuse(KeptFormEnded)
+        form = await tx.kept_forms.take(caller.session_id, form_id, path, ports.clock.now()) or errors.refuse(sessions.KeptFormEnded)
     return form.fields
 
 
 MIN_KEY_LENGTH: Final = 16
 
 
-class FormAlreadySent(Invalid):
+class FormAlreadySent(errors.Invalid):
     """This form was already sent. Nothing was changed now."""
 
 
-def once(ports: Ports, caller: Person, path: str, key: str) -> Ports:
+def once(ports: Ports, caller: callers.Person, path: str, key: str) -> Ports:
     """Return ports for a use case.
 
     Its transaction also uses up the key of a form that was sent to `path`.
@@ -73,28 +70,28 @@ def once(ports: Ports, caller: Person, path: str, key: str) -> Ports:
 class _StorageForOneForm:
     """The storage, with a form's key in every transaction. The use case commits only one transaction. `expires_at` is UTC."""
 
-    _storage: Storage
+    _storage: storage.Storage
     _form_hash: bytes
     _expires_at: datetime
 
     @asynccontextmanager
-    async def transaction(self, by: Caller, *, in_session: bool = True) -> AsyncIterator[Transaction]:
+    async def transaction(self, by: Caller, *, in_session: bool = True) -> AsyncIterator[storage.Transaction]:
         async with self._storage.transaction(by=by, in_session=in_session) as tx:
             if not await tx.sent_forms.add(self._form_hash, self._expires_at):
                 raise FormAlreadySent
             yield tx
 
     @asynccontextmanager
-    async def reading(self, *, using: ProofUse | None = None) -> AsyncIterator[Reading]:
+    async def reading(self, *, using: ProofUse | None = None) -> AsyncIterator[storage.Reading]:
         async with self._storage.reading(using=using) as read:
             try:
                 yield read
-            except Refusal:
+            except errors.Refusal:
                 if await read.sent_forms.contains(self._form_hash):
                     raise FormAlreadySent from None
                 raise
 
-    def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
+    def autocommit(self) -> AbstractAsyncContextManager[storage.Autocommit]:
         return self._storage.autocommit()
 
     async def ping(self) -> None:
@@ -103,11 +100,11 @@ class _StorageForOneForm:
 
 RESTORABLE_FOR: Final = timedelta(minutes=15)
 MAX_SEALED: Final = 128 * 1024  # characters, so that the form with it stays below the largest body
-_OWNER: Final = SecretContext("ended_forms", "", "owner")
-_FORM: Final = SecretContext("ended_forms", "", "form")
+_OWNER: Final = crypto.SecretContext("ended_forms", "", "owner")
+_FORM: Final = crypto.SecretContext("ended_forms", "", "form")
 
 
-class FormNotRestorable(Invalid):
+class FormNotRestorable(errors.Invalid):
     """This form was filled in more than 15 minutes ago, or by another user. Nothing was sent. Fill it in again."""
 
 
@@ -122,11 +119,11 @@ class EndedForm:
     expires_at: datetime
 
 
-def seal_owner(ports: Ports, user: Person) -> str:
+def seal_owner(ports: Ports, user: callers.Person) -> str:
     """Return the sealed owner for the forms of a page. During an impersonation it is empty: such forms are not restored."""
     if user.impersonator_id is not None:
         return ""
-    org_id = str(user.acts_in.id) if isinstance(user, Member) else None
+    org_id = str(user.acts_in.id) if isinstance(user, callers.Member) else None
     return _seal(ports, {"user": str(user.user_id), "org": org_id}, _OWNER)
 
 
@@ -155,9 +152,9 @@ def open_ended(ports: Ports, text: str) -> EndedForm | None:
     return form if ports.clock.now() < form.expires_at else None
 
 
-def restore_ended(form: EndedForm | None, user: Person, path: str) -> Mapping[str, str]:
+def restore_ended(form: EndedForm | None, user: callers.Person, path: str) -> Mapping[str, str]:
     """Return the fields of a form for its user, at the path and in the organization that it was sent in."""
-    org_id = user.acts_in.id if isinstance(user, Member) else None
+    org_id = user.acts_in.id if isinstance(user, callers.Member) else None
     if form is None or (form.user_id, form.org_id, form.path) != (user.user_id, org_id, path) or user.impersonator_id is not None:
         raise FormNotRestorable
     return form.fields
@@ -167,12 +164,12 @@ def _to_form(opened: Mapping[str, Any], path: str, fields: Mapping[str, str], ex
     return EndedForm(UUID(opened["user"]), None if opened["org"] is None else UUID(opened["org"]), path, fields, expires_at)
 
 
-def _seal(ports: Ports, values: Mapping[str, Any], context: SecretContext) -> str:
+def _seal(ports: Ports, values: Mapping[str, Any], context: crypto.SecretContext) -> str:
     return urlsafe_b64encode(ports.vault.seal(json.dumps(values).encode(), context)).decode()
 
 
-def _open(ports: Ports, text: str, context: SecretContext) -> Any:
+def _open(ports: Ports, text: str, context: crypto.SecretContext) -> Any:
     try:
         return json.loads(ports.vault.open(urlsafe_b64decode(text.encode()), context))
-    except (SealBroken, ValueError):  # `text` can be anything, and the key may have been removed since
+    except (crypto.SealBroken, ValueError):  # `text` can be anything, and the key may have been removed since
         return None

@@ -18,13 +18,10 @@ from core.accounts.model.platform import AccountNotFound, AccountNotUsable
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.authentication import events
-from core.authentication.model.sessions import NO_ENTITLEMENT, Session, TokenSubject
+from core.authentication.model import sessions
 from core.authentication.tokens import issuing
-from core.kernel.access import NotAPlatformOwner, OrganizationNotFound
-from core.kernel.callers import Member, OrganizationStatus, Person, ServiceContext
+from core.kernel import access, callers, errors, values
 from core.kernel.display import PLATFORM_SUPPORT
-from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
-from core.kernel.values import Email, digest, new_id, new_secret
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -37,23 +34,23 @@ DEVICE_HASH: Final = b"platform support"
 NO_RISK: Final = LoginRisk(0, ())  # an impersonation is not a login
 
 
-class ServiceWithoutOrganization(Invalid):
+class ServiceWithoutOrganization(errors.Invalid):
     """Send org_slug with service_slug: the organization that the application belongs to."""
 
 
-class CannotImpersonateSelf(Invalid):
+class CannotImpersonateSelf(errors.Invalid):
     """You cannot impersonate yourself."""
 
 
-class CannotImpersonatePlatformOwner(Invalid):
+class CannotImpersonatePlatformOwner(errors.Invalid):
     """You cannot impersonate a platform owner. Remove their platform ownership first."""
 
 
-class TargetNotAMember(Invalid):
+class TargetNotAMember(errors.Invalid):
     """This user is not a member of this organization. Choose one of the user's organizations."""
 
 
-class TargetNotAUser(Invalid):
+class TargetNotAUser(errors.Invalid):
     """This user does not use this application. Choose an application that the user uses."""
 
 
@@ -63,7 +60,7 @@ class Impersonation:
 
     session_id: UUID
     user_id: UUID
-    email: Email
+    email: values.Email
     access_token: str = field(repr=False)
     refresh_token: str = field(repr=False)
     expires_at: datetime
@@ -75,7 +72,7 @@ class _ImpersonationContext:
     """The organization or the service that the user is impersonated in, if any."""
 
     organization: Organization | None = None
-    service: ServiceContext | None = None
+    service: callers.ServiceContext | None = None
 
     @property
     def org_id(self) -> UUID | None:
@@ -83,7 +80,7 @@ class _ImpersonationContext:
 
 
 async def start(
-    ports: Ports, caller: Person, user_id: UUID, reason: str, *, org_slug: str | None = None, service_slug: str | None = None
+    ports: Ports, caller: callers.Person, user_id: UUID, reason: str, *, org_slug: str | None = None, service_slug: str | None = None
 ) -> Impersonation:
     """Start a session in which the caller acts as this user, for an hour or until the caller's own session ends.
 
@@ -100,22 +97,22 @@ async def start(
     if service_slug is not None and org_slug is None:
         raise ServiceWithoutOrganization
     fingerprint = devices.fingerprint(ports, replace(caller, address=None, agent=None), PresentedDevice(name=PLATFORM_SUPPORT))
-    now, entry_id = ports.clock.now(), new_id()
+    now, entry_id = ports.clock.now(), values.new_id()
     async with ports.storage.transaction(by=caller) as tx:
         context = await _load_context(tx, user_id, org_slug, service_slug)
         account = await _lock_target(tx, caller, user_id)
-        entitlement = NO_ENTITLEMENT
+        entitlement = sessions.NO_ENTITLEMENT
         if context.service is not None:
             # Checked under the lock on the account: a user is removed from a service under the same
             # lock.
             if await tx.service_users.by_id(context.service.org_id, context.service.id, account.id) is None:
                 raise TargetNotAUser
             entitlement = await tx.subscriptions.entitlement(context.service.id, account.id, now)
-        caller_ends_at = await tx.sessions.ends_at(caller.session_id, caller.user_id, now) or refuse(SessionEnded)
+        caller_ends_at = await tx.sessions.ends_at(caller.session_id, caller.user_id, now) or errors.refuse(errors.SessionEnded)
         device_id = await _save_device(tx, account.id, fingerprint, now)
         session = _new_session(caller, account, context, device_id, min(now + TTL, caller_ends_at), now)
-        refresh_token = new_secret()
-        await tx.sessions.begin(session, digest(refresh_token))
+        refresh_token = values.new_secret()
+        await tx.sessions.begin(session, values.digest(refresh_token))
         event = events.impersonated(session)
         tx.record(events.impersonated_for_the_platform(event, entry_id, reason))
         if event.org_id is not None:
@@ -133,11 +130,11 @@ async def start(
 
 
 def _new_session(
-    caller: Person, account: Account, context: _ImpersonationContext, device_id: UUID, expires_at: datetime, now: datetime
-) -> Session:
+    caller: callers.Person, account: Account, context: _ImpersonationContext, device_id: UUID, expires_at: datetime, now: datetime
+) -> sessions.Session:
     """Return a session in which the caller acts as the user of this account."""
-    return Session(
-        id=new_id(),
+    return sessions.Session(
+        id=values.new_id(),
         user_id=account.id,
         created_at=now,
         expires_at=expires_at,
@@ -154,8 +151,10 @@ def _new_session(
     )
 
 
-def _token_subject(session: Session, account: Account, context: _ImpersonationContext, entitlement: Entitlement) -> TokenSubject:
-    return TokenSubject(
+def _token_subject(
+    session: sessions.Session, account: Account, context: _ImpersonationContext, entitlement: Entitlement
+) -> sessions.TokenSubject:
+    return sessions.TokenSubject(
         session_id=session.id,
         user_id=account.id,
         email=account.email,
@@ -170,7 +169,7 @@ def _token_subject(session: Session, account: Account, context: _ImpersonationCo
     )
 
 
-async def record_request(ports: Ports, caller: Person, method: str, route: str, arguments: Mapping[str, str]) -> UUID:
+async def record_request(ports: Ports, caller: callers.Person, method: str, route: str, arguments: Mapping[str, str]) -> UUID:
     """Record an impersonator's request, sent as `caller`, in the platform's audit log, before it is answered (security I-5).
 
     `route` is the path template and `arguments` are its path parameters. If the impersonation began without an
@@ -180,16 +179,16 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
     If the entry cannot be written, AuditFailed refuses the request.
     """
     shortened = {name: value[:ARGUMENT_LENGTH] for name, value in arguments.items()}
-    entry_id = new_id()
+    entry_id = values.new_id()
     try:
         async with ports.storage.transaction(by=caller) as tx:
             tx.record(events.impersonation_request(caller.user_id, caller.session_id, entry_id, method, route, shortened))
-            if isinstance(caller, Member) and caller.impersonated_in is None:
+            if isinstance(caller, callers.Member) and caller.impersonated_in is None:
                 expires_at = await tx.impersonations.begin_in(caller.session_id, caller.acts_in.id)
                 if expires_at is not None:
                     tx.record(events.impersonated_in(caller, expires_at))
-    except StorageDown as error:
-        raise AuditFailed from error
+    except errors.StorageDown as error:
+        raise errors.AuditFailed from error
     return entry_id
 
 
@@ -203,25 +202,25 @@ async def _load_context(tx: Transaction, user_id: UUID, org_slug: str | None, se
     """Load the context by its slugs, and lock the user's membership, so that a concurrent removal also ends the new session."""
     if org_slug is None:
         return _ImpersonationContext()
-    org_id = await tx.organizations.id_by_slug(org_slug) or refuse(OrganizationNotFound)
+    org_id = await tx.organizations.id_by_slug(org_slug) or errors.refuse(access.OrganizationNotFound)
     membership = await tx.members.lock(org_id, user_id) if service_slug is None else None
-    organization = await tx.organizations.by_id(org_id) or refuse(OrganizationNotFound)
-    if organization.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+    organization = await tx.organizations.by_id(org_id) or errors.refuse(access.OrganizationNotFound)
+    if organization.status is not callers.OrganizationStatus.ACTIVE:
+        raise errors.OrganizationNotActive
     if service_slug is not None:
-        return _ImpersonationContext(service=await tx.services.context_by_slug(org_slug, service_slug) or refuse(ServiceNotFound))
+        return _ImpersonationContext(service=await tx.services.context_by_slug(org_slug, service_slug) or errors.refuse(ServiceNotFound))
     if membership is None:
         raise TargetNotAMember
     return _ImpersonationContext(organization=organization)
 
 
-async def _lock_target(tx: Transaction, caller: Person, user_id: UUID) -> Account:
+async def _lock_target(tx: Transaction, caller: callers.Person, user_id: UUID) -> Account:
     """Lock and return the account to impersonate. The caller stays a platform owner until the transaction ends."""
     if user_id == caller.user_id:
         raise CannotImpersonateSelf
     account, is_platform_owner = await platform.lock_target_account(tx, caller, user_id)
     if not is_platform_owner:
-        raise NotAPlatformOwner
+        raise access.NotAPlatformOwner
     if account is None:
         raise AccountNotFound
     if account.is_platform_owner:

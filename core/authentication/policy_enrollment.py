@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import factor_changes
-from core.authentication.admissions import Admission, judge_session
+from core.authentication import admissions
 from core.authentication.model.policy import PolicyPlace
 from core.authentication.service_access import Opened
 from core.kernel.callers import Person
@@ -40,7 +40,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
     if place.org_slug is None and not user.is_platform_owner:
         return NO_ENROLLMENT
     if place.org_slug is None:
-        admission = await judge_session(ports, PolicyPath.ENROLL, Opened(), user)
+        admission = await admissions.judge_session(ports, PolicyPath.ENROLL, Opened(), user)
         return await _to_enrollment(ports, admission, user)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
@@ -52,10 +52,10 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
         if found is None and not await _is_known(read, org_id, user.user_id):
             return NO_ENROLLMENT
     opened = Opened(org_id, None if found is None else found[0].id)
-    return await _to_enrollment(ports, await judge_session(ports, PolicyPath.ENROLL, opened, user, age), user)
+    return await _to_enrollment(ports, await admissions.judge_session(ports, PolicyPath.ENROLL, opened, user, age), user)
 
 
-async def _to_enrollment(ports: Ports, admission: Admission, user: Person) -> Enrollment:
+async def _to_enrollment(ports: Ports, admission: admissions.Admission, user: Person) -> Enrollment:
     needs_recovery, decision = False, admission.decision
     if admission.subject is not None and (decision.outcome is Outcome.ENROLL or decision.due_at is not None):
         async with ports.storage.reading() as read:

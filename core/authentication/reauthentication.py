@@ -15,49 +15,33 @@ from uuid import UUID
 from core.accounts import attempt_limits, factor_changes, relying_party, session_proofs
 from core.accounts.factors import codes
 from core.accounts.factors.codes import VerifiedCode
+from core.accounts.model import accounts, email_queue, passkeys
 from core.accounts.model import mfa as mfa_model
-from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
-from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
-from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, PasskeyKind, name_kinds
 from core.accounts.own_account import lock_own_account
 from core.authentication import admissions, events
 from core.authentication.flow.methods import record_failure
 from core.authentication.identities import add_ticket
 from core.authentication.methods import passkey
 from core.authentication.methods.passkey import VerifiedPasskey
+from core.authentication.model import identities, sessions
 from core.authentication.model import login as login_model
-from core.authentication.model.identities import LinkedPlace, parse_provider
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.sessions import (
-    CODE_TTL,
-    MAX_CODE_ATTEMPTS,
-    EmailedCode,
-    EmailedCodeWrong,
-    FirstFactorMissing,
-    NoVerifiedAddress,
-    PasswordWrong,
-    ProviderNotLinked,
-    ReauthenticationOptions,
-    ReauthenticationProof,
-    SecondFactorMissing,
-)
+from core.kernel import errors
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
-from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Factor, Method, Proof, Strength, complete, first_method_of, first_proof
 from core.kernel.sign_in_age import LastSignIn
 from core.kernel.sign_in_policy.decision import Decision, stands_for_second
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
 from core.kernel.sign_in_policy.steps import takes_passkey_only
 from core.kernel.values import digest
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
-async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
+async def load_next_options(ports: Ports, caller: Person) -> sessions.ReauthenticationOptions:
     """Return the ways in which the caller can prove that they are here, without ways that their sign-in policies refuse.
 
     If they just did, these are the ways that a policy still asks for. If the organization of their token requires a connection, return
@@ -68,14 +52,14 @@ async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOpt
     return await load_options(ports, caller, decision)
 
 
-async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:
+async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> sessions.ReauthenticationOptions:
     """Return the ways in which the caller can prove that they are here, or with a decision the ways that meet its sign-in policy."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        account = await read.accounts.by_id(caller.user_id) or errors.refuse(AccountGone)
         places, asking = await _find_places(read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
-        status = await read.mfa.status(account.id) or refuse(AccountGone)
+        status = await read.mfa.status(account.id) or errors.refuse(AccountGone)
         seconds = await session_proofs.find_recent_seconds(ports, read, caller.session_id, account, now)
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
         factors = account.factors if decision is None else (await relying_party.load_without_lost_keys(ports, read, account)).factors
@@ -88,12 +72,12 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
     accepts_password = decision is None or decision.methods is None or Method.PASSWORD in decision.methods
     shows_user = account.password_hash is None or (decision is not None and needs_second and not seconds)
     takes_all = shows_user or not (accepts_password or _is_too_old(caller, decision, now))
-    options = ReauthenticationOptions(
+    options = sessions.ReauthenticationOptions(
         needs_first_factor=not is_recent,
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
-        passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
-        security_key=any(key.kind is PasskeyKind.SECURITY_KEY for key in keys),
+        passkey=any(key.kind is passkeys.PasskeyKind.PASSKEY for key in keys),
+        security_key=any(key.kind is passkeys.PasskeyKind.SECURITY_KEY for key in keys),
         providers=tuple(place for place in places if takes_all or place.provider in asking),
         needs_second_factor=needs_second and not any(_is_accepted(second, decision) for second in seconds),
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
@@ -135,8 +119,8 @@ def _is_accepted(second: Proof, decision: Decision | None) -> bool:
 
 
 def _that_meet(
-    options: ReauthenticationOptions, decision: Decision, factors: Collection[Factor], waiting: ConnectionSlug | None
-) -> ReauthenticationOptions:
+    options: sessions.ReauthenticationOptions, decision: Decision, factors: Collection[Factor], waiting: ConnectionSlug | None
+) -> sessions.ReauthenticationOptions:
     """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now.
 
     `factors` are the account's factors. After a sign-in at the `waiting` provider, only the second factor is missing, if the policy accepts
@@ -176,8 +160,8 @@ def _that_meet(
 
 
 async def _find_places(
-    read: Reading | Transaction, caller: Person, account: Account
-) -> tuple[Sequence[LinkedPlace], frozenset[ConnectionSlug]]:
+    read: storage.Reading | storage.Transaction, caller: Person, account: accounts.Account
+) -> tuple[Sequence[identities.LinkedPlace], frozenset[ConnectionSlug]]:
     """Return where a sign-in can prove that the caller is here, with a place for every linked identity provider.
 
     The second value has the providers that can authenticate the user again.
@@ -187,7 +171,7 @@ async def _find_places(
     """
     if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
         return (), frozenset()
-    listed, places = read.oauth_credentials.list_connections(), dict[ConnectionSlug, LinkedPlace]()
+    listed, places = read.oauth_credentials.list_connections(), dict[ConnectionSlug, identities.LinkedPlace]()
     linked = await read.identities.list_places(account.id)
     known = {each.slug: each for each in await listed}
     for place in linked:
@@ -210,27 +194,31 @@ async def send_email_code(ports: Ports, caller: Person) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
         if account.email_verified_at is None:
-            raise NoVerifiedAddress
-        await tx.reauthentications.save_code(caller.session_id, EmailedCode(digest(account.email), salt, code_hash, now + CODE_TTL))
-        await tx.email_queue.add(new_email(EmailKind.REAUTHENTICATION, account.email, now, token=code))
+            raise sessions.NoVerifiedAddress
+        await tx.reauthentications.save_code(
+            caller.session_id, sessions.EmailedCode(digest(account.email), salt, code_hash, now + sessions.CODE_TTL)
+        )
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.REAUTHENTICATION, account.email, now, token=code))
 
 
-async def start_at_provider(ports: Ports, caller: Person, options: ReauthenticationOptions, provider_name: str, after: str) -> str:
+async def start_at_provider(ports: Ports, caller: Person, options: sessions.ReauthenticationOptions, provider_name: str, after: str) -> str:
     """Return a ticket with which the caller's browser signs in at this identity provider again, and continues at `after`.
 
     The `options` name the providers that are offered now. A silent sign-in elsewhere would make the session newer.
 
     Raises: ProviderUnknown, ProviderNotLinked, AccountGone, SessionEnded.
     """
-    provider, now = parse_provider(provider_name), ports.clock.now()
+    provider, now = identities.parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
-        place = next((place for place in options.providers if place.provider == provider), None) or refuse(ProviderNotLinked)
+        place = next((place for place in options.providers if place.provider == provider), None) or errors.refuse(
+            sessions.ProviderNotLinked
+        )
         return await add_ticket(ports, tx, caller, place, now, after=after)
 
 
 async def complete_at_provider(
-    ports: Ports, tx: Transaction, account: Account, session_id: UUID, provider: ConnectionSlug, proof: Proof
+    ports: Ports, tx: storage.Transaction, account: accounts.Account, session_id: UUID, provider: ConnectionSlug, proof: Proof
 ) -> None:
     """Store a sign-in at an identity provider in the session of a locked account.
 
@@ -244,8 +232,8 @@ async def complete_at_provider(
 
 
 async def start_passkey(
-    ports: Ports, caller: Person, options: ReauthenticationOptions, only: PasskeyKind | None = None
-) -> tuple[Json, str]:
+    ports: Ports, caller: Person, options: sessions.ReauthenticationOptions, only: passkeys.PasskeyKind | None = None
+) -> tuple[passkeys.Json, str]:
     """Return the options with which the caller's browser uses a passkey, or a security key if the `options` accept it.
 
     With them comes the name of these keys for users, as `name_kinds` returns it. `only`: keys of another kind do not count.
@@ -254,21 +242,21 @@ async def start_passkey(
     with_keys = Method.PASSKEY in options.second_methods
     async with ports.storage.reading() as read:
         party, own = await relying_party.load_usable(ports, read, caller.user_id)
-    own = [each for each in own if (with_keys or each.kind is PasskeyKind.PASSKEY) and only in (None, each.kind)]
+    own = [each for each in own if (with_keys or each.kind is passkeys.PasskeyKind.PASSKEY) and only in (None, each.kind)]
     challenge = ports.passkeys.new_challenge(_binding(caller), ports.clock.now())
     # A security key may be unable to verify its user.
-    verification = all(each.kind is PasskeyKind.PASSKEY for each in own)
+    verification = all(each.kind is passkeys.PasskeyKind.PASSKEY for each in own)
     if not own:
-        raise NoPasskey
-    request = ports.passkeys.request_options(party or refuse(NoPasskey), challenge, own, verification=verification)
-    return request, name_kinds(each.kind for each in own)
+        raise passkeys.NoPasskey
+    request = ports.passkeys.request_options(party or errors.refuse(passkeys.NoPasskey), challenge, own, verification=verification)
+    return request, passkeys.name_kinds(each.kind for each in own)
 
 
-def _binding(caller: Person) -> ChallengeBinding:
-    return ChallengeBinding(Ceremony.REAUTHENTICATE, caller.session_id.bytes)
+def _binding(caller: Person) -> passkeys.ChallengeBinding:
+    return passkeys.ChallengeBinding(passkeys.Ceremony.REAUTHENTICATE, caller.session_id.bytes)
 
 
-async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> LastSignIn:
+async def reauthenticate(ports: Ports, caller: Person, proof: sessions.ReauthenticationProof) -> LastSignIn:
     """Verify all factors in the caller's account, and return the session's new last sign-in.
 
     A factor that was verified in this session a few minutes ago is not needed again, but at least one factor is. A
@@ -286,7 +274,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         codes.check_format(proof.code)
     has_second = False
     async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        account = await read.accounts.by_id(caller.user_id) or errors.refuse(AccountGone)
         if proof.code is None:
             has_second = bool(await session_proofs.find_recent_seconds(ports, read, caller.session_id, account, now))
     key = None if proof.passkey is None else await _verify_key(ports, caller, account, proof.passkey)
@@ -297,11 +285,11 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         locked = await lock_own_account(tx, caller, now)
         # A reset, a change of the address or a new second factor can have committed since.
         if (locked.password_hash, locked.email, locked.second_factors) != (account.password_hash, account.email, account.second_factors):
-            raise SessionEnded
+            raise errors.SessionEnded
         if key is not None:
             await key.redeem(tx)
         if first.code_hash is not None and not await tx.reauthentications.consume_code(caller.session_id, first.code_hash, now):
-            raise EmailedCodeWrong
+            raise sessions.EmailedCodeWrong
         if code is not None:
             await codes.use(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
@@ -309,12 +297,18 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         if is_complete and first.proof is None:
             first, second = _FirstFactor(second), None
         await _store(ports, tx, caller, account, first.proof, second, now)
-        context = await tx.session_contexts.load(caller.session_id, account.id, None, now) or refuse(SessionEnded)
-    return context.sign_in or refuse(SessionEnded)
+        context = await tx.session_contexts.load(caller.session_id, account.id, None, now) or errors.refuse(errors.SessionEnded)
+    return context.sign_in or errors.refuse(errors.SessionEnded)
 
 
 async def _store(
-    ports: Ports, tx: Transaction, caller: Person, account: Account, first: Proof | None, second: Proof | None, now: datetime
+    ports: Ports,
+    tx: storage.Transaction,
+    caller: Person,
+    account: accounts.Account,
+    first: Proof | None,
+    second: Proof | None,
+    now: datetime,
 ) -> None:
     """Store the proofs in the session of a locked account. Without `first`, the last sign-in's first factor stays."""
     if first is not None:
@@ -333,14 +327,14 @@ class _FirstFactor:
     code_hash: bytes | None = field(default=None, repr=False)  # of the emailed code, which is not used up yet
 
 
-async def _verify_key(ports: Ports, caller: Person, account: Account, credential: Json) -> VerifiedPasskey:
+async def _verify_key(ports: Ports, caller: Person, account: accounts.Account, credential: passkeys.Json) -> VerifiedPasskey:
     """Verify an answer from the caller's passkey or security key. If it can be a second factor, it can lack user verification."""
     verification = not account.second_factors and account.security_key_count == 0
     return await passkey.verify(ports, caller, credential, _binding(caller), user_id=account.id, verification=verification)
 
 
 async def _verify_first_factor(
-    ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime, *, is_needed: bool
+    ports: Ports, caller: Person, account: accounts.Account, proof: sessions.ReauthenticationProof, now: datetime, *, is_needed: bool
 ) -> _FirstFactor:
     """Return the first factor from the request, from a provider's sign-in that waits for the second factor, or from the session.
 
@@ -362,21 +356,21 @@ async def _verify_first_factor(
             return _FirstFactor(None)
     if not is_needed:
         return _FirstFactor(None)
-    raise FirstFactorMissing
+    raise sessions.FirstFactorMissing
 
 
-async def _verify_password(ports: Ports, caller: Person, account: Account, password: str) -> None:
+async def _verify_password(ports: Ports, caller: Person, account: accounts.Account, password: str) -> None:
     """Raises: PasswordWrong, TooManyAttempts; Limited if too many hashes are queued."""
-    check_password_length(password)
+    accounts.check_password_length(password)
     subject = session_subject(caller.session_id)
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     if not await ports.passwords.verify(account.password_hash, password) or account.password_hash is None:
         await record_failure(ports, caller, LoginFailure.CREDENTIALS, Method.PASSWORD, account.id)
-        raise PasswordWrong
+        raise sessions.PasswordWrong
     await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
 
 
-async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, text: str, now: datetime) -> bytes:
+async def _verify_emailed_code(ports: Ports, caller: Person, account: accounts.Account, text: str, now: datetime) -> bytes:
     """Return the hash of the right code.
 
     Codes are counted with passwords. Otherwise a thief of the session could ask for new codes, and guess on.
@@ -386,17 +380,17 @@ async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, t
     code, subject = login_model.normalize_code(text), session_subject(caller.session_id)
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     async with ports.storage.autocommit() as statements:
-        emailed = await statements.reauthentications.count_code_attempt(caller.session_id, MAX_CODE_ATTEMPTS, now)
+        emailed = await statements.reauthentications.count_code_attempt(caller.session_id, sessions.MAX_CODE_ATTEMPTS, now)
     if emailed is not None and emailed.address_hash == digest(account.email):  # the address has not changed since
         code_hash = await ports.passwords.derive(code, emailed.salt)
         if hmac.compare_digest(code_hash, emailed.code_hash):
             await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
             return code_hash
     await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, account.id)
-    raise EmailedCodeWrong
+    raise sessions.EmailedCodeWrong
 
 
-async def _verify_second_factor(ports: Ports, caller: Person, account: Account, code: str | None) -> VerifiedCode | None:
+async def _verify_second_factor(ports: Ports, caller: Person, account: accounts.Account, code: str | None) -> VerifiedCode | None:
     """Return the verified code, or None if the account has no second factor. The code is not used up yet.
 
     Raises: SecondFactorMissing, CodeWrong, TooManyAttempts; Limited if too many hashes are queued.
@@ -404,7 +398,7 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
     if not account.second_factors:
         return None
     if code is None:
-        raise SecondFactorMissing
+        raise sessions.SecondFactorMissing
     await attempt_limits.count_attempt(ports, SecretKind.MFA, mfa_model.attempt_subject(account.id))
     async with ports.storage.reading() as read:
         enrollment = await read.mfa.enrollment(account.id)

@@ -20,19 +20,20 @@ from datetime import datetime
 from uuid import UUID
 
 from core.applications import services
+from core.applications.model import users
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
-from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
+from core.kernel import callers
 from core.kernel.access import BlockedByDirectory
-from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
 from core.tenancy.model.organizations import ApplicationClosed
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
-async def require_service_access(read: Reading | Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+async def require_service_access(
+    read: storage.Reading | storage.Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime
+) -> None:
     """Check that this user may use this service of this organization."""
     may_use = await read.end_users.may_use(org_id, service_id, user_id, now)
     if may_use is None:
@@ -51,7 +52,7 @@ class Opened:
     is_external: bool = False  # an external client
     external_for: UUID | None = None  # the API resource that an external client asks for: it decides about the access
 
-    async def admits(self, read: Reading | Transaction, user_id: UUID, now: datetime) -> bool:
+    async def admits(self, read: storage.Reading | storage.Transaction, user_id: UUID, now: datetime) -> bool:
         """Return whether the user may use the application, and so learn about its sign-in policy. The platform has no strangers."""
         if self.org_id is None:
             return True
@@ -63,14 +64,18 @@ class Opened:
         return bool(await is_admitted(self.org_id, self.service_id, user_id, now))
 
 
-async def find_refusal(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> BlockedByDirectory | NoAccessToService:
+async def find_refusal(
+    read: storage.Reading | storage.Transaction, org_id: UUID, user_id: UUID
+) -> BlockedByDirectory | users.NoAccessToService:
     """Return why a service of this organization refuses this user: a block, or its access policy."""
     if await read.directory_blocks.exists(org_id, user_id):
         return BlockedByDirectory()
-    return NoAccessToService() if await read.end_users.blocked_at(org_id, user_id) is None else BlockedByAdmin()
+    return users.NoAccessToService() if await read.end_users.blocked_at(org_id, user_id) is None else users.BlockedByAdmin()
 
 
-async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
+async def enroll_end_user(
+    tx: storage.Transaction, service: callers.ServiceContext, user_id: UUID, now: datetime
+) -> tuple[callers.ServiceContext, Entitlement]:
     """Make the user an end user of the service. Return the present service, and the user's entitlement to it."""
     enrolled = tx.end_users.enroll(service.id, user_id, now)
     found = await tx.services.context_and_entitlement(service.id, user_id, now)
@@ -78,13 +83,13 @@ async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUI
 
 
 async def require_enrolled(
-    tx: Transaction,
-    service: ServiceContext,
+    tx: storage.Transaction,
+    service: callers.ServiceContext,
     user_id: UUID,
     is_enrolled: bool,
-    found: tuple[ServiceContext, Entitlement] | None,
+    found: tuple[callers.ServiceContext, Entitlement] | None,
     now: datetime,
-) -> tuple[ServiceContext, Entitlement]:
+) -> tuple[callers.ServiceContext, Entitlement]:
     """Return what was found after the enrollment, the service and the user's entitlement to it, if the enrollment succeeded.
 
     The statement that enrolls the user applies the rule of this module, so that the usual case
@@ -96,12 +101,12 @@ async def require_enrolled(
     if not is_enrolled:
         await require_service_access(tx, service.org_id, service.id, user_id, now)
         raise ServiceNotFound  # it is being deleted
-    if current.status is not OrganizationStatus.ACTIVE:
+    if current.status is not callers.OrganizationStatus.ACTIVE:
         raise ApplicationClosed(current.org_slug)
     return current, entitlement
 
 
-async def find_password_service(ports: Ports, org_slug: str, service_slug: str) -> ServiceContext:
+async def find_password_service(ports: Ports, org_slug: str, service_slug: str) -> callers.ServiceContext:
     """Return the service if users can sign in to it with a password.
 
     Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.

@@ -5,31 +5,31 @@ from dataclasses import replace
 from datetime import datetime
 
 from core.accounts import devices
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device
-from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication import account_recovery, events, sessions
-from core.authentication.model.login import NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
+from core.authentication.model import login
 from core.authentication.model.openid import Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
+from core.kernel import values
 from core.kernel.callers import proofs_at
 from core.kernel.proofs import Method, Proofs, Strength, boundary_of, methods_of, recent, seen_in, strength_of
-from core.kernel.values import digest, new_secret
 from core.tenancy import platform_sign_in_policy
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
+async def start_session(ports: Ports, tx: Transaction, sign_in: login.VerifiedSignIn, now: datetime) -> login.SignedIn:
     """Start the session of a sign-in after all required factors were verified."""
     person, account = sign_in.person, sign_in.account
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
     if sign_in.service is not None:
         service, entitlement = await enroll_end_user(tx, sign_in.service, account.id, now)
         if service.refuses_passwords:  # the service can have changed while the password was hashed
-            raise NeedsCodeFlow
+            raise login.NeedsCodeFlow
     methods = methods_of(sign_in.proofs)
     own = seen_in(sign_in.proofs, None, now)  # an organization's provider says nothing about the account's own factors
     second_factor = strength_of(recent(own, now)) >= Strength.TWO  # an earlier second factor did not prove this device
@@ -44,11 +44,11 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         ends_by=sign_in.ends_by,
         risk_is_high=device.risk.is_high,
     )
-    session, secret = sessions.new_session(ports, start, now), new_secret()
+    session, secret = sessions.new_session(ports, start, now), values.new_secret()
     if sign_in.in_browser:
-        await tx.logins.begin_browser_session(session, digest(secret), device, for_application=sign_in.for_application)
+        await tx.logins.begin_browser_session(session, values.digest(secret), device, for_application=sign_in.for_application)
     else:
-        await tx.logins.begin_session(session, digest(secret), device, for_application=sign_in.for_application)
+        await tx.logins.begin_session(session, values.digest(secret), device, for_application=sign_in.for_application)
     if not sign_in.device.was_unproved:  # the user got the email about the first of these sign-ins
         await _warn_of_risk(tx, account, device, sign_in.proofs, now)
     if sign_in.device.has_recovery:
@@ -57,10 +57,10 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         await platform_sign_in_policy.ensure(tx, now)
     bound = boundary_of(sign_in.proofs)
     tx.record(events.signed_in(account.id, methods, sign_in.service, is_member=sign_in.device.is_member, bounded_to=bound))
-    return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
+    return login.SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
 
-async def start_granted_session(ports: Ports, tx: Transaction, redeemed: RedeemedGrant, now: datetime) -> SignedIn:
+async def start_granted_session(ports: Ports, tx: Transaction, redeemed: login.RedeemedGrant, now: datetime) -> login.SignedIn:
     """Start the session of an application that redeemed an authorization code or a device code. Its service has enrolled the user."""
     account, service, device = redeemed.account, redeemed.service, redeemed.new_device
     seen = proofs_at(service, redeemed.proofs, now)
@@ -80,21 +80,21 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         ends_by=redeemed.ends_by,
         risk_is_high=redeemed.risk_is_high,
     )
-    session, secret = sessions.new_session(ports, start, now), new_secret()
+    session, secret = sessions.new_session(ports, start, now), values.new_secret()
     facts = None
     if redeemed.openid is not None and redeemed.openid.scope:
         with_groups = Scope.GROUPS in redeemed.openid.consent_scopes
         facts = tx.openid_facts.load(account.id, service.id if service else None, now, with_groups=with_groups)
-    await tx.logins.begin_session(session, digest(secret), device)
+    await tx.logins.begin_session(session, values.digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, proofs, now)
     tx.record(events.signed_in(account.id, methods_of(proofs), service))
     is_verified = account.email_verified_at is not None
     thumbprint = None if redeemed.key is None else redeemed.key.thumbprint
-    return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce, thumbprint)
+    return login.SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce, thumbprint)
 
 
-async def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str] | None = None) -> TokenPair:
+async def issue_first_tokens(ports: Ports, signed_in: login.SignedIn, scope: Collection[str] | None = None) -> TokenPair:
     """Return the first token pair of a session that is not a browser session. `scope` narrows the scopes of these tokens."""
     session, facts = signed_in.session, signed_in.user_facts
     openid = OpenIdSubject.narrowed(session.openid, scope, None if facts is None else await facts, signed_in.nonce)
@@ -116,4 +116,4 @@ async def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collectio
 async def _warn_of_risk(tx: Transaction, account: Account, device: Device, proofs: Proofs, now: datetime) -> None:
     """Queue an email about a risky sign-in. With a second factor, or a passkey that verified its user, it proves enough."""
     if device.risk.is_high and not account.second_factors and strength_of(proofs) < Strength.TWO:
-        await tx.email_queue.add(new_email(EmailKind.UNUSUAL_SIGN_IN, account.email, now))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.UNUSUAL_SIGN_IN, account.email, now))

@@ -8,57 +8,27 @@ from uuid import UUID
 from core.accounts.model.profiles import OwnProfile
 from core.authentication import admissions
 from core.authentication.admissions import UserSession
+from core.authentication.model import policy, sessions
 from core.authentication.model.dpop import ProofUse
-from core.authentication.model.policy import RefreshNeedsEnrolment, RefreshNeedsSignIn
-from core.authentication.model.sessions import (
-    MAX_LISTED_SESSIONS,
-    MAX_LOST_RACES,
-    UNNAMED_PRESENTER,
-    LiveSession,
-    MembershipEnded,
-    OpenIdSubject,
-    Presenter,
-    RefreshTokenBound,
-    RefreshTokenInvalid,
-    RefreshTokenNotYours,
-    RefreshTokenReused,
-    RefreshTokenState,
-    Session,
-    SessionStart,
-    TokenNotRevocable,
-    TokenPair,
-    TokenSubject,
-)
 from core.authentication.service_access import Opened
 from core.authentication.tokens import dpop, issuing, signing_keys
-from core.kernel.access import (
-    ImpersonatedElsewhere,
-    NotAMember,
-    NotForApplications,
-    OrganizationNotFound,
-    Requirement,
-    RoleInsufficient,
-    require_capability,
-    require_reach,
-    to_person,
-)
-from core.kernel.callers import Member, MembershipState, OrganizationStatus, Person, to_acting_member, to_member
+from core.kernel import access, callers, errors, values
 from core.kernel.causes import Caller
 from core.kernel.claims import Accepts, Claims
-from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import boundary_of, end_of, in_session, is_fresh, joined
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.silent_sign_ins import without_renewal
-from core.kernel.values import PageResult, digest, new_secret
 from core.tenancy.model import organizations
 from core.tenancy.model.organizations import Membership
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, *, allow_former_users: bool = False) -> Person:
+async def load_person(
+    ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, *, allow_former_users: bool = False
+) -> callers.Person:
     """Return the user of an access token with these claims.
 
     A single statement reads all facts for the authorization (security J-4, J-5).
@@ -72,21 +42,25 @@ async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: Proof
             context = await read.session_contexts.load(claims.session_id, claims.user_id, claims.org_id, now)
         else:
             context = await read.session_contexts.load_of_application(claims.client_id, claims.session_id, claims.user_id, now)
-    return to_person(caller, claims, context, allow_former_users=allow_former_users)
+    return access.to_person(caller, claims, context, allow_former_users=allow_former_users)
 
 
-async def load_person_with_profile(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None) -> tuple[Person, OwnProfile]:
+async def load_person_with_profile(
+    ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None
+) -> tuple[callers.Person, OwnProfile]:
     """Return the user with these access token claims, and their profile, by a single statement."""
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         context, profile = await read.session_contexts.load_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
-        ) or refuse(SessionEnded)
-    user = to_person(caller, claims, context)
+        ) or errors.refuse(errors.SessionEnded)
+    user = access.to_person(caller, claims, context)
     return user, profile.seen_by(user)
 
 
-async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, slug: str, requirement: Requirement) -> Member:
+async def load_member(
+    ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, slug: str, requirement: access.Requirement
+) -> callers.Member:
     """Return the user with these access token claims, acting in the organization `slug` with the required capability.
 
     A single statement reads all facts here too. The organization of the token is only context. The member's first
@@ -95,33 +69,33 @@ async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: Proof
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, caller, claims, proof)
-        raise NotForApplications
+        raise access.NotForApplications
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         context = await read.session_contexts.load_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
-    user = to_person(caller, claims, context, allow_former_users=True)
+    user = access.to_person(caller, claims, context, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
     # Before the membership: the provider that signed the user in must not learn about the user's further organizations.
-    require_reach(user, None if acts_in is None else acts_in.id)
+    access.require_reach(user, None if acts_in is None else acts_in.id)
     try:
-        organization = require_capability(acts_in, requirement.capability, inactive=requirement.inactive)
-    except RoleInsufficient as refusal:
+        organization = access.require_capability(acts_in, requirement.capability, inactive=requirement.inactive)
+    except access.RoleInsufficient as refusal:
         refusal.caller = _confirmed_member(user, claims, acts_in)
         raise
     if user.impersonated_in not in (None, organization.id):
-        raise ImpersonatedElsewhere
+        raise access.ImpersonatedElsewhere
     if claims.org == organization.slug and claims.org_id != organization.id:
-        raise NotAMember  # the token names an organization that had this slug before (security J-6)
+        raise access.NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and requirement.asks_policy:
         await admissions.require_in(ports, PolicyPath.API, user, organization, acts_in.policy)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)
     has_policy = requirement.asks_policy and acts_in is not None and acts_in.policy is not None
-    return to_member(user, organization, has_sign_in_policy=has_policy)
+    return callers.to_member(user, organization, has_sign_in_policy=has_policy)
 
 
-def _confirmed_member(user: Person, claims: Claims, state: MembershipState | None) -> Member | None:
+def _confirmed_member(user: callers.Person, claims: Claims, state: callers.MembershipState | None) -> callers.Member | None:
     """Return the user as a member of the organization, or None if this token says nothing about it, or the membership is not confirmed.
 
     The role may not allow any action.
@@ -130,15 +104,15 @@ def _confirmed_member(user: Person, claims: Claims, state: MembershipState | Non
         return None
     if claims.org == state.slug and claims.org_id != state.id:  # the token names an earlier organization
         return None
-    return to_acting_member(user, state)
+    return callers.to_acting_member(user, state)
 
 
-def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
+def new_session(ports: Ports, start: sessions.SessionStart, now: datetime) -> sessions.Session:
     """Return a session that starts now."""
     latest = now + ports.policy.session_absolute_ttl
     ends_at = min(filter(None, (latest, start.ends_by, end_of(start.proofs))))
     lifetime = issuing.limited_lifetime(ports.policy.refresh_token_ttl, start.service.refresh_token_seconds if start.service else None)
-    return Session(
+    return sessions.Session(
         id=start.id,
         user_id=start.user_id,
         created_at=now,
@@ -159,8 +133,12 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
 
 
 async def refresh(
-    ports: Ports, caller: Caller, refresh_token: str, presenter: Presenter = UNNAMED_PRESENTER, scope: Collection[str] | None = None
-) -> TokenPair:
+    ports: Ports,
+    caller: Caller,
+    refresh_token: str,
+    presenter: sessions.Presenter = sessions.UNNAMED_PRESENTER,
+    scope: Collection[str] | None = None,
+) -> sessions.TokenPair:
     """Exchange a refresh token for a new pair. The token can be used once (security S-1, S-2, S-3).
 
     A second use of a token ends the session, because the token may be stolen. There is an exception: during a short
@@ -177,25 +155,29 @@ async def refresh(
     OrganizationNotActive, MembershipEnded, RefreshNeedsEnrolment, RefreshNeedsSignIn.
     """
     now = ports.clock.now()
-    old_hash, successor = digest(refresh_token), new_secret()
+    old_hash, successor = values.digest(refresh_token), values.new_secret()
     async with ports.storage.autocommit() as statements:
-        rotated = await statements.refresh_tokens.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
+        rotated = await statements.refresh_tokens.rotate(
+            old_hash, values.digest(successor), now, now + ports.policy.refresh_token_ttl, presenter
+        )
     if rotated is None:
         await _raise_unless_policy_is_met(ports, caller, old_hash, now, presenter)
         async with ports.storage.autocommit() as statements:
             expires_at = now + ports.policy.refresh_token_ttl
-            rotated = await statements.refresh_tokens.rotate(old_hash, digest(successor), now, expires_at, presenter)
+            rotated = await statements.refresh_tokens.rotate(old_hash, values.digest(successor), now, expires_at, presenter)
         if rotated is None:
-            raise RefreshTokenInvalid
+            raise sessions.RefreshTokenInvalid
     subject = replace(
         rotated.subject,
-        openid=OpenIdSubject.narrowed(rotated.openid, scope, rotated.facts),
+        openid=sessions.OpenIdSubject.narrowed(rotated.openid, scope, rotated.facts),
         key_thumbprint=None if presenter.key is None else presenter.key.thumbprint,
     )
     return issuing.issue_tokens(ports, subject, refresh_token if rotated.keeps_refresh_token else successor, now)
 
 
-async def _raise_unless_policy_is_met(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> None:
+async def _raise_unless_policy_is_met(
+    ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: sessions.Presenter
+) -> None:
     """Raise why the token was not rotated.
 
     Return if its session only lacked a pass for the sign-in policy, and has a pass now.
@@ -205,7 +187,7 @@ async def _raise_unless_policy_is_met(ports: Ports, caller: Caller, token_hash: 
     async with ports.storage.transaction(by=caller) as tx:
         token = await tx.refresh_tokens.explain(token_hash, now, presenter)
         refusal = _refusal_of(token, now - ports.policy.refresh_grace)
-        if token is not None and isinstance(refusal, RefreshTokenReused):
+        if token is not None and isinstance(refusal, sessions.RefreshTokenReused):
             await tx.sessions.end(token.session_id, now)
         if token is not None and token.org_id is not None and refusal is None:
             refusal = await _judge(ports, tx, token, token.org_id, now)
@@ -213,7 +195,7 @@ async def _raise_unless_policy_is_met(ports: Ports, caller: Caller, token_hash: 
         raise refusal
 
 
-async def _judge(ports: Ports, tx: Transaction, token: RefreshTokenState, org_id: UUID, now: datetime) -> Refusal | None:
+async def _judge(ports: Ports, tx: Transaction, token: sessions.RefreshTokenState, org_id: UUID, now: datetime) -> errors.Refusal | None:
     """Ask the sign-in policy about the session of a token. If it is allowed, it gets a pass."""
     opened = Opened(org_id, token.service_id)
     admission = await admissions.judge_in(ports, tx, PolicyPath.REFRESH, opened, UserSession(token.user_id, token.session_id))
@@ -222,33 +204,33 @@ async def _judge(ports: Ports, tx: Transaction, token: RefreshTokenState, org_id
         await admission.save_pass(tx, token.session_id, now)
         return None
     if decision.outcome is Outcome.ENROLL:
-        return RefreshNeedsEnrolment(decision, admissions.enrollment_url(ports, place))
+        return policy.RefreshNeedsEnrolment(decision, admissions.enrollment_url(ports, place))
     if token.service_id is not None and decision.max_age is not None:
         await tx.sessions.end(token.session_id, now)  # an application has no way to make its session younger
-    return RefreshNeedsSignIn(decision, admissions.connection_url(ports, place, decision))
+    return policy.RefreshNeedsSignIn(decision, admissions.connection_url(ports, place, decision))
 
 
-def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refusal | None:
+def _refusal_of(token: sessions.RefreshTokenState | None, grace_start: datetime) -> errors.Refusal | None:
     """Return why the token was not rotated, or None if only the sign-in policy can be the reason."""
     if token is None or not token.session_is_live:
-        return RefreshTokenInvalid()
+        return sessions.RefreshTokenInvalid()
     if not token.fits:
-        return RefreshTokenNotYours()
+        return sessions.RefreshTokenNotYours()
     if token.rotated_at is not None:  # counts without the key too: the first user may have bound the session to their own key
         is_race = token.is_previous and token.rotated_at >= grace_start
-        return RefreshTokenInvalid() if is_race else RefreshTokenReused()
+        return sessions.RefreshTokenInvalid() if is_race else sessions.RefreshTokenReused()
     if not token.has_key:
-        return RefreshTokenBound()
+        return sessions.RefreshTokenBound()
     if token.service_id is not None and not token.may_use_service:
-        return RefreshTokenInvalid()
+        return sessions.RefreshTokenInvalid()
     if token.service_id is None and token.org_id is not None and token.role is None:
-        return MembershipEnded()
-    if token.organization_status not in (None, OrganizationStatus.ACTIVE):
-        return OrganizationNotActive()
-    return RefreshTokenInvalid() if token.policy_is_met else None
+        return sessions.MembershipEnded()
+    if token.organization_status not in (None, callers.OrganizationStatus.ACTIVE):
+        return errors.OrganizationNotActive()
+    return sessions.RefreshTokenInvalid() if token.policy_is_met else None
 
 
-async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter) -> bool | None:
+async def revoke(ports: Ports, caller: Caller, token: str, presenter: sessions.Presenter) -> bool | None:
     """End the session of a refresh or access token if the presenter may use the token (RFC 7009 section 2).
 
     Return whether it may, or None if the token has no live session.
@@ -257,15 +239,15 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
     """
     try:
         claims = await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
-    except (TokenExpired, TokenInvalid, WrongToken):  # an invalid token is no error (RFC 7009 section 2.2)
+    except (errors.TokenExpired, errors.TokenInvalid, errors.WrongToken):  # an invalid token is no error (RFC 7009 section 2.2)
         session_id = None
     else:
-        session_id = claims.session_id if isinstance(claims, Claims) else refuse(TokenNotRevocable)
+        session_id = claims.session_id if isinstance(claims, Claims) else errors.refuse(sessions.TokenNotRevocable)
     async with ports.storage.transaction(by=caller) as tx:
-        return await tx.refresh_tokens.revoke(session_id, digest(token), presenter, ports.clock.now())
+        return await tx.refresh_tokens.revoke(session_id, values.digest(token), presenter, ports.clock.now())
 
 
-async def select_organization(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
+async def select_organization(ports: Ports, caller: callers.Member) -> tuple[Membership, sessions.TokenPair]:
     """Make the organization that the caller acts in the context of their session, and return tokens that say so.
 
     The current refresh token is used up. The session keeps its absolute end and its impersonator, and no login is
@@ -275,26 +257,26 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
 
     Raises: SessionEnded; Limited after too many lost races.
     """
-    now, refresh_token = ports.clock.now(), new_secret()
+    now, refresh_token = ports.clock.now(), values.new_secret()
     expires_at = now + ports.policy.refresh_token_ttl
     async with ports.storage.transaction(by=caller) as tx:
         membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
-        organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        require_capability(organizations.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
+        organization = await tx.organizations.by_id(caller.acts_in.id) or errors.refuse(access.OrganizationNotFound)
+        access.require_capability(organizations.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
         assert membership is not None, "require_capability refuses users who are not members"
-        for _ in range(MAX_LOST_RACES):
+        for _ in range(sessions.MAX_LOST_RACES):
             ends_at = await tx.refresh_tokens.select_organization(
-                caller.session_id, organization.id, digest(refresh_token), now, expires_at
+                caller.session_id, organization.id, values.digest(refresh_token), now, expires_at
             )
             if ends_at is not None:
                 break
             # A concurrent refresh replaced the token first, so try again with the newer token; or
             # the session has ended.
             if await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) is None:
-                raise SessionEnded
+                raise errors.SessionEnded
         else:
-            raise Limited(1)
-    subject = TokenSubject(
+            raise errors.Limited(1)
+    subject = sessions.TokenSubject(
         session_id=caller.session_id,
         user_id=caller.user_id,
         email=caller.email,
@@ -308,33 +290,33 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     return membership, issuing.issue_tokens(ports, subject, refresh_token, now)
 
 
-async def list_own(ports: Ports, caller: Person) -> PageResult[LiveSession]:
+async def list_own(ports: Ports, caller: callers.Person) -> values.PageResult[sessions.LiveSession]:
     """Return the caller's newest live sessions, at most MAX_LISTED_SESSIONS, and their total number."""
     async with ports.storage.reading() as read:
-        return await read.sessions.list_live(caller.user_id, MAX_LISTED_SESSIONS, ports.clock.now())
+        return await read.sessions.list_live(caller.user_id, sessions.MAX_LISTED_SESSIONS, ports.clock.now())
 
 
-async def end_own(ports: Ports, caller: Person, session_id: UUID) -> bool:
+async def end_own(ports: Ports, caller: callers.Person, session_id: UUID) -> bool:
     """End the caller's session with this id, also an impersonation. Return False if the caller has no such session, or it has ended."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock(caller.user_id)
         return await tx.sessions.end_one(caller.user_id, session_id, ports.clock.now())
 
 
-async def end_others(ports: Ports, caller: Person) -> None:
+async def end_others(ports: Ports, caller: callers.Person) -> None:
     """End all the caller's sessions except the present session."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock(caller.user_id)
         await tx.sessions.end_others(caller.user_id, caller.session_id, ports.clock.now())
 
 
-async def logout(ports: Ports, caller: Person) -> None:
+async def logout(ports: Ports, caller: callers.Person) -> None:
     """End the caller's session. Its access and refresh tokens stop working with the next request."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.sessions.end(caller.session_id, ports.clock.now())
 
 
-async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Session) -> datetime:
+async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: sessions.Session) -> datetime:
     """End the browser session of this cookie, because a new sign-in in this browser replaces it.
 
     Return when the new session ends (UTC).
@@ -352,7 +334,7 @@ async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Ses
     """
     async with ports.storage.transaction(by=caller) as tx:
         now = ports.clock.now()
-        old = await tx.sessions.replace_in_browser(digest(cookie), successor.id, now)
+        old = await tx.sessions.replace_in_browser(values.digest(cookie), successor.id, now)
         if old is None:
             return successor.expires_at
         account = None if is_fresh(in_session(successor.proofs)) else await tx.accounts.by_id(successor.user_id)

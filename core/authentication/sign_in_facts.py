@@ -3,18 +3,23 @@
 from datetime import datetime
 
 from core.accounts import relying_party
-from core.authentication.model.policy import PolicySession, PolicySubject
-from core.kernel.judgement import PolicyPath, SignInFacts, Verdict
+from core.authentication.model import policy
+from core.kernel import judgement
 from core.kernel.sign_in_age import SignInAge
 from ports import Ports
 
 
 def facts_of(
-    ports: Ports, path: PolicyPath, subject: PolicySubject, now: datetime, address: str | None = None, age: SignInAge = SignInAge.ANY
-) -> SignInFacts:
+    ports: Ports,
+    path: judgement.PolicyPath,
+    subject: policy.PolicySubject,
+    now: datetime,
+    address: str | None = None,
+    age: SignInAge = SignInAge.ANY,
+) -> judgement.SignInFacts:
     """Return the facts about the session of a user that a policy binds."""
-    session, account = subject.session or PolicySession(()), subject.account
-    return SignInFacts(
+    session, account = subject.session or policy.PolicySession(()), subject.account
+    return judgement.SignInFacts(
         now=now,
         settings=ports.policy,
         path=path,
@@ -34,7 +39,7 @@ def facts_of(
     )
 
 
-def count(ports: Ports, facts: SignInFacts, verdict: Verdict) -> None:
+def count(ports: Ports, facts: judgement.SignInFacts, verdict: judgement.Verdict) -> None:
     """Count the decision of the policy, unless it is about a view."""
     if facts.policy is not None and not facts.path.is_view:
         ports.metrics.sign_in_policy_decided(facts.path, verdict.decision.outcome)

@@ -24,9 +24,9 @@ from core.billing.model.checkout import (
 )
 from core.billing.model.provider_facts import SOON
 from core.billing.model.provider_objects import CheckoutMetadata
+from core.kernel import errors
 from core.kernel.callers import Member
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import PaymentsFailed, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import new_id
 from ports import Ports
@@ -45,11 +45,11 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_VIEW)
-        plan_service_id = await tx.plans.service_id_of(organization.id, plan_id) or refuse(UnknownPlan)
+        plan_service_id = await tx.plans.service_id_of(organization.id, plan_id) or errors.refuse(UnknownPlan)
         if plan_service_id != service.id:
             raise CheckoutPlanOfAnotherService
-        plan = await tx.plans.by_id(organization.id, service.id, plan_id) or refuse(UnknownPlan)
-        price_id = plan.billing_price_id or refuse(PlanWithoutPrice)
+        plan = await tx.plans.by_id(organization.id, service.id, plan_id) or errors.refuse(UnknownPlan)
+        price_id = plan.billing_price_id or errors.refuse(PlanWithoutPrice)
         await subscriptions.expire_overdue(tx, organization.id, service.id, caller.user_id, now)
         current = await tx.subscriptions.of_user(organization.id, service.id, caller.user_id, now)
         if current is not None and current.status.is_live:
@@ -90,5 +90,5 @@ async def _create_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> 
     async with ports.storage.transaction(by=SYSTEM) as tx:
         customer_id = await tx.customers.save(org_id, key, created)
     if customer_id is None:  # the organization or the customer record was deleted in between
-        raise PaymentsFailed("the customer was deleted in the meantime")
+        raise errors.PaymentsFailed("the customer was deleted in the meantime")
     return customer_id

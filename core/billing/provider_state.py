@@ -8,13 +8,12 @@ subscription does not exist yet, it is created as soon as its user, service and 
 from dataclasses import replace
 from datetime import datetime
 
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.applications.model.plans import Cancellation, SubscriptionStatus
+from core.accounts.model import email_queue
+from core.applications.model import plans
 from core.billing import events, subscriptions
+from core.billing.model import provider_facts, provider_objects
 from core.billing.model.checkout import CheckoutMatch
 from core.billing.model.provider_events import Effect
-from core.billing.model.provider_facts import CHECK_INTERVAL, DerivedState, LockedSubscription, SubscriptionFacts, next_check
-from core.billing.model.provider_objects import CheckoutMetadata, ProviderSubscription
 from core.billing.model.subscriptions import SubscribedPlan, Subscription
 from core.kernel.values import new_id
 from ports.storage import Transaction
@@ -22,8 +21,8 @@ from ports.storage import Transaction
 
 async def apply_provider_state(
     tx: Transaction,
-    locked: LockedSubscription,
-    subscription: ProviderSubscription,
+    locked: provider_facts.LockedSubscription,
+    subscription: provider_objects.ProviderSubscription,
     at: datetime,
     now: datetime,
     *,
@@ -41,7 +40,7 @@ async def apply_provider_state(
 
 
 async def _create_subscription(
-    tx: Transaction, facts: SubscriptionFacts, provider_subscription: ProviderSubscription, now: datetime
+    tx: Transaction, facts: provider_facts.SubscriptionFacts, provider_subscription: provider_objects.ProviderSubscription, now: datetime
 ) -> Effect:
     """Create our subscription for the provider's subscription, which has none here yet.
 
@@ -63,7 +62,7 @@ async def _create_subscription(
         if plan is Effect.ORPHANED:
             # The user paid after the service, the organization or the account was deleted. Cancel
             # the subscription at the provider.
-            await tx.cancellations.request(Cancellation(facts.id, new_id(), metadata.org_id, metadata.service_id, now))
+            await tx.cancellations.request(plans.Cancellation(facts.id, new_id(), metadata.org_id, metadata.service_id, now))
         return plan
     state = facts.derived_state
     assert state is not None, "the facts include an object"
@@ -71,7 +70,7 @@ async def _create_subscription(
     if other is not None:
         # Checked as soon as the other subscription has ended. Until that time the subscription is
         # checked daily, because the user pays for it.
-        await tx.billing.save_facts(replace(facts, waits_for=other.id), now, check_at=now + CHECK_INTERVAL)
+        await tx.billing.save_facts(replace(facts, waits_for=other.id), now, check_at=now + provider_facts.CHECK_INTERVAL)
         return Effect.DUPLICATE_SUBSCRIPTION
     subscription = Subscription(
         id=new_id(),
@@ -86,15 +85,15 @@ async def _create_subscription(
     )
     await subscriptions.add(tx, subscription, now)
     assigned = facts.assigned_to(subscription.org_id)
-    await tx.billing.save_facts(assigned, now, check_at=next_check(assigned, now))
+    await tx.billing.save_facts(assigned, now, check_at=provider_facts.next_check(assigned, now))
     await tx.checkouts.stop_checks(subscription.org_id, facts.id)
     if facts.needs_action:
-        await _send_mail(tx, subscription, EmailKind.PAYMENT_ACTION, now, link=facts.action_page)
+        await _send_mail(tx, subscription, email_queue.EmailKind.PAYMENT_ACTION, now, link=facts.action_page)
     return Effect.DONE
 
 
 async def _verify(
-    tx: Transaction, metadata: CheckoutMetadata, subscription: ProviderSubscription, *, has_waited: bool
+    tx: Transaction, metadata: provider_objects.CheckoutMetadata, subscription: provider_objects.ProviderSubscription, *, has_waited: bool
 ) -> SubscribedPlan | Effect:
     """Return the plan in the metadata if all data in the subscription agrees with stored data and with itself (security H-5).
 
@@ -124,7 +123,9 @@ async def _verify(
     return plan
 
 
-async def _is_price_valid(tx: Transaction, metadata: CheckoutMetadata, checkout: CheckoutMatch | None, price_id: str | None) -> bool:
+async def _is_price_valid(
+    tx: Transaction, metadata: provider_objects.CheckoutMetadata, checkout: CheckoutMatch | None, price_id: str | None
+) -> bool:
     """Return whether the price belongs to the plan in the metadata, or to another plan at the service.
 
     The plan's price may be the present price or the price at the checkout. Another plan is possible if the subscription
@@ -138,7 +139,7 @@ async def _is_price_valid(tx: Transaction, metadata: CheckoutMetadata, checkout:
 
 
 async def _plan_of_price(
-    tx: Transaction, owner: CheckoutMetadata | Subscription, price_id: str | None, current: SubscribedPlan
+    tx: Transaction, owner: provider_objects.CheckoutMetadata | Subscription, price_id: str | None, current: SubscribedPlan
 ) -> SubscribedPlan | None:
     """Return the service's plan with this price, preferably the current one, or None if no plan has it."""
     if price_id in (None, current.price_id):
@@ -146,7 +147,9 @@ async def _plan_of_price(
     return await tx.billing.plan_of_price(owner.org_id, owner.service_id, price_id, current.id)
 
 
-async def _lock_live_subscription(tx: Transaction, owner: CheckoutMetadata | Subscription, now: datetime) -> Subscription | None:
+async def _lock_live_subscription(
+    tx: Transaction, owner: provider_objects.CheckoutMetadata | Subscription, now: datetime
+) -> Subscription | None:
     """Lock and return the user's live subscription to this service, if any."""
     key = (owner.org_id, owner.service_id, owner.user_id)
     await subscriptions.expire_overdue(tx, *key, now)
@@ -155,7 +158,11 @@ async def _lock_live_subscription(tx: Transaction, owner: CheckoutMetadata | Sub
 
 
 async def update_subscription(
-    tx: Transaction, locked: LockedSubscription, new: SubscriptionFacts, provider_subscription: ProviderSubscription | None, now: datetime
+    tx: Transaction,
+    locked: provider_facts.LockedSubscription,
+    new: provider_facts.SubscriptionFacts,
+    provider_subscription: provider_objects.ProviderSubscription | None,
+    now: datetime,
 ) -> Effect:
     """Update our subscription from new facts. `provider_subscription` is the event's object, or None if the event is about an invoice."""
     assert new.org_id is not None, "the facts belong to an organization"
@@ -175,16 +182,16 @@ async def update_subscription(
     # new state or newer facts about the status. A final state never changes.
     is_news = state != old.derived_state or new.has_newer_status_than(old)
     if state is None or not is_news or old.ended or await _was_ended_here(tx, current):
-        await tx.billing.save_facts(new, now, check_at=next_check(new, now))
+        await tx.billing.save_facts(new, now, check_at=provider_facts.next_check(new, now))
         return Effect.UNCHANGED
     changed, is_price_known = await _apply_state(tx, current, old.derived_state, state)
     other = await _lock_live_subscription(tx, current, now) if changed.status.is_live and not current.status.is_live else None
     if other is not None:
         # Keep the old facts, so that the change is applied after the other subscription has ended
         # and the provider is asked again.
-        await tx.billing.save_facts(replace(old, waits_for=other.id), now, check_at=now + CHECK_INTERVAL)
+        await tx.billing.save_facts(replace(old, waits_for=other.id), now, check_at=now + provider_facts.CHECK_INTERVAL)
         return Effect.DUPLICATE_SUBSCRIPTION
-    await tx.billing.save_facts(new, now, check_at=next_check(new, now))
+    await tx.billing.save_facts(new, now, check_at=provider_facts.next_check(new, now))
     if changed != current:
         await _save_change(tx, current, changed, now)
     if not is_price_known:
@@ -193,7 +200,7 @@ async def update_subscription(
 
 
 async def _apply_state(
-    tx: Transaction, current: Subscription, before: DerivedState | None, state: DerivedState
+    tx: Transaction, current: Subscription, before: provider_facts.DerivedState | None, state: provider_facts.DerivedState
 ) -> tuple[Subscription, bool]:
     """Return our subscription with the provider's state, and whether a plan at the service has its price."""
     changed, is_price_known = replace(current, status=state.status), True
@@ -207,7 +214,7 @@ async def _apply_state(
 
 async def _save_change(tx: Transaction, current: Subscription, changed: Subscription, now: datetime) -> None:
     await tx.subscriptions.save(current, changed, now)
-    if changed.status is SubscriptionStatus.CANCELLED:
+    if changed.status is plans.SubscriptionStatus.CANCELLED:
         tx.record(events.subscription_canceled(current))
     else:
         tx.record(events.subscription_updated(current, changed))
@@ -221,14 +228,17 @@ async def _was_ended_here(tx: Transaction, subscription: Subscription) -> bool:
     A subscription stays ended if it is canceled, or if an API key ended it in another way and its cancellation at the
     provider is pending.
     """
-    if subscription.status is not SubscriptionStatus.EXPIRED:
-        return subscription.status is SubscriptionStatus.CANCELLED
+    if subscription.status is not plans.SubscriptionStatus.EXPIRED:
+        return subscription.status is plans.SubscriptionStatus.CANCELLED
     id_ = subscription.provider_subscription_id
     return id_ is not None and await tx.cancellations.is_requested(subscription.org_id, id_)
 
 
 async def _is_consistent(
-    tx: Transaction, current: Subscription, facts: SubscriptionFacts, provider_subscription: ProviderSubscription
+    tx: Transaction,
+    current: Subscription,
+    facts: provider_facts.SubscriptionFacts,
+    provider_subscription: provider_objects.ProviderSubscription,
 ) -> bool:
     """Return whether the provider's object belongs to our subscription.
 
@@ -245,15 +255,17 @@ async def _is_consistent(
     return plan is None or plan.service_id == current.service_id
 
 
-async def notify_subscriber(tx: Transaction, id_: str, kind: EmailKind, now: datetime, *, link: str | None = None) -> None:
+async def notify_subscriber(tx: Transaction, id_: str, kind: email_queue.EmailKind, now: datetime, *, link: str | None = None) -> None:
     """Send an email to the user who has a live subscription, with a link if there is one."""
     subscription = await tx.billing.subscription(id_)
     if subscription is not None and subscription.status.is_live:
         await _send_mail(tx, subscription, kind, now, link=link)
 
 
-async def _send_mail(tx: Transaction, subscription: Subscription, kind: EmailKind, now: datetime, *, link: str | None = None) -> None:
+async def _send_mail(
+    tx: Transaction, subscription: Subscription, kind: email_queue.EmailKind, now: datetime, *, link: str | None = None
+) -> None:
     account = await tx.accounts.by_id(subscription.user_id)
     if account is not None and account.is_usable:
-        mail = new_email(kind, account.email, now, token=link, org_id=subscription.org_id, subscription_id=subscription.id)
+        mail = email_queue.new_email(kind, account.email, now, token=link, org_id=subscription.org_id, subscription_id=subscription.id)
         await tx.email_queue.add(mail)

@@ -8,15 +8,15 @@ from uuid import UUID
 
 from core.accounts import events as accounts_events
 from core.accounts import mfa, relying_party
+from core.accounts.model import passkeys
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, Passkey, PasskeyKind
 from core.demo.model.demo import DemoUser
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import FactorKind
 from core.kernel.sign_in_policy.rules import Concerned, Rules
 from core.kernel.values import new_id
 from core.tenancy import events as tenancy_events
-from core.tenancy.model.sign_in_policies import SignInPolicy, changes_of
+from core.tenancy.model import sign_in_policies
 from ports import Ports
 from ports.storage import Transaction
 
@@ -50,24 +50,24 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
     if not relying_party.has_host(ports) or account.passkey_count:
         return
     party = await relying_party.load(ports, tx)
-    passkey = Passkey(
+    passkey = passkeys.Passkey(
         id=new_id(),
         user_id=user.id,
-        kind=PasskeyKind.PASSKEY,
+        kind=passkeys.PasskeyKind.PASSKEY,
         name=PASSKEY_NAME,
         credential_id=secrets.token_bytes(32),
         public_key=PUBLIC_KEY,
         algorithm=-7,
         rp_id=party.id,
         sign_count=0,
-        aaguid=NO_AAGUID,
+        aaguid=passkeys.NO_AAGUID,
         backup_eligible=True,
         backed_up=True,
         user_verified=False,  # so that the password cannot be removed
         transports=("hybrid", "internal"),
         created_at=now,
     )
-    await tx.passkeys.handle(user.id, secrets.token_bytes(HANDLE_BYTES))
+    await tx.passkeys.handle(user.id, secrets.token_bytes(passkeys.HANDLE_BYTES))
     await relying_party.adopt(ports, tx, party)
     await tx.passkeys.add(passkey)
     await tx.mfa.log(user.id, [MfaEvent.PASSKEY_ADDED], SYSTEM, now)
@@ -80,6 +80,6 @@ async def ensure_policy(ports: Ports, tx: Transaction, org_id: UUID) -> None:
     if stored is not None and stored.changed_by is not None:
         return
     rules = POLICY.with_due_dates(Rules(), now)
-    await tx.sign_in_policies.put(SignInPolicy(org_id=org_id, rules=rules, changed_at=now))
+    await tx.sign_in_policies.put(sign_in_policies.SignInPolicy(org_id=org_id, rules=rules, changed_at=now))
     if stored is None:
-        tx.record(tenancy_events.sign_in_policy_updated(org_id, None, changes_of(Rules(), rules)))
+        tx.record(tenancy_events.sign_in_policy_updated(org_id, None, sign_in_policies.changes_of(Rules(), rules)))

@@ -8,26 +8,24 @@ from core.applications.model.users import AccessPolicy
 from core.demo import creation
 from core.demo.model import demo
 from core.demo.model.demo import DemoRefused
-from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, to_member
+from core.kernel import callers, roles, values
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Refusal
-from core.kernel.roles import OWNER, rights_of
-from core.kernel.values import Email, Slug, new_id
 from core.programs import api_resources, credentials
+from core.programs.model import client_policy
 from core.programs.model.api_resources import ApiResource, ResourceScope
-from core.programs.model.client_policy import PRESETS, ClientAdmission, ExternalClientPolicy
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
 
-SLUG: Final = Slug("demo")  # the organization's slug
+SLUG: Final = values.Slug("demo")  # the organization's slug
 NAME: Final = "Notes"
 READ, WRITE = "notes:read", "notes:write"
 SCOPES: Final = (ResourceScope(READ, "Read your notes"), ResourceScope(WRITE, "Change your notes", implies=(READ,)))
 # All well-known clients, and clients that register themselves, where the platform allows it.
-POLICY: Final = ExternalClientPolicy(
-    admit=ClientAdmission.LISTED,
-    hosts=tuple(host for preset in PRESETS for host in preset.hosts),
+POLICY: Final = client_policy.ExternalClientPolicy(
+    admit=client_policy.ClientAdmission.LISTED,
+    hosts=tuple(host for preset in client_policy.PRESETS for host in preset.hosts),
     accepts_token_endpoint_audience=True,
     registration=True,
 )
@@ -40,7 +38,7 @@ class NotesDemo:
     identifier: str
     resource_id: UUID
     resource_secret: str = field(repr=False)
-    user: Email  # a user who can sign in, with the password that `gatehouse demo` printed
+    user: values.Email  # a user who can sign in, with the password that `gatehouse demo` printed
 
 
 async def ensure(ports: Ports, identifier: str) -> NotesDemo:
@@ -50,7 +48,7 @@ async def ensure(ports: Ports, identifier: str) -> NotesDemo:
     """
     async with ports.storage.transaction(by=SYSTEM) as tx:
         organization = await creation.find_organization(tx, SLUG)
-        if organization is None or organization.status is not OrganizationStatus.ACTIVE:
+        if organization is None or organization.status is not callers.OrganizationStatus.ACTIVE:
             raise DemoRefused("The MCP server belongs to the organization of the demo. Run gatehouse demo first.")
         await tx.organizations.lock(organization.id)
         caller = await _load_owner(tx, organization)
@@ -64,14 +62,17 @@ async def ensure(ports: Ports, identifier: str) -> NotesDemo:
     return NotesDemo(identifier=identifier, resource_id=resource.id, resource_secret=secret, user=user)
 
 
-async def _load_owner(tx: Transaction, organization: Organization) -> Member:
-    account = await tx.accounts.by_email(demo.member_email(SLUG, OWNER))
+async def _load_owner(tx: Transaction, organization: Organization) -> callers.Member:
+    account = await tx.accounts.by_email(demo.member_email(SLUG, roles.OWNER))
     assert account is not None, "the organization was found by its owner"
-    person = Person(user_id=account.id, email=account.email, email_verified=True, session_id=new_id())
-    return to_member(person, OrganizationContext(organization.id, organization.slug, organization.status, OWNER, rights_of(OWNER)))
+    person = callers.Person(user_id=account.id, email=account.email, email_verified=True, session_id=values.new_id())
+    return callers.to_member(
+        person,
+        callers.OrganizationContext(organization.id, organization.slug, organization.status, roles.OWNER, roles.rights_of(roles.OWNER)),
+    )
 
 
-async def _ensure_resource(ports: Ports, tx: Transaction, caller: Member, identifier: str) -> ApiResource:
+async def _ensure_resource(ports: Ports, tx: Transaction, caller: callers.Member, identifier: str) -> ApiResource:
     for resource in await tx.api_resources.of_org(caller.acts_in.id):
         if resource.identifier == identifier:
             return resource
@@ -79,7 +80,7 @@ async def _ensure_resource(ports: Ports, tx: Transaction, caller: Member, identi
     return await api_resources.save_external_clients(ports, caller, created.id, POLICY, access=AccessPolicy.ANYONE)
 
 
-async def _replace_secret(ports: Ports, tx: Transaction, caller: Member, resource_id: UUID) -> str:
+async def _replace_secret(ports: Ports, tx: Transaction, caller: callers.Member, resource_id: UUID) -> str:
     for credential in await tx.credentials.of_client(caller.acts_in.id, resource_id):
         await credentials.revoke_of_resource(ports, caller, resource_id, credential.id)
     _, text = await credentials.create_for_resource(ports, caller, resource_id, demo.NEW_SECRET)

@@ -5,32 +5,31 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from core.eventing.model.audit import MAX_MATCHES, MIN_SEARCH, AuditEntry, AuditFilter, ObjectKey, SearchTooBroad, SearchTooShort
-from core.eventing.model.sentences import DescribedEntry, Names, ObjectName, collect_objects, describe
+from core.eventing.model import audit, sentences
 from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.event_catalog import Target
 from core.kernel.roles import Capability
 from ports import Ports
 
-LoadNames = Callable[[Mapping[str, Collection[str]]], Awaitable[Names]]
-FindObjects = Callable[[str, int], Awaitable[Sequence[ObjectKey]]]
+LoadNames = Callable[[Mapping[str, Collection[str]]], Awaitable[sentences.Names]]
+FindObjects = Callable[[str, int], Awaitable[Sequence[audit.ObjectKey]]]
 
 
-async def describe_entries(ports: Ports, load_names: LoadNames, entries: Sequence[AuditEntry]) -> list[DescribedEntry]:
+async def describe_entries(ports: Ports, load_names: LoadNames, entries: Sequence[audit.AuditEntry]) -> list[sentences.DescribedEntry]:
     """Return the entries with their sentences. A single statement loads all their names."""
-    objects = collect_objects(entries)
+    objects = sentences.collect_objects(entries)
     names = {**connection_names(ports), **(await load_names(objects) if objects else {})}
     locations = {entry.address: ports.geoip.locate(entry.address) for entry in entries}
-    return [describe(entry, names, locations[entry.address]) for entry in entries]
+    return [sentences.describe(entry, names, locations[entry.address]) for entry in entries]
 
 
-def connection_names(ports: Ports) -> Names:
+def connection_names(ports: Ports) -> sentences.Names:
     """Return the operator's names for the platform's identity providers."""
-    return {(Target.CONNECTION, slug): ObjectName(name) for slug, name in ports.policy.provider_names.items()}
+    return {(Target.CONNECTION, slug): sentences.ObjectName(name) for slug, name in ports.policy.provider_names.items()}
 
 
-async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: AuditFilter) -> AuditFilter | None:
+async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: audit.AuditFilter) -> audit.AuditFilter | None:
     """Return the filter without its search, or None if no entry can match.
 
     Every text costs a statement.
@@ -40,8 +39,8 @@ async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: Audit
         return filter_
     texts = [text for text in (search.either, search.actor, search.target) if text is not None]
     for text in texts:
-        if len(text) < MIN_SEARCH:
-            raise SearchTooShort(text)
+        if len(text) < audit.MIN_SEARCH:
+            raise audit.SearchTooShort(text)
     objects = {text: await _find(find_objects, text) for text in texts}
     if not all(objects.values()):
         return None
@@ -55,10 +54,10 @@ async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: Audit
     )
 
 
-async def _find(find_objects: FindObjects, text: str) -> frozenset[ObjectKey]:
-    objects = await find_objects(text, MAX_MATCHES + 1)
-    if len(objects) > MAX_MATCHES:
-        raise SearchTooBroad(text)
+async def _find(find_objects: FindObjects, text: str) -> frozenset[audit.ObjectKey]:
+    objects = await find_objects(text, audit.MAX_MATCHES + 1)
+    if len(objects) > audit.MAX_MATCHES:
+        raise audit.SearchTooBroad(text)
     return frozenset(objects)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from core.eventing import events
-from core.kernel.callers import Member, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey, SetupLinkCaller
+from core.kernel import callers
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.rate_limits import Bucket
@@ -52,14 +52,14 @@ async def record(ports: Ports, caller: Caller | None, change: RefusedChange, ref
 def _actor(caller: Caller) -> tuple[UUID, UUID] | None:
     """Return the organization that a caller acts in, and the member's or the credential's id."""
     match caller:
-        case Member():
+        case callers.Member():
             return caller.acts_in.id, caller.user_id
-        case ServiceAccountCaller():
+        case callers.ServiceAccountCaller():
             return None if caller.org_id is None else (caller.org_id, caller.account_id)
-        case ServiceKey():
+        case callers.ServiceKey():
             return caller.service.org_id, caller.key_id
-        case ScimClient() | RegistrationClient():
+        case callers.ScimClient() | callers.RegistrationClient():
             return caller.org_id, caller.token_id
-        case SetupLinkCaller():
+        case callers.SetupLinkCaller():
             return caller.org_id, caller.link_id
     return None

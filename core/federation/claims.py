@@ -6,14 +6,13 @@ from uuid import UUID
 
 from core.applications import events, services
 from core.applications.model.services import NO_STORED_CLAIMS, ClaimsChanged, Service, StoredClaims
-from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, ClaimDocumentInvalid, Document
+from core.authentication.model import claim_document
 from core.authentication.model.openid import Scope
 from core.federation import sign_in_preview
 from core.federation.model.sign_in import OpenIdPreview
-from core.kernel.callers import Member, OrganizationCaller
+from core.kernel import callers
 from core.kernel.roles import Capability
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 ALL_SCOPES = "openid profile email org roles permissions groups"
 
@@ -26,19 +25,21 @@ class ClaimsPreview:
     after: OpenIdPreview | None
 
 
-async def get(ports: Ports, caller: OrganizationCaller, service_slug: str) -> StoredClaims:
+async def get(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> StoredClaims:
     """Return the claims document of an application. It is empty if nothing was saved. Raises: ServiceNotFound."""
     service = await services.find(ports, caller, service_slug)
     async with ports.storage.reading() as read:
         return await read.service_claims.find(service.org_id, service.id) or NO_STORED_CLAIMS
 
 
-async def save(ports: Ports, caller: OrganizationCaller, service_slug: str, document: Document, version: int) -> StoredClaims:
+async def save(
+    ports: Ports, caller: callers.OrganizationCaller, service_slug: str, document: claim_document.Document, version: int
+) -> StoredClaims:
     """Replace the claims document of an application, and return it. New tokens have the new claims.
 
     `version` is that of the document that the caller has seen.
     """
-    claims, now = ClaimDocument.parse(document), ports.clock.now()
+    claims, now = claim_document.ClaimDocument.parse(document), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
         await _require_attributes(tx, service.org_id, claims)
@@ -48,13 +49,13 @@ async def save(ports: Ports, caller: OrganizationCaller, service_slug: str, docu
         new = replace(old, document=claims.document)
         if old.version and new.document == old.document:
             return old
-        kinds = [kind.rstrip(":") for kind in (ATTRIBUTE, DIRECTORY) if claims.reads(kind)]
+        kinds = [kind.rstrip(":") for kind in (claim_document.ATTRIBUTE, claim_document.DIRECTORY) if claims.reads(kind)]
         new_version = await tx.service_claims.put(service.org_id, service.id, new.document, kinds, now)
         tx.record(events.claims_updated(service, old.document, new.document))
     return replace(new, version=new_version, changed_at=now)
 
 
-async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
+async def remove(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> None:
     """Remove the claims document of an application. It gets the standard claims again."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
@@ -67,17 +68,17 @@ async def shows_kept_facts(ports: Ports, service: Service, scopes: Collection[Sc
     """Return whether one of these scopes gives the application an attribute of its organization, or a value of the directory."""
     async with ports.storage.reading() as read:
         stored = await read.service_claims.find(service.org_id, service.id)
-    return stored is not None and ClaimDocument.read(stored.document).shows_kept_facts(scopes)
+    return stored is not None and claim_document.ClaimDocument.read(stored.document).shows_kept_facts(scopes)
 
 
 async def preview(
-    ports: Ports, base_url: str, caller: Member, service_slug: str, document: Document, scope: str = ALL_SCOPES
+    ports: Ports, base_url: str, caller: callers.Member, service_slug: str, document: claim_document.Document, scope: str = ALL_SCOPES
 ) -> ClaimsPreview:
     """Return the claims that the application gets for the caller now, and with this document. Nothing is stored or signed.
 
     Raises: ClaimDocumentInvalid; the errors of `sign_in_preview.preview`.
     """
-    claims = ClaimDocument.parse(document)
+    claims = claim_document.ClaimDocument.parse(document)
     async with ports.storage.reading() as read:
         await _require_attributes(read, caller.acts_in.id, claims)
     before = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope)
@@ -85,9 +86,9 @@ async def preview(
     return ClaimsPreview(before.openid, after.openid)
 
 
-async def _require_attributes(read: Reading | Transaction, org_id: UUID, claims: ClaimDocument) -> None:
+async def _require_attributes(read: storage.Reading | storage.Transaction, org_id: UUID, claims: claim_document.ClaimDocument) -> None:
     """Check that the organization has declared the attributes of the document."""
     if names := claims.attribute_names:
         unknown = names - {attribute.name for attribute in await read.attributes.list_declared(org_id)}
         if unknown:
-            raise ClaimDocumentInvalid("values", f"The organization has no attribute {min(unknown)!r}. Declare it first.")
+            raise claim_document.ClaimDocumentInvalid("values", f"The organization has no attribute {min(unknown)!r}. Declare it first.")

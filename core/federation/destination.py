@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from core.applications.model.services import Service
-from core.authentication.admissions import NO_ADMISSION, Admission
+from core.authentication import admissions
 from core.authentication.flow.facts import ApplicationNeeds
-from core.authentication.model.agreements import Agreement, ClientFacts
-from core.authentication.model.openid import OpenIdGrant, in_order
+from core.authentication.model import agreements, openid
 from core.kernel.connections import ConnectionRef
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.steps import Step
@@ -56,10 +55,10 @@ class Asked:
 
     step: Step
     destination: Destination | None = None
-    grant: OpenIdGrant | None = None
-    admission: Admission = NO_ADMISSION  # the answer of the sign-in policy about the session
-    client: ClientFacts | None = None  # about an external client
-    agreement: Agreement | None = None  # what the user agreed to before, if that was loaded
+    grant: openid.OpenIdGrant | None = None
+    admission: admissions.Admission = admissions.NO_ADMISSION  # the answer of the sign-in policy about the session
+    client: agreements.ClientFacts | None = None  # about an external client
+    agreement: agreements.Agreement | None = None  # what the user agreed to before, if that was loaded
     wants_fresh: bool | None = None  # an identity provider must authenticate the user again; None: as the flow says
 
     @property
@@ -67,7 +66,7 @@ class Asked:
         """What the page asks the user, as text. The application can ask for more by the time that the answer comes."""
         if self.grant is None:
             return self.step.value
-        scopes = in_order(self.grant.consent_scopes)
+        scopes = openid.in_order(self.grant.consent_scopes)
         resource = [] if self.grant.api is None else [self.grant.resource or "", *self.grant.api.scope]
         client = [] if self.client is None else [self.client.redirect_uri or "", self.client.authentication]
         return " ".join([self.step.value, *scopes, *resource, *client])

@@ -6,12 +6,12 @@ from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import EmailChallenge, Flow, FlowTarget, new_flow
 from core.authentication.methods import email as email_method
 from core.authentication.methods.email import EmailCode
-from core.authentication.model.login import EmailSignInOrigin, PreAuthToken
+from core.authentication.model import login
+from core.federation import sign_in
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import target as saml_target
-from core.federation.sign_in import ApiSignIn, ApiTarget
+from core.kernel import values
 from core.kernel.causes import Caller
-from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 
 
@@ -21,29 +21,31 @@ class OpenedLink:
 
     challenge: EmailChallenge
     flow: Flow | None  # continues in this browser
-    origin: EmailSignInOrigin | None
+    origin: login.EmailSignInOrigin | None
 
 
-async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget) -> str:
+async def request(ports: Ports, caller: Caller, email: values.Email, target: sign_in.ApiTarget) -> str:
     """Queue an email for an API client, and return the secret with which only this client can use the code.
 
     Raises: EmailSignInOff; the errors of `check_target`.
     """
-    context, secret = await sign_in_flow.check_target(ports, target), new_secret()
+    context, secret = await sign_in_flow.check_target(ports, target), values.new_secret()
     service = None
     if context is not None:
         async with ports.storage.reading() as read:
             service = await read.services.by_id(context.org_id, context.id)
     elif target.saml_state is not None:
         service = await saml_target.find_service(ports, target.saml_state)
-    flow = new_flow(ports.clock.now(), FlowTarget.API, target.saml_state or "", secret_hash=digest(secret))
+    flow = new_flow(ports.clock.now(), FlowTarget.API, target.saml_state or "", secret_hash=values.digest(secret))
     await email_method.start(ports, caller, flow, email, service)
     return secret
 
 
-async def sign_in_with_code(ports: Ports, caller: Caller, secret: str, code: str, client: PresentedDevice) -> ApiSignIn | PreAuthToken:
+async def sign_in_with_code(
+    ports: Ports, caller: Caller, secret: str, code: str, client: PresentedDevice
+) -> sign_in.ApiSignIn | login.PreAuthToken:
     """Complete an API client's sign-in with the code of the email."""
-    flow = new_flow(ports.clock.now(), FlowTarget.API, "", secret_hash=digest(secret))
+    flow = new_flow(ports.clock.now(), FlowTarget.API, "", secret_hash=values.digest(secret))
     return await sign_in_flow.continue_over_api(ports, caller, flow, EmailCode(code), client)
 
 
@@ -51,6 +53,6 @@ async def open_link(ports: Ports, token: str, device_cookie: str) -> OpenedLink:
     """Return what the page of a link shows in the browser with this device cookie. Nothing is used up. Raises: LinkInvalid."""
     challenge = await email_method.find_by_link(ports, token)
     flow = challenge.flow
-    if flow.browser_hash != digest(device_cookie):
+    if flow.browser_hash != values.digest(device_cookie):
         return OpenedLink(challenge, None, email_method.describe_origin(ports, challenge))
     return OpenedLink(challenge, flow if flow.is_open(ports.clock.now()) else None, None)

@@ -18,8 +18,7 @@ from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
 from core.authentication.joining import InvitationSignIn
 from core.authentication.methods import second_factor
-from core.authentication.methods.second_factor import Code, SecondPasskey
-from core.authentication.model.login import PreAuthToken, SecondFactorOptions
+from core.authentication.model import login
 from core.authentication.model.policy import DueEnrollment, PolicyPlace
 from core.authentication.model.sessions import TokenPair
 from core.authentication.service_access import find_password_service
@@ -32,12 +31,12 @@ from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
 from core.federation.oauth.model.client_registration import SealedClientInvalid
 from core.federation.saml import target as saml_target
+from core.kernel import proofs
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import Method, Strength, first_method_of, in_session, is_by_provider
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, Rules
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
@@ -108,7 +107,7 @@ class SignInOptions:
 
 async def sign_in_over_api(
     ports: Ports, caller: Caller, method: SignInMethod, target: ApiTarget, client: PresentedDevice
-) -> ApiSignIn | PreAuthToken:
+) -> ApiSignIn | login.PreAuthToken:
     """Verify one factor, and return tokens, or a pre-auth token if the second factor is still required."""
     service = await check_target(ports, target)
     waiting = service if target.saml_state is None else await saml_target.find_service(ports, target.saml_state)
@@ -118,7 +117,7 @@ async def sign_in_over_api(
 
 
 async def complete_over_api(
-    ports: Ports, caller: Caller, claims: PreAuthClaims, second: Code | SecondPasskey, client: PresentedDevice
+    ports: Ports, caller: Caller, claims: PreAuthClaims, second: second_factor.Code | second_factor.SecondPasskey, client: PresentedDevice
 ) -> ApiSignIn:
     """Verify the second factor of the flow with this pre-auth token."""
     if claims.saml_state is not None:
@@ -139,7 +138,7 @@ async def complete_over_api(
 
 async def continue_over_api(
     ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice
-) -> ApiSignIn | PreAuthToken:
+) -> ApiSignIn | login.PreAuthToken:
     """Verify one factor of an API client's flow."""
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
@@ -148,7 +147,7 @@ async def continue_over_api(
     return ApiSignIn(await issue_first_tokens(ports, outcome), outcome.device_token, next_path, outcome.enrollment)
 
 
-def _pre_auth_token(ports: Ports, flow: Flow, options: SecondFactorOptions) -> PreAuthToken:
+def _pre_auth_token(ports: Ports, flow: Flow, options: login.SecondFactorOptions) -> login.PreAuthToken:
     assert flow.user_id is not None, "a flow with proofs has a user"
     assert flow.proofs_expire_at is not None, "and a time until which they count"
     issued_at = flow.proofs_expire_at - ports.policy.pre_auth_ttl
@@ -156,7 +155,7 @@ def _pre_auth_token(ports: Ports, flow: Flow, options: SecondFactorOptions) -> P
         id=flow.id, user_id=flow.user_id, issued_at=issued_at, expires_at=flow.proofs_expire_at, saml_state=flow.request or None
     )
     expires_in = int(claims.expires_at.timestamp()) - int(issued_at.timestamp())
-    return PreAuthToken(ports.tokens.sign_pre_auth(claims), expires_in, options)
+    return login.PreAuthToken(ports.tokens.sign_pre_auth(claims), expires_in, options)
 
 
 async def check_target(ports: Ports, target: ApiTarget) -> ServiceContext | None:
@@ -200,14 +199,14 @@ async def sign_in_browser(
     outcome = await prove(ports, caller, flow, linking, client, present_id, cookie, external_for)
     if isinstance(outcome, Flow):
         return outcome
-    is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))
+    is_meant = flow.target is not FlowTarget.PAGE and not proofs.is_by_provider(proofs.in_session(outcome.session.proofs))
     if is_meant and flow.org_id is not None and flow.service_id is not None:
         await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
     expires_at = outcome.session.expires_at
     if cookie is not None:
         expires_at = await end_replaced(ports, caller, cookie, outcome.session)
     user_id, session_id = outcome.session.user_id, outcome.session.id
-    offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
+    offers = can_passkey and proofs.first_method_of(proofs.in_session(outcome.session.proofs)) == proofs.Method.PASSWORD
     offers = offers and await passkeys.is_offer_due(ports, user_id, session_id, outcome.session.created_at)
     offers = offers and not (await admissions.preview(ports, opened_by(flow, external_for), UserSession(user_id, session_id))).decision.asks
     return BrowserSignIn(outcome.secret, expires_at, outcome.device_token, offers, people.made_link(linking, outcome.session.proofs))
@@ -244,7 +243,7 @@ async def load_options(
     """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
     destination = destination or await targets.find_destination(ports, flow, base_url)
     if people.address_to_link(ports, flow) is not None:  # each way of the account makes the link, and the application asks afterwards
-        destination = replace(destination, required=Strength.ONE, has_sign_in_policy=False)
+        destination = replace(destination, required=proofs.Strength.ONE, has_sign_in_policy=False)
     service = destination.service
     providers = every = await platform_trips.available_providers(ports, known, flow, service)
     if flow.wants_fresh:
@@ -266,7 +265,7 @@ async def _load_rules(ports: Ports, destination: Destination) -> Rules:
         async with ports.storage.reading() as read:
             policy = await read.sign_in_policies.effective(service.org_id, service.id)
     rules = Rules() if policy is None else policy.in_force(ports.clock.now())
-    if destination.required is Strength.PHISHING_RESISTANT:
+    if destination.required is proofs.Strength.PHISHING_RESISTANT:
         return replace(rules, phishing_resistant=frozenset({Concerned.EVERYONE}))
     return rules
 
@@ -274,9 +273,9 @@ async def _load_rules(ports: Ports, destination: Destination) -> Rules:
 def _accepted(options: SignInOptions, rules: Rules) -> SignInOptions:
     """Return the ways that these rules accept of every user."""
     if Concerned.EVERYONE in rules.phishing_resistant:
-        rules = replace(rules, methods=frozenset({Method.PASSKEY.value}))
-    password, email = rules.may_use(Method.PASSWORD), options.email_sign_in and rules.may_use(Method.EMAIL)
-    is_folded, passkey = not password and not email, rules.may_use(Method.PASSKEY)
+        rules = replace(rules, methods=frozenset({proofs.Method.PASSKEY.value}))
+    password, email = rules.may_use(proofs.Method.PASSWORD), options.email_sign_in and rules.may_use(proofs.Method.EMAIL)
+    is_folded, passkey = not password and not email, rules.may_use(proofs.Method.PASSKEY)
     providers = [slug for slug in options.providers if rules.may_use(PROVIDER_PREFIX + slug)]
     if is_folded:
         others = [slug for slug in options.providers if slug not in providers]

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from core.applications.model.services import UnregisteredUri
 from core.authentication import browser
+from core.kernel import errors
 from core.kernel.access import OrganizationNotFound
 from core.kernel.causes import Caller
-from core.kernel.errors import Refusal, refuse
 from core.kernel.roles import Capability
 from ports import Ports
 
@@ -23,12 +23,12 @@ class UnregisteredUriFacts:
 async def load_facts(ports: Ports, caller: Caller, cookie: str | None, unregistered: UnregisteredUri) -> UnregisteredUriFacts:
     """Return the facts for the user of the browser session with this cookie, who need not be signed in."""
     async with ports.storage.reading() as read:
-        organization = await read.organizations.by_id(unregistered.service.org_id) or refuse(OrganizationNotFound)
+        organization = await read.organizations.by_id(unregistered.service.org_id) or errors.refuse(OrganizationNotFound)
     facts = UnregisteredUriFacts(organization.name, organization.slug, may_register=False)
     if cookie is None:
         return facts
     try:
         await browser.authenticate_member(ports, caller, cookie, organization.slug, Capability.SERVICES_MANAGE)
-    except Refusal:
+    except errors.Refusal:
         return facts
     return replace(facts, may_register=True)

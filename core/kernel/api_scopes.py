@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, Self
 
-from core.kernel.errors import Forbidden, Invalid
+from core.kernel import errors
 from core.kernel.roles import Capability
 
 
@@ -88,13 +88,13 @@ class ApiScope(StrEnum):
         return Area(self.partition(":")[0])
 
 
-class ApiScopeUnknown(Invalid):
+class ApiScopeUnknown(errors.Invalid):
     """This scope does not exist, or the token cannot have it. The documentation lists the scopes of the API."""
 
     oauth_error = "invalid_scope"
 
 
-class ScopeInsufficient(Forbidden):
+class ScopeInsufficient(errors.Forbidden):
     """This token does not have the scopes that are needed here. Ask for a token that has them."""
 
     oauth_error = "insufficient_scope"

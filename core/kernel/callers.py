@@ -5,12 +5,11 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from core.kernel import roles, shares
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proofs, SessionProofs, Strength, in_session, seen_in
-from core.kernel.roles import Capability, Permission, Rights, RoleName
-from core.kernel.shares import Share, current_share, of_account, of_organization
 from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email
 
@@ -31,8 +30,8 @@ class OrganizationContext:
     id: UUID
     slug: str
     status: OrganizationStatus
-    role: RoleName
-    rights: Rights
+    role: roles.RoleName
+    rights: roles.Rights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +89,7 @@ class ServiceKey(Caller):
     """A program with a service's API key."""
 
     key_id: UUID
-    permissions: frozenset[Permission]
+    permissions: frozenset[roles.Permission]
     service: ServiceContext
 
 
@@ -261,7 +260,7 @@ class ServiceAccountCaller(Caller):
     credential_id: UUID
     name: str
     scopes: frozenset[ApiScope]
-    granted: frozenset[Capability] = frozenset()
+    granted: frozenset[roles.Capability] = frozenset()
     org_id: UUID | None = None
 
     @property
@@ -285,22 +284,22 @@ def organization_of(caller: OrganizationCaller | None) -> UUID | None:
     return None if caller is None else caller.acts_in.id
 
 
-def share_of(caller: Caller) -> Share:
+def share_of(caller: Caller) -> shares.Share:
     """Return the caller's share: the organization's, or the user's own if they act in no organization.
 
     Without credentials, return the current share.
     """
     if isinstance(caller, Member | ActingServiceAccount):
-        return of_organization(caller.acts_in.id)
+        return shares.of_organization(caller.acts_in.id)
     if isinstance(caller, ServiceKey):
-        return of_organization(caller.service.org_id)
+        return shares.of_organization(caller.service.org_id)
     if isinstance(caller, ScimClient | SetupLinkCaller | RegistrationClient | ServiceAccountCaller):
-        return of_organization(caller.org_id)
+        return shares.of_organization(caller.org_id)
     if not isinstance(caller, Person):
-        return current_share.get()
+        return shares.current_share.get()
     if caller.service is not None:
-        return of_organization(caller.service.org_id)
-    return of_account(caller.user_id) if caller.organization is None else of_organization(caller.organization.id)
+        return shares.of_organization(caller.service.org_id)
+    return shares.of_account(caller.user_id) if caller.organization is None else shares.of_organization(caller.organization.id)
 
 
 # The callers for the platform's routes.
@@ -322,8 +321,8 @@ class MembershipState:
     id: UUID
     slug: str
     status: OrganizationStatus
-    role: RoleName | None
-    rights: Rights
+    role: roles.RoleName | None
+    rights: roles.Rights
     confirmed: bool = False  # whether the member has confirmed the membership (security, Terms)
     policy: PolicyState | None = None  # None without a sign-in policy
 

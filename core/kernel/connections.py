@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final, NewType, Self
 from uuid import UUID
 
+from core.kernel import values
 from core.kernel.errors import Invalid
-from core.kernel.values import Domain, Email, Slug
 
 # A connection's name in addresses, rows, events and responses. The name never changes, and names only this connection.
 ConnectionSlug = NewType("ConnectionSlug", str)
@@ -78,7 +78,7 @@ class FederatedIdentity:
     provider: ConnectionSlug
     issuer: str
     subject: str
-    email: Email | None
+    email: values.Email | None
     email_verified: bool
     tokens: ProviderTokens
     is_fresh: bool = False
@@ -90,7 +90,7 @@ class ConnectionRef:
 
     id: UUID
     org_id: UUID
-    slug: Slug
+    slug: values.Slug
     name: str
     is_active: bool  # users can sign in through it
 
@@ -164,7 +164,7 @@ class RequiredConnection:
 class ConnectionFacts:
     """The facts about a user that decide which organization's connection they have to come through."""
 
-    domain: Domain | None = None  # the address's domain, if this organization has proved it
+    domain: values.Domain | None = None  # the address's domain, if this organization has proved it
     known_at: frozenset[UUID] = frozenset()  # the ids of the organization's connections that know the user
     is_listed: bool = False  # for break glass
 

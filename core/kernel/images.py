@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, Self
 from uuid import UUID
 
-from core.kernel.errors import Invalid, refuse
+from core.kernel import errors
 from core.kernel.values import new_secret
 
 MAX_IMAGE_BYTES: Final = 200_000
@@ -19,27 +19,27 @@ CONTENT_TYPE: Final = "image/png"  # for every stored image
 IMAGE_PATH: Final = "/images/"
 
 
-class ImageMissing(Invalid):
+class ImageMissing(errors.Invalid):
     """No file was sent. Choose a PNG, JPEG or WebP file of at most 200 KB."""
 
 
-class ImageTooLarge(Invalid):
+class ImageTooLarge(errors.Invalid):
     """The file has more than 200 KB. Save the image with fewer pixels or more compression, and upload it again."""
 
 
-class ImageTypeUnsupported(Invalid):
+class ImageTypeUnsupported(errors.Invalid):
     """This file is not a PNG, JPEG or WebP image. Open the image in another program, save it as PNG, and upload that file."""
 
 
-class ImageTypeMismatch(Invalid):
+class ImageTypeMismatch(errors.Invalid):
     """The file is an image of another type than its content type says. Send it with the content type of the file."""
 
 
-class ImageTooManyPixels(Invalid):
+class ImageTooManyPixels(errors.Invalid):
     """The image has more than 4,000,000 pixels. Make it smaller, such as 1,000 by 1,000 pixels, and upload it again."""
 
 
-class ImageDamaged(Invalid):
+class ImageDamaged(errors.Invalid):
     """The file is incomplete or damaged. Open the image in another program, save it as PNG, and upload that file."""
 
 
@@ -171,4 +171,4 @@ def _webp_size(content: bytes) -> tuple[int, int]:
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if chunk == b"VP8 ":
         return _number(content, 26, 2, little=True) & 0x3FFF, _number(content, 28, 2, little=True) & 0x3FFF
-    return refuse(ImageDamaged)
+    return errors.refuse(ImageDamaged)

@@ -11,31 +11,13 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.kernel.access import (
-    AccountClosed,
-    AccountDeleted,
-    AddressNotVerified,
-    ApplicationTokens,
-    Bounded,
-    NotAPlatformOwner,
-    NotForApplications,
-    NotWhileImpersonating,
-    NotWithOpenId,
-    OtherUserPresent,
-    OwnProofNeeded,
-    Requirement,
-    find_sign_in_refusal,
-)
-from core.kernel.callers import Member, Person
+from core.kernel import access, callers, sign_in_age
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts
 from core.kernel.errors import Refusal
 from core.kernel.policy import Policy
 from core.kernel.proofs import Factor, Proofs, SessionProofs, covers, in_session, seen_in
-from core.kernel.sign_in_age import SignInAge, find_age_refusal
+from core.kernel.sign_in_policy import explanations, rules, silent_sign_ins
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
-from core.kernel.sign_in_policy.explanations import PolicyRefused, SignInNotAccepted, TokenBelowPolicy, name_methods
-from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rule, Rules
-from core.kernel.sign_in_policy.silent_sign_ins import beside_own, vouched_at
 from core.kernel.sign_in_policy.steps import Facts, Needs, Step, next_step
 
 
@@ -70,8 +52,8 @@ _CONFIRMING: Final = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.ENROLL)
 class Act:
     """A request to a route by a user with a session."""
 
-    caller: Person
-    requirement: Requirement
+    caller: callers.Person
+    requirement: access.Requirement
     missing: Decision | None = None  # the further sign-in that a change of the caller's factors needs
     is_loaded: bool = False  # `missing`, and the sign-in at a required connection
 
@@ -86,7 +68,7 @@ class SignInFacts:
     now: datetime
     settings: Policy  # of the installation
     path: PolicyPath = PolicyPath.SIGN_IN
-    age: SignInAge = SignInAge.ANY  # of the sign-in through a required connection
+    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY  # of the sign-in through a required connection
     address: str | None = None  # the IP address
     # The account
     user_id: UUID | None = None
@@ -96,7 +78,7 @@ class SignInFacts:
     factors: Collection[Factor] = ()
     factors_here: Collection[Factor] = ()  # the factors that count for a policy: without keys for an earlier RP ID
     # The policy, if any, and the user that it binds
-    policy: EffectivePolicy | None = None
+    policy: rules.EffectivePolicy | None = None
     first_ways: frozenset[str] = frozenset()
     is_admin: bool = False
     connections: ConnectionFacts = UNKNOWN_AT_CONNECTIONS
@@ -165,11 +147,11 @@ def judge(facts: SignInFacts) -> Verdict:
 def _unusable_account(facts: SignInFacts) -> Verdict | None:
     if facts.is_usable or facts.user_id is None:
         return None
-    return Refuse(AccountDeleted(facts.user_id) if facts.was_deleted else AccountClosed(facts.user_id))
+    return Refuse(access.AccountDeleted(facts.user_id) if facts.was_deleted else access.AccountClosed(facts.user_id))
 
 
 def _other_user(facts: SignInFacts) -> Verdict | None:
-    return Refuse(OtherUserPresent()) if facts.replaces_other else None
+    return Refuse(access.OtherUserPresent()) if facts.replaces_other else None
 
 
 def _request(facts: SignInFacts) -> Verdict | None:
@@ -182,22 +164,25 @@ def _request(facts: SignInFacts) -> Verdict | None:
     return None if facts.act.is_loaded else Ask(Step.CHECK_ACCESS)
 
 
-def _is_elsewhere(caller: Person, route: Requirement) -> bool:
+def _is_elsewhere(caller: callers.Person, route: access.Requirement) -> bool:
     """Return whether the session is good in a single organization only, and not here."""
-    if route.bounded is Bounded.YES or caller.bounded_to is None:
+    if route.bounded is access.Bounded.YES or caller.bounded_to is None:
         return False
-    place = caller.acts_in.id if isinstance(caller, Member) else None if caller.service is None else caller.service.org_id
-    return route.bounded is Bounded.NO or place != caller.bounded_to
+    place = caller.acts_in.id if isinstance(caller, callers.Member) else None if caller.service is None else caller.service.org_id
+    return route.bounded is access.Bounded.NO or place != caller.bounded_to
 
 
 # The requests of users with a session that their credentials alone refuse.
-_REFUSED_REQUESTS: Final[Sequence[tuple[Callable[[Person, Requirement], bool], type[Refusal]]]] = (
-    (lambda caller, route: caller.service is not None and route.applications is ApplicationTokens.NONE, NotForApplications),
-    (lambda caller, route: bool(caller.openid_scope) and route.applications is ApplicationTokens.WITHOUT_OPENID, NotWithOpenId),
-    (lambda caller, route: caller.impersonator_id is not None and (route.outlives or route.is_of_platform), NotWhileImpersonating),
-    (_is_elsewhere, OwnProofNeeded),
-    (lambda caller, route: route.is_of_platform and not caller.is_platform_owner, NotAPlatformOwner),
-    (lambda caller, route: route.is_verified and not caller.email_verified, AddressNotVerified),
+_REFUSED_REQUESTS: Final[Sequence[tuple[Callable[[callers.Person, access.Requirement], bool], type[Refusal]]]] = (
+    (lambda caller, route: caller.service is not None and route.applications is access.ApplicationTokens.NONE, access.NotForApplications),
+    (
+        lambda caller, route: bool(caller.openid_scope) and route.applications is access.ApplicationTokens.WITHOUT_OPENID,
+        access.NotWithOpenId,
+    ),
+    (lambda caller, route: caller.impersonator_id is not None and (route.outlives or route.is_of_platform), access.NotWhileImpersonating),
+    (_is_elsewhere, access.OwnProofNeeded),
+    (lambda caller, route: route.is_of_platform and not caller.is_platform_owner, access.NotAPlatformOwner),
+    (lambda caller, route: route.is_verified and not caller.email_verified, access.AddressNotVerified),
 )
 
 
@@ -231,15 +216,15 @@ def _policy(facts: SignInFacts, decision: Decision) -> Verdict | None:
     if not facts.asks_policy or decision.outcome is Outcome.ALLOWED:
         return None
     if decision.outcome is Outcome.REFUSED:
-        return Refuse(PolicyRefused(decision), decision)
+        return Refuse(explanations.PolicyRefused(decision), decision)
     if facts.path is PolicyPath.PERSONAL_TOKEN:
-        return Refuse(TokenBelowPolicy(decision), decision)
+        return Refuse(explanations.TokenBelowPolicy(decision), decision)
     return Ask(Step.ENROLL if decision.outcome is Outcome.ENROLL else Step.SIGN_IN, decision)
 
 
 def _change_of_factors(facts: SignInFacts, _: Decision) -> Verdict | None:
     missing = None if facts.act is None else facts.act.missing
-    return None if missing is None else Refuse(SignInNotAccepted(missing, facts.settings.fresh_sign_in_ttl))
+    return None if missing is None else Refuse(explanations.SignInNotAccepted(missing, facts.settings.fresh_sign_in_ttl))
 
 
 def _age(facts: SignInFacts, _: Decision) -> Verdict | None:
@@ -247,10 +232,15 @@ def _age(facts: SignInFacts, _: Decision) -> Verdict | None:
     if facts.act is None:
         return None
     caller, requirement = facts.act.caller, facts.act.requirement
-    refusal = find_sign_in_refusal(caller, requirement.age, facts.settings, facts.now)
-    if refusal is None and requirement.bounded is Bounded.NO and isinstance(caller, Member) and caller.connection_sign_in is not None:
+    refusal = access.find_sign_in_refusal(caller, requirement.age, facts.settings, facts.now)
+    if (
+        refusal is None
+        and requirement.bounded is access.Bounded.NO
+        and isinstance(caller, callers.Member)
+        and caller.connection_sign_in is not None
+    ):
         # beside the sign-in at the connection (security S-10)
-        refusal = find_age_refusal(caller.sign_in, requirement.age, facts.settings, facts.now)
+        refusal = sign_in_age.find_age_refusal(caller.sign_in, requirement.age, facts.settings, facts.now)
     return None if refusal is None else Refuse(refusal)
 
 
@@ -271,13 +261,13 @@ def _decide(facts: SignInFacts) -> Decision:
     if facts.policy is None:
         return NO_POLICY
     decision = _decide_about(facts, facts.policy)
-    if decision.outcome is not Outcome.ALLOWED or facts.age is SignInAge.ANY or not requires_connection(facts):
+    if decision.outcome is not Outcome.ALLOWED or facts.age is sign_in_age.SignInAge.ANY or not requires_connection(facts):
         return decision
     return decide_with_age(facts, facts.policy)
 
 
-def _decide_about(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
-    seen, path = beside_own(seen_in(facts.proofs, policy.org_id, facts.now)), facts.path
+def _decide_about(facts: SignInFacts, policy: rules.EffectivePolicy) -> Decision:
+    seen, path = silent_sign_ins.beside_own(seen_in(facts.proofs, policy.org_id, facts.now)), facts.path
     decision = decide(
         policy,
         PolicyFacts(
@@ -300,7 +290,7 @@ def _decide_about(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
         decision = replace(decision, valid_until=min(ends if decision.valid_until is None else [*ends, decision.valid_until]))
     if path in _CONFIRMING and facts.has_password:
         decision = _ask_own(decision, seen, facts.now)
-    return name_methods(decision, facts.settings.provider_names)
+    return explanations.name_methods(decision, facts.settings.provider_names)
 
 
 def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
@@ -312,12 +302,12 @@ def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
     again_at, max_age = decision.connection if decision.breaks_glass else decision.leads_to, decision.max_age
     if again_at is None or max_age is None:
         return decision
-    if not any(proof.connection == again_at.id and now - vouched_at(proof) <= max_age for proof in seen):
+    if not any(proof.connection == again_at.id and now - silent_sign_ins.vouched_at(proof) <= max_age for proof in seen):
         return decision
     return replace(decision, methods=None, first_at=None, asks_own=True)
 
 
-def decide_with_age(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
+def decide_with_age(facts: SignInFacts, policy: rules.EffectivePolicy) -> Decision:
     """Return the policy's decision with `facts.age` as the session lifetime (security SP-9).
 
     Where the policy requires a connection, no other first factor makes the session newer. If the account has a password, its own first
@@ -325,11 +315,11 @@ def decide_with_age(facts: SignInFacts, policy: EffectivePolicy) -> Decision:
     the user is here.
     """
     limit = facts.age.limit(facts.settings)
-    seen = beside_own(seen_in(facts.proofs, policy.org_id, facts.now), needs_user=facts.has_password)
+    seen = silent_sign_ins.beside_own(seen_in(facts.proofs, policy.org_id, facts.now), needs_user=facts.has_password)
     proofs = tuple(proof for proof in seen if not proof.is_second or facts.now - proof.at <= limit)
-    aged = replace(policy, parts=(*policy.parts, PolicyPart(policy.name, Rules(session_lifetime=limit))))
+    aged = replace(policy, parts=(*policy.parts, rules.PolicyPart(policy.name, rules.Rules(session_lifetime=limit))))
     # A trusted device does not replace the second factor.
     decision = _decide_about(replace(facts, proofs=proofs, factor_at_device=None), aged)
     lifetime = policy.in_force(facts.now).session_lifetime
-    is_of_request = decision.rule is Rule.SESSION_LIFETIME and (lifetime is None or lifetime > limit)
+    is_of_request = decision.rule is rules.Rule.SESSION_LIFETIME and (lifetime is None or lifetime > limit)
     return replace(decision, is_of_request=True) if is_of_request else decision

@@ -8,10 +8,12 @@ from types import MappingProxyType
 from typing import Final, Literal
 from urllib.parse import quote
 
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel import connections
 
 # The provider names on pages, unless a setting or an address gives another name.
-PROVIDER_NAMES: Final[Mapping[ConnectionSlug, str]] = MappingProxyType({provider: provider.title() for provider in PLATFORM_CONNECTIONS})
+PROVIDER_NAMES: Final[Mapping[connections.ConnectionSlug, str]] = MappingProxyType(
+    {provider: provider.title() for provider in connections.PLATFORM_CONNECTIONS}
+)
 CERTIFICATE_EXPIRES_SOON: Final = timedelta(days=30)  # from then on, the overview and the SAML check warn about a certificate
 
 
@@ -99,7 +101,7 @@ class Policy:
     passkey_rp_id: str | None = None  # a host, for new passkeys. None: the first passkey's host, or the base URL's host
     native_apps: tuple[NativeApp, ...] = ()
     common_passwords: frozenset[str] = field(default=frozenset(), repr=False)  # case-folded
-    provider_names: Mapping[ConnectionSlug, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
+    provider_names: Mapping[connections.ConnectionSlug, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
     support: SupportContact | None = None  # shown on error pages and in emails
     billing_livemode: bool | None = None  # accept only live or only test events from the payment provider; None accepts all
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from core.kernel import proofs
 from core.kernel.errors import Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.proofs import Acr, Strength
 
 
 class SignInAge(StrEnum):
@@ -33,13 +33,13 @@ class AuthenticationInsufficient(Unauthenticated):
 class SignInNotRecent(AuthenticationInsufficient):
     """Confirm that it's you: call POST /api/auth/reauthenticate or sign in again, and repeat this."""
 
-    def __init__(self, limit: timedelta, required: Strength, message: str | None = None) -> None:
+    def __init__(self, limit: timedelta, required: proofs.Strength, message: str | None = None) -> None:
         """`limit`: how old an accepted sign-in may be.
 
         `required`: the strength that an accepted sign-in needs, also on a trusted device.
         """
         super().__init__(message)
-        acr = {"acr_values": next(acr.value for acr in Acr if acr.strength is required)} if required >= Strength.TWO else {}
+        acr = {"acr_values": next(acr.value for acr in proofs.Acr if acr.strength is required)} if required >= proofs.Strength.TWO else {}
         self.needed = {**acr, "max_age": str(int(limit.total_seconds()))}
 
 
@@ -49,8 +49,8 @@ class LastSignIn:
 
     at: datetime
     is_proof: bool  # the user took part in it (security A-12)
-    strength: Strength
-    required: Strength  # for a sign-in with all factors that the account has now
+    strength: proofs.Strength
+    required: proofs.Strength  # for a sign-in with all factors that the account has now
     second_at: datetime | None = None  # UTC, for the newest second factor; None: none is required, or it was proved with the first factor
 
     @property
@@ -72,7 +72,7 @@ def find_age_refusal(sign_in: LastSignIn | None, age: SignInAge, policy: Policy,
     """Return the refusal for a session's last sign-in, or None. `sign_in` is None for a session in which the user did not sign in."""
     if is_enough(sign_in, age, policy, now):
         return None
-    return SignInNotRecent(age.limit(policy), Strength.ONE if sign_in is None else sign_in.required)
+    return SignInNotRecent(age.limit(policy), proofs.Strength.ONE if sign_in is None else sign_in.required)
 
 
 def is_enough(sign_in: LastSignIn | None, age: SignInAge, policy: Policy, now: datetime) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from core.kernel.values import DomainInvalid, is_host_name, to_a_labels
+from core.kernel import values
+from core.kernel.values import to_a_labels
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _PATH_AND_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()+,;=:@/?%-]*")
@@ -43,7 +44,7 @@ def to_ascii(uri: str) -> str:
         return uri
     try:
         return f"{parts[1]}{to_a_labels(parts[2])}{parts[3]}"
-    except DomainInvalid:
+    except values.DomainInvalid:
         return uri
 
 
@@ -294,7 +295,7 @@ def _is_host(host: str) -> bool:
     if not host.startswith("["):
         # A host name must not contain underscores, but resolvers and browsers accept names with
         # them.
-        return is_host_name(host.lower().replace("_", "x"))
+        return values.is_host_name(host.lower().replace("_", "x"))
     try:
         ipaddress.IPv6Address(host[1:-1])
     except ValueError:

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from itertools import chain, count, islice
 from typing import Any, Final, Generic, Self, TypeVar
 
-from core.kernel.errors import Invalid, Refusal
+from core.kernel import errors
 
 T = TypeVar("T")
 
 
-class EmailInvalid(Invalid):
+class EmailInvalid(errors.Invalid):
     """The email address is not valid. Check it for typos."""
 
 
@@ -71,7 +71,7 @@ def is_host_name(text: str) -> bool:
     return len(text) <= MAX_HOST_NAME and all(_LABEL.fullmatch(label) for label in text.split("."))
 
 
-class DomainInvalid(Invalid):
+class DomainInvalid(errors.Invalid):
     """The domain is not valid. It must be a name with at least two parts, such as example.com."""
 
 
@@ -167,11 +167,11 @@ def to_a_labels(domain: str) -> str:
     return encoded.decode("ascii")
 
 
-class SlugInvalid(Invalid):
+class SlugInvalid(errors.Invalid):
     """A slug must have 1 to 63 lower-case letters and digits. Single hyphens are allowed between them."""
 
 
-class SlugReserved(Invalid):
+class SlugReserved(errors.Invalid):
     """This slug is reserved. Choose another one."""
 
 
@@ -218,11 +218,11 @@ class Slug(str):
 MAX_SUGGESTED_SLUGS: Final = 20
 
 
-class NameUsedTooOften(Invalid):
+class NameUsedTooOften(errors.Invalid):
     """Too many others have this name already. Choose another name."""
 
 
-async def create_with_free_slug(name: str, fallback: str, create: Callable[[Slug], Awaitable[T]], taken: type[Refusal]) -> T:
+async def create_with_free_slug(name: str, fallback: str, create: Callable[[Slug], Awaitable[T]], taken: type[errors.Refusal]) -> T:
     """Return what `create` returns for the first free slug that `Slug.suggest` yields.
 
     Raises: NameUsedTooOften if the first MAX_SUGGESTED_SLUGS are not free; the other errors of `create`.

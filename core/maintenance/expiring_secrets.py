@@ -4,9 +4,9 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from core.accounts.model.email_queue import EmailKind, NoticedSecret, new_email
+from core.accounts.model import email_queue
 from core.maintenance import housekeeping
-from core.maintenance.model.expiring_secrets import ANNOUNCED_DAYS, BATCH, LEASE, LEASE_NAME
+from core.maintenance.model import expiring_secrets
 from ports import Ports
 from ports.storage import Transaction
 
@@ -18,11 +18,15 @@ async def announce(ports: Ports, holder: UUID) -> dict[str, int] | None:
     emails there are by kind, or None if another process holds the lease.
     """
 
-    async def process(kind: NoticedSecret, tx: Transaction, now: datetime) -> int:
-        announced = await tx.expiring_secrets.claim(kind, ANNOUNCED_DAYS, now, BATCH)
+    async def process(kind: email_queue.NoticedSecret, tx: Transaction, now: datetime) -> int:
+        announced = await tx.expiring_secrets.claim(kind, expiring_secrets.ANNOUNCED_DAYS, now, expiring_secrets.BATCH)
         for secret in announced:
-            await tx.email_queue.add(new_email(EmailKind.SECRET_EXPIRES, secret.recipient, now, secret=secret.to_notice()))
+            await tx.email_queue.add(
+                email_queue.new_email(email_queue.EmailKind.SECRET_EXPIRES, secret.recipient, now, secret=secret.to_notice())
+            )
         return len(announced)
 
-    batches = {kind.value: partial(process, kind) for kind in NoticedSecret}
-    return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, BATCH, batches)
+    batches = {kind.value: partial(process, kind) for kind in email_queue.NoticedSecret}
+    return await housekeeping.process_in_batches(
+        ports, holder, expiring_secrets.LEASE_NAME, expiring_secrets.LEASE, expiring_secrets.BATCH, batches
+    )

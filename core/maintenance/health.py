@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from core.maintenance.model.health import CheckFinding, InstallationHealth, KeyState, QueueState, SettingInForce
+from core.maintenance.model import health
 from ports import Ports
 
 
-async def measure(ports: Ports) -> InstallationHealth:
+async def measure(ports: Ports) -> health.InstallationHealth:
     """Return how this process is doing, and the queues and keys that all processes share."""
     now = ports.clock.now()
     # Read first: the queries below use connections themselves.
@@ -17,15 +17,15 @@ async def measure(ports: Ports) -> InstallationHealth:
         queues = await read.platform.queues(now)
         keys = await read.signing_keys.live(now)
     signing_kid = ports.tokens.signing_kid(now)
-    return InstallationHealth(
+    return health.InstallationHealth(
         version=ports.installation.version,
         process_id=ports.installation.process_id,
         actors=ports.installation.actors(),
-        queues=[QueueState("emails", emails.depth, emails.age), *queues],
+        queues=[health.QueueState("emails", emails.depth, emails.age), *queues],
         connections=connections,
         has_mail_server=ports.installation.has_mail_server,
         signing_keys=[
-            KeyState(
+            health.KeyState(
                 key.kid,
                 key.created_at,
                 key.retires_at,
@@ -38,11 +38,11 @@ async def measure(ports: Ports) -> InstallationHealth:
     )
 
 
-async def run_checks(ports: Ports) -> Sequence[CheckFinding]:
+async def run_checks(ports: Ports) -> Sequence[health.CheckFinding]:
     """Return what `gatehouse doctor` finds, at most a minute old."""
     return await ports.installation.run_checks()
 
 
-def list_settings(ports: Ports) -> Sequence[SettingInForce]:
+def list_settings(ports: Ports) -> Sequence[health.SettingInForce]:
     """Return all settings with their values, but without secret values."""
     return ports.installation.settings()

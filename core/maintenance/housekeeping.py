@@ -11,7 +11,7 @@ from functools import partial
 from uuid import UUID
 
 from core.kernel.causes import SYSTEM
-from core.maintenance.model.housekeeping import BATCH, LEASE, REDACTION_BATCH, SealedColumn, Sweep
+from core.maintenance.model import housekeeping
 from ports import Ports
 from ports.storage import Transaction
 
@@ -55,24 +55,30 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Delete obsolete rows. Return how many rows were deleted by kind, or None if another process holds the lease."""
     started = ports.clock.now()
     by_policy = {
-        Sweep.SIGNING_KEYS: ports.policy.session_absolute_ttl,  # for hints
-        Sweep.FAILED_LOGINS: ports.policy.failed_logins_kept,
-        Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
+        housekeeping.Sweep.SIGNING_KEYS: ports.policy.session_absolute_ttl,  # for hints
+        housekeeping.Sweep.FAILED_LOGINS: ports.policy.failed_logins_kept,
+        housekeeping.Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
     }
 
-    async def process(kind: Sweep, tx: Transaction, _: datetime) -> int:
-        if kind is Sweep.LOG_REDACTIONS:
-            return await sweep_redactions(tx, BATCH)
-        if kind is Sweep.DPOP_PROOFS:
+    async def process(kind: housekeeping.Sweep, tx: Transaction, _: datetime) -> int:
+        if kind is housekeeping.Sweep.LOG_REDACTIONS:
+            return await sweep_redactions(tx, housekeeping.BATCH)
+        if kind is housekeeping.Sweep.DPOP_PROOFS:
             return await tx.dpop_proofs.sweep(started)
-        return await tx.housekeeping.sweep(kind, started - by_policy.get(kind, kind.kept), BATCH)
+        return await tx.housekeeping.sweep(kind, started - by_policy.get(kind, kind.kept), housekeeping.BATCH)
 
     def report(kind: str, count: int) -> None:
-        if kind == Sweep.SIEM_BACKLOGS:
+        if kind == housekeeping.Sweep.SIEM_BACKLOGS:
             ports.metrics.siem_dropped(count)
 
     return await process_in_batches(
-        ports, holder, "housekeeper", LEASE, BATCH, {kind: partial(process, kind) for kind in Sweep}, report=report
+        ports,
+        holder,
+        "housekeeper",
+        housekeeping.LEASE,
+        housekeeping.BATCH,
+        {kind: partial(process, kind) for kind in housekeeping.Sweep},
+        report=report,
     )
 
 
@@ -88,11 +94,11 @@ async def check_sealed(ports: Ports) -> int:
 
 async def _open_sealed(ports: Ports, *, renew: bool) -> int:
     count = 0
-    for column in SealedColumn:
+    for column in housekeeping.SealedColumn:
         after: str | None = ""
         while after is not None:
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                opened, after = await (tx.sealed.renew if renew else tx.sealed.check)(column, after, BATCH)
+                opened, after = await (tx.sealed.renew if renew else tx.sealed.check)(column, after, housekeeping.BATCH)
             count += opened
     return count
 
@@ -105,10 +111,10 @@ async def finish_redaction(ports: Ports, user_id: UUID) -> None:
     async with ports.storage.reading() as read:
         if await read.privacy.next_log_to_redact(user_id) is None:
             return
-    done = REDACTION_BATCH
-    while done >= REDACTION_BATCH:
+    done = housekeeping.REDACTION_BATCH
+    while done >= housekeeping.REDACTION_BATCH:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            done = await _redact(tx, user_id, REDACTION_BATCH)
+            done = await _redact(tx, user_id, housekeeping.REDACTION_BATCH)
 
 
 async def sweep_redactions(tx: Transaction, limit: int) -> int:

@@ -9,49 +9,26 @@ from uuid import UUID
 from core.accounts import events as accounts_events
 from core.accounts import platform, security_notices
 from core.accounts.factors import own_proofs
-from core.accounts.model.accounts import Account, EmailTaken
-from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
+from core.accounts.model import accounts, email_queue
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication import admissions
+from core.kernel import errors, values
 from core.kernel.access import NotForApplications
 from core.kernel.callers import Person
-from core.kernel.errors import Limited, SessionEnded, refuse
-from core.kernel.values import Batches, Email, Page, PageResult
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model
-from core.privacy.model.personal_data import (
-    ANONYMIZED,
-    BATCH,
-    EXPORTED,
-    MAX_LOST_RACES,
-    NO_ADDRESS,
-    NO_AGENT,
-    OF_ORGANIZATIONS,
-    AnonymizationNotAllowed,
-    CannotAnonymizePlatformOwner,
-    ExportedItem,
-    ExportedList,
-    ExportNotAllowed,
-    MembershipControl,
-    MfaLogEntry,
-    OwnerCannotDelete,
-    PersonalDataExport,
-    PlatformOwnerCannotDelete,
-    PrivacyLogEntry,
-    placeholder_at,
-)
+from core.privacy.model import personal_data
 from core.tenancy import events as tenancy_events
 from core.tenancy import grants
 from core.tenancy.grants import let_programs_go_on
 from core.tenancy.model.invitations import InvitationStatus
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 from ports.storage.privacy import PrivacyRead
 
 
-async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:
+async def export(ports: Ports, caller: Person, user_id: UUID) -> personal_data.PersonalDataExport:
     """Export a user's stored data (security Y-1).
 
     The user and platform owners get all data. An organization's owner gets the part about a confirmed member that belongs to their
@@ -66,31 +43,33 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     await _require_policy_of_platform(ports, caller, user_id)
     async with ports.storage.reading() as read:
         within = await _organizations_to_export(read.privacy, caller, user_id)
-        account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
+        account = await read.accounts.by_id(user_id) or errors.refuse(
+            AccountNotFound if caller.is_platform_owner else personal_data.ExportNotAllowed
+        )
         if user_id == caller.user_id:
             await own_proofs.require_strongest_proof(ports, read, caller, account, ports.clock.now())
         login_count = await read.personal_data.count_logins(user_id, within)
         picture = await read.images.of_user(user_id) if within is None else None
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.privacy.log(EXPORTED, user_id, caller, ports.clock.now())
+        await tx.privacy.log(personal_data.EXPORTED, user_id, caller, ports.clock.now())
 
-    def batches(list_: ExportedList) -> Batches[ExportedItem]:
-        async def load_next(last: ExportedItem | None, count: int) -> Sequence[ExportedItem]:
+    def batches(list_: personal_data.ExportedList) -> values.Batches[personal_data.ExportedItem]:
+        async def load_next(last: personal_data.ExportedItem | None, count: int) -> Sequence[personal_data.ExportedItem]:
             async with ports.storage.reading() as read:
                 return await read.personal_data.items(list_, user_id, within, last, count)
 
-        limit = ports.policy.export_login_events if list_ is ExportedList.LOGIN_EVENTS else None
-        is_in_part = within is None or list_ in OF_ORGANIZATIONS
-        return Batches(load_next, limit if is_in_part else 0, size=BATCH)
+        limit = ports.policy.export_login_events if list_ is personal_data.ExportedList.LOGIN_EVENTS else None
+        is_in_part = within is None or list_ in personal_data.OF_ORGANIZATIONS
+        return values.Batches(load_next, limit if is_in_part else 0, size=personal_data.BATCH)
 
-    return PersonalDataExport(
+    return personal_data.PersonalDataExport(
         user_id=account.id,
         email=account.email,
         created_at=account.created_at,
         profile=account.profile if within is None else NO_PROFILE,
         picture_file=picture,
         login_events_count=login_count,
-        lists={list_: batches(list_) for list_ in ExportedList},
+        lists={list_: batches(list_) for list_ in personal_data.ExportedList},
     )
 
 
@@ -109,7 +88,7 @@ async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: U
     if caller.user_id == user_id or caller.is_platform_owner:
         return None
     memberships = await read.list_membership_controls(user_id, caller.user_id)
-    return [membership.org_id for membership in memberships if membership.gives_control] or refuse(ExportNotAllowed)
+    return [membership.org_id for membership in memberships if membership.gives_control] or errors.refuse(personal_data.ExportNotAllowed)
 
 
 async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | None:
@@ -177,13 +156,13 @@ async def check_own_deletion(ports: Ports, caller: Person) -> None:
         await _check_own_deletion(read, await read.accounts.by_id(caller.user_id))
 
 
-async def _check_own_deletion(read: Reading | Transaction, account: Account | None) -> Account:
+async def _check_own_deletion(read: storage.Reading | storage.Transaction, account: accounts.Account | None) -> accounts.Account:
     if account is None or account.anonymized_at is not None:
-        raise SessionEnded
+        raise errors.SessionEnded
     if account.is_platform_owner:
-        raise PlatformOwnerCannotDelete
+        raise personal_data.PlatformOwnerCannotDelete
     if owned := await read.privacy.list_owned_organizations(account.id):
-        raise OwnerCannotDelete(owned)
+        raise personal_data.OwnerCannotDelete(owned)
     return account
 
 
@@ -203,15 +182,15 @@ class _Done:
 
 
 async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, cause: Cause) -> datetime | None:
-    for attempt in range(MAX_LOST_RACES):
+    for attempt in range(personal_data.MAX_LOST_RACES):
         try:
             done = await _anonymize(ports, caller, user_id, attempt, cause)
-        except EmailTaken:  # another account was anonymized in the same microsecond
+        except accounts.EmailTaken:  # another account was anonymized in the same microsecond
             continue
         if done is not None:
             break
     else:
-        raise Limited(1)
+        raise errors.Limited(1)
     if done.erase_at is None:
         await housekeeping.finish_redaction(ports, user_id)
     return done.erase_at
@@ -225,14 +204,16 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
     Raises: EmailTaken, SessionEnded; the errors of `_check`, or for an own deletion the errors of `check_own_deletion`.
     """
     now = ports.clock.now()
-    placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
+    placeholder = personal_data.placeholder_at(now + attempt * timedelta(microseconds=1))
     # If users anonymize themselves, the records about it must not contain their address again.
     is_self = caller.user_id == user_id
-    recorded_caller = replace(caller, address=NO_ADDRESS, agent=NO_AGENT, email=placeholder) if is_self else caller
+    recorded_caller = (
+        replace(caller, address=personal_data.NO_ADDRESS, agent=personal_data.NO_AGENT, email=placeholder) if is_self else caller
+    )
     async with ports.storage.transaction(by=recorded_caller, in_session=not is_self) as tx:
         org_ids, account, by_platform_owner = await _lock(tx, caller, user_id, cause)
         if cause is not Cause.ERASURE:
-            await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+            await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) or errors.refuse(errors.SessionEnded)
         # To add a member or to change an email address, a transaction needs the lock on the
         # account. To change an owner or to answer an invitation, a transaction needs the lock on
         # the organization. Facts that are read from here on therefore cannot change.
@@ -251,13 +232,15 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             if notices or (not is_self and _may_be_stolen(account, memberships)):
                 return _Done(await _close(tx, caller, account, memberships, notices, now))
         await _erase(tx, account, memberships, placeholder, org_ids, now)
-        await tx.privacy.log(ANONYMIZED, account.id, recorded_caller, now)
+        await tx.privacy.log(personal_data.ANONYMIZED, account.id, recorded_caller, now)
         if cause is Cause.OWN_DELETION and account.email_verified_at is not None:
-            await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
+            await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.ACCOUNT_DELETED, account.email, now))
     return _Done()
 
 
-async def _leave_programs(ports: Ports, tx: Transaction, caller: Person, account: Account, cause: Cause, now: datetime) -> None:
+async def _leave_programs(
+    ports: Ports, tx: storage.Transaction, caller: Person, account: accounts.Account, cause: Cause, now: datetime
+) -> None:
     """Let the service accounts go on if users delete themselves with their strongest factor. Otherwise, end accounts that go on."""
     if caller.user_id != account.id:
         await tx.service_accounts.end_going_on(account.id, None, now)
@@ -266,14 +249,16 @@ async def _leave_programs(ports: Ports, tx: Transaction, caller: Person, account
         await let_programs_go_on(tx, account.id, account.email, None, now)
 
 
-async def _is_settled(tx: Transaction, account: Account, cause: Cause, now: datetime) -> bool:
+async def _is_settled(tx: storage.Transaction, account: accounts.Account, cause: Cause, now: datetime) -> bool:
     """Return whether another process was faster, or the user has opened the closed account again."""
     if account.anonymized_at is not None:
         return True
     return cause is Cause.ERASURE and not await tx.accounts.is_due_for_erasure(account.id, now)
 
 
-async def _lock(tx: Transaction, caller: Person, user_id: UUID, cause: Cause) -> tuple[Sequence[UUID], Account | None, bool]:
+async def _lock(
+    tx: storage.Transaction, caller: Person, user_id: UUID, cause: Cause
+) -> tuple[Sequence[UUID], accounts.Account | None, bool]:
     """Lock a user's organizations by id, the memberships by organization, then the account.
 
     Return these organizations, the account, and whether the caller is still a platform owner who may anonymize it.
@@ -287,10 +272,10 @@ async def _lock(tx: Transaction, caller: Person, user_id: UUID, cause: Cause) ->
 
 
 async def _erase(
-    tx: Transaction,
-    account: Account,
-    memberships: Sequence[MembershipControl],
-    placeholder: Email,
+    tx: storage.Transaction,
+    account: accounts.Account,
+    memberships: Sequence[personal_data.MembershipControl],
+    placeholder: values.Email,
     org_ids: Collection[UUID],
     now: datetime,
 ) -> None:
@@ -318,7 +303,9 @@ async def _erase(
     await tx.privacy.remove_former_emails(account.id)
 
 
-async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[MembershipControl], now: datetime) -> None:
+async def _end_secrets(
+    tx: storage.Transaction, account: accounts.Account, memberships: Sequence[personal_data.MembershipControl], now: datetime
+) -> None:
     """End the account's credentials, and the credentials of its stopped service accounts."""
     await security_notices.end_all_credentials(tx, account.id, now)
     for membership in memberships:
@@ -326,10 +313,10 @@ async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[
 
 
 async def _close(
-    tx: Transaction,
+    tx: storage.Transaction,
     caller: Person,
-    account: Account,
-    memberships: Sequence[MembershipControl],
+    account: accounts.Account,
+    memberships: Sequence[personal_data.MembershipControl],
     notices: Sequence[SecurityNotice],
     now: datetime,
 ) -> datetime:
@@ -346,14 +333,14 @@ async def _close(
     await tx.sessions.end_all(account.id, now)
     await tx.flows.forget_user(account.id)
     await tx.devices.distrust(account.id, now)
-    for purpose in TokenPurpose:
+    for purpose in email_queue.TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await _end_secrets(tx, account, memberships, now)
     tx.record(accounts_events.account_closed(account.id, by_user=is_self))
     return erase_at
 
 
-def _may_be_stolen(account: Account, memberships: Sequence[MembershipControl]) -> bool:
+def _may_be_stolen(account: accounts.Account, memberships: Sequence[personal_data.MembershipControl]) -> bool:
     """Return whether the user has an address of their own, and no organization in `memberships` created the account.
 
     A session thief could accept an invitation from their own organization, and delete the account as its owner.
@@ -361,33 +348,33 @@ def _may_be_stolen(account: Account, memberships: Sequence[MembershipControl]) -
     return account.email_verified_at is not None and account.origin_org_id not in {membership.org_id for membership in memberships}
 
 
-async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[MembershipControl]) -> bool:
+async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[personal_data.MembershipControl]) -> bool:
     """Return whether a caller without a platform owner's rights may anonymize the user (security Y-2)."""
     if not memberships or not all(membership.gives_control for membership in memberships):
         return False
     return caller.user_id == user_id or not await read.is_used_elsewhere(user_id, caller.user_id)
 
 
-def _check(account: Account | None, *, is_allowed: bool) -> Account:
+def _check(account: accounts.Account | None, *, is_allowed: bool) -> accounts.Account:
     """Return the account if the caller may anonymize it."""
     if not is_allowed:
-        raise AnonymizationNotAllowed
+        raise personal_data.AnonymizationNotAllowed
     if account is None:
         raise AccountNotFound
     if account.is_platform_owner:
-        raise CannotAnonymizePlatformOwner
+        raise personal_data.CannotAnonymizePlatformOwner
     return account
 
 
-async def list_mfa_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
+async def list_mfa_log(ports: Ports, user_id: UUID, page: values.Page) -> values.PageResult[personal_data.MfaLogEntry]:
     """Return a page with the newest MAX_LISTED entries in a user's second-factor log, newest first."""
     async with ports.storage.reading() as read:
-        await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+        await read.accounts.by_id(user_id) or errors.refuse(AccountNotFound)
         return await read.account_logs.mfa(user_id, page)
 
 
-async def list_privacy_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
+async def list_privacy_log(ports: Ports, user_id: UUID, page: values.Page) -> values.PageResult[personal_data.PrivacyLogEntry]:
     """Return a page with the newest MAX_LISTED entries about this user in the privacy log, newest first."""
     async with ports.storage.reading() as read:
-        await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+        await read.accounts.by_id(user_id) or errors.refuse(AccountNotFound)
         return await read.account_logs.privacy(user_id, page)

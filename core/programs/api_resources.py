@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from core.applications import access
+from core.applications.model import users
 from core.applications.model.client_settings import client_host
-from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
@@ -15,32 +15,10 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Email, Keep, Page, PageResult, new_id, provided
 from core.programs import events
-from core.programs.model.api_resources import (
-    DEFAULT_TOKEN_SECONDS,
-    MAX_RESOURCES,
-    ApiResource,
-    ApiResourceNotFound,
-    ExternalTarget,
-    GroupNotAssignedToResource,
-    IdentifierHostNotVerified,
-    NoApiResourceChanges,
-    NotAssignedToResource,
-    OwnScopeUnknown,
-    PublicClientHasNoScopes,
-    ResourceAssignment,
-    ResourceClient,
-    ResourceClientNotFound,
-    ResourceScope,
-    TooManyApiResources,
-    check_scopes,
-    check_token_seconds,
-    parse_identifier,
-)
-from core.programs.model.client_policy import AccessWasChosen, ExternalClientPolicy, ExternalClientsOfAnyone, admits, check_policy
+from core.programs.model import api_resources, client_policy
 from core.tenancy import organizations
-from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
-from ports import Ports
-from ports.storage import Reading, Transaction
+from core.tenancy.model import groups
+from ports import Ports, storage
 
 
 async def create(
@@ -48,20 +26,20 @@ async def create(
     caller: OrganizationCaller,
     identifier: str,
     name: str,
-    scopes: Sequence[ResourceScope],
-    token_seconds: int = DEFAULT_TOKEN_SECONDS,
-) -> ApiResource:
+    scopes: Sequence[api_resources.ResourceScope],
+    token_seconds: int = api_resources.DEFAULT_TOKEN_SECONDS,
+) -> api_resources.ApiResource:
     """Create an API resource. No application may ask for it yet, and its policy admits anyone."""
-    resource_identifier = parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
-    checked_scopes, seconds, now = check_scopes(scopes), check_token_seconds(token_seconds), ports.clock.now()
+    resource_identifier = api_resources.parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
+    checked_scopes, seconds, now = api_resources.check_scopes(scopes), api_resources.check_token_seconds(token_seconds), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
-        if await tx.api_resources.count(organization.id) >= MAX_RESOURCES:
-            raise TooManyApiResources
+        if await tx.api_resources.count(organization.id) >= api_resources.MAX_RESOURCES:
+            raise api_resources.TooManyApiResources
         host = resource_identifier.host
         if host is not None and await tx.domains.verified_owner_of_host(host) != organization.id:
-            raise IdentifierHostNotVerified
-        resource = ApiResource(
+            raise api_resources.IdentifierHostNotVerified
+        resource = api_resources.ApiResource(
             id=new_id(),
             org_id=organization.id,
             identifier=resource_identifier.text,
@@ -76,25 +54,25 @@ async def create(
     return resource
 
 
-async def list_resources(ports: Ports, caller: OrganizationCaller) -> list[ApiResource]:
+async def list_resources(ports: Ports, caller: OrganizationCaller) -> list[api_resources.ApiResource]:
     """Return the organization's API resources, oldest first, at most MAX_RESOURCES."""
     async with ports.storage.reading() as read:
         return await read.api_resources.of_org(caller.acts_in.id)
 
 
-async def find(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
+async def find(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> api_resources.ApiResource:
     """Return the organization's API resource with this id."""
     async with ports.storage.reading() as read:
-        return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(api_resources.ApiResourceNotFound)
 
 
-async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
+async def lock_organization_for(tx: storage.Transaction, caller: OrganizationCaller, resource_id: UUID) -> api_resources.ApiResource:
     """Lock the caller's organization, check again that they may manage API resources, and return this API resource.
 
     All changes to an API resource need the lock on its organization.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
-    return await tx.api_resources.by_id(organization.id, resource_id) or refuse(ApiResourceNotFound)
+    return await tx.api_resources.by_id(organization.id, resource_id) or refuse(api_resources.ApiResourceNotFound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +80,11 @@ class ApiResourceChanges:
     """An API resource's new values. Fields that are KEEP stay as they are. The identifier never changes."""
 
     name: str | Keep = KEEP
-    scopes: Sequence[ResourceScope] | Keep = KEEP
+    scopes: Sequence[api_resources.ResourceScope] | Keep = KEEP
     token_seconds: int | Keep = KEEP
 
 
-async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, changes: ApiResourceChanges) -> ApiResource:
+async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, changes: ApiResourceChanges) -> api_resources.ApiResource:
     """Change an API resource. `scopes` replaces all scopes.
 
     From the next refresh on, tokens do not have a removed scope. Applications and service accounts lose a
@@ -116,11 +94,11 @@ async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, ch
     """
     values: dict[str, Any] = provided(
         name=changes.name,
-        scopes=KEEP if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes),
-        token_seconds=KEEP if isinstance(changes.token_seconds, Keep) else check_token_seconds(changes.token_seconds),
+        scopes=KEEP if isinstance(changes.scopes, Keep) else api_resources.check_scopes(changes.scopes),
+        token_seconds=KEEP if isinstance(changes.token_seconds, Keep) else api_resources.check_token_seconds(changes.token_seconds),
     )
     if not values:
-        raise NoApiResourceChanges
+        raise api_resources.NoApiResourceChanges
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
         new = replace(old, **values)
@@ -146,7 +124,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, resource_id: UUID) ->
 # Requests by applications
 
 
-async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifier: str) -> ApiResource | None:
+async def find_requested(ports: Ports, read: storage.Reading, service_id: UUID, identifier: str) -> api_resources.ApiResource | None:
     """Return the API resource with this identifier, in any spelling, if the application may ask for it now, or None.
 
     Whether the user has access to it is not checked here.
@@ -155,7 +133,7 @@ async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifi
     return None if canonical is None else await read.api_resources.requested(service_id, canonical)
 
 
-async def find_for_external(ports: Ports, read: Reading, identifier: str) -> ExternalTarget | None:
+async def find_for_external(ports: Ports, read: storage.Reading, identifier: str) -> api_resources.ExternalTarget | None:
     """Return the active API resource with this identifier, in any spelling, from any active organization, or None.
 
     Whether the resource's policy admits the client, and its access policy the user, is not checked here.
@@ -174,7 +152,7 @@ def _normalize(ports: Ports, identifier: str) -> str | None:
 # The users that applications get tokens for
 
 
-async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUID, policy: AccessPolicy) -> ApiResource:
+async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUID, policy: users.AccessPolicy) -> api_resources.ApiResource:
     """Set the users that applications get tokens for. A user who loses access gets no further tokens."""
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
@@ -187,8 +165,12 @@ async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUI
 
 
 async def save_external_clients(
-    ports: Ports, caller: OrganizationCaller, resource_id: UUID, policy: ExternalClientPolicy, access: AccessPolicy | None = None
-) -> ApiResource:
+    ports: Ports,
+    caller: OrganizationCaller,
+    resource_id: UUID,
+    policy: client_policy.ExternalClientPolicy,
+    access: users.AccessPolicy | None = None,
+) -> api_resources.ApiResource:
     """Set the external clients that may ask for an API resource. A client that the policy no longer admits gets no further tokens.
 
     `access` takes the place of the access policy `anyone`, and of no other policy. Without `access`, the first clients are not admitted
@@ -196,12 +178,12 @@ async def save_external_clients(
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
-        new = replace(old, external_clients=check_policy(policy, old.scope_names), policy=access or old.policy)
+        new = replace(old, external_clients=client_policy.check_policy(policy, old.scope_names), policy=access or old.policy)
         is_switched_on = not old.external_clients.is_on and new.external_clients.is_on
-        if is_switched_on and access is None and old.policy is AccessPolicy.ANYONE:
-            raise ExternalClientsOfAnyone
-        if old.policy is not AccessPolicy.ANYONE and new.policy is not old.policy:
-            raise AccessWasChosen
+        if is_switched_on and access is None and old.policy is users.AccessPolicy.ANYONE:
+            raise client_policy.ExternalClientsOfAnyone
+        if old.policy is not users.AccessPolicy.ANYONE and new.policy is not old.policy:
+            raise client_policy.AccessWasChosen
         if new == old:
             return old
         new = replace(new, updated_at=ports.clock.now())
@@ -210,7 +192,7 @@ async def save_external_clients(
         await tx.api_resources.save(new)
         if new.external_clients != old.external_clients:
             origins = await tx.api_resources.origins_of_external_clients(new.org_id, new.id)
-            refused = [origin for origin in origins if not admits(new.external_clients, origin and client_host(origin))]
+            refused = [origin for origin in origins if not client_policy.admits(new.external_clients, origin and client_host(origin))]
             await tx.api_resources.remove_external_clients(new.org_id, new.id, refused)
             tx.record(events.external_client_policy_updated(old, new))
         if new.policy is not old.policy:
@@ -218,15 +200,15 @@ async def save_external_clients(
     return new
 
 
-async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
+async def load_with_users(read: storage.Reading, caller: OrganizationCaller, resource_id: UUID) -> api_resources.ApiResource:
     """Return an API resource to a caller who sees its users."""
     require_view(caller, Capability.END_USERS_VIEW)
-    return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+    return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(api_resources.ApiResourceNotFound)
 
 
 async def list_assignments(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
-) -> PageResult[ResourceAssignment]:
+) -> PageResult[api_resources.ResourceAssignment]:
     """Return a page with the users who are assigned to the API resource. `search` is a part of an email address."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
@@ -250,8 +232,8 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, resource_id:
     The refusal is the same for an address without an account.
     """
     async with ports.storage.reading() as read:
-        await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
-        account = await read.accounts.by_email(email) or refuse(AssigneeNotFound)
+        await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(api_resources.ApiResourceNotFound)
+        account = await read.accounts.by_email(email) or refuse(users.AssigneeNotFound)
     await assign(ports, caller, resource_id, account.id)
     return account.id
 
@@ -261,11 +243,11 @@ async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, 
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
         if not await tx.api_resources.unassign(resource.org_id, resource.id, user_id):
-            raise NotAssignedToResource
+            raise api_resources.NotAssignedToResource
         tx.record(events.user_unassigned_from_resource(resource, user_id))
 
 
-async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> Sequence[AssignedGroup]:
+async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> Sequence[groups.AssignedGroup]:
     """Return the groups that are assigned to the API resource, by name."""
     async with ports.storage.reading() as read:
         resource = await load_with_users(read, caller, resource_id)
@@ -277,7 +259,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, resource_id: UU
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
-        group = await tx.groups.by_id(resource.org_id, group_id) or refuse(OrganizationGroupNotFound)
+        group = await tx.groups.by_id(resource.org_id, group_id) or refuse(groups.OrganizationGroupNotFound)
         if await tx.api_resources.assign_group(resource.org_id, resource.id, group.id, now):
             tx.record(events.group_assigned_to_resource(resource, group))
 
@@ -286,32 +268,32 @@ async def unassign_group(ports: Ports, caller: OrganizationCaller, resource_id: 
     """End a group's assignment. Users who lose access by this get no further tokens."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
-        group = await tx.groups.by_id(resource.org_id, group_id) or refuse(GroupNotAssignedToResource)
+        group = await tx.groups.by_id(resource.org_id, group_id) or refuse(api_resources.GroupNotAssignedToResource)
         if not await tx.api_resources.unassign_group(resource.org_id, resource.id, group.id):
-            raise GroupNotAssignedToResource
+            raise api_resources.GroupNotAssignedToResource
         tx.record(events.group_unassigned_from_resource(resource, group))
 
 
 # The applications that may ask for it
 
 
-async def list_clients(ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
+async def list_clients(ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page) -> PageResult[api_resources.ResourceClient]:
     """Return a page with the applications that may ask for the API resource, by name."""
     async with ports.storage.reading() as read:
-        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(api_resources.ApiResourceNotFound)
         return await read.api_resources.clients(resource.org_id, resource.id, page)
 
 
-async def find_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> ResourceClient:
+async def find_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> api_resources.ResourceClient:
     """Return an application that may ask for the API resource."""
     async with ports.storage.reading() as read:
-        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
-        return await read.api_resources.client(resource.org_id, resource.id, client_id) or refuse(ResourceClientNotFound)
+        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(api_resources.ApiResourceNotFound)
+        return await read.api_resources.client(resource.org_id, resource.id, client_id) or refuse(api_resources.ResourceClientNotFound)
 
 
 async def save_client(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID, own_scopes: Sequence[str]
-) -> ResourceClient:
+) -> api_resources.ResourceClient:
     """Let the organization's application ask for the API resource on behalf of its users.
 
     `own_scopes` replaces the scopes that the application gets for itself, without a user. The application has no such
@@ -319,15 +301,15 @@ async def save_client(
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
-        service, context = await tx.services.by_client_id(client_id) or refuse(ResourceClientNotFound)
+        service, context = await tx.services.by_client_id(client_id) or refuse(api_resources.ResourceClientNotFound)
         if service.org_id != resource.org_id:
-            raise ResourceClientNotFound
+            raise api_resources.ResourceClientNotFound
         if len(set(own_scopes)) < len(own_scopes) or not set(own_scopes) <= set(resource.scope_names):
-            raise OwnScopeUnknown
+            raise api_resources.OwnScopeUnknown
         if own_scopes and context.is_public:
-            raise PublicClientHasNoScopes
+            raise api_resources.PublicClientHasNoScopes
         old = await tx.api_resources.client(resource.org_id, resource.id, client_id)
-        new = ResourceClient(
+        new = api_resources.ResourceClient(
             client_id=client_id,
             service_id=service.id,
             slug=service.slug,
@@ -345,6 +327,6 @@ async def remove_client(ports: Ports, caller: OrganizationCaller, resource_id: U
     """Forbid an application to ask for the API resource. The application gets no further tokens for the API resource."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
-        client = await tx.api_resources.client(resource.org_id, resource.id, client_id) or refuse(ResourceClientNotFound)
+        client = await tx.api_resources.client(resource.org_id, resource.id, client_id) or refuse(api_resources.ResourceClientNotFound)
         await tx.api_resources.remove_client(resource.org_id, resource.id, client.service_id)
         tx.record(events.resource_client_removed(resource, client))

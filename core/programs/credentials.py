@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from core.applications.model.client_settings import ClientKeysInvalid, parse_keys, thumbprint
-from core.kernel import scannable_secrets, uris
+from core.applications.model import client_settings
+from core.kernel import scannable_secrets, uris, values
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.outbound import KeyPortNotAllowed
-from core.kernel.values import digest, new_id
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResourceNotFound
 from core.programs.model.credentials import (
@@ -61,9 +60,9 @@ async def add(
     if kind is not CredentialKind.FEDERATED and len(live_kinds) - trust_count >= MAX_STORED:
         raise TooManyCredentials
     secret = scannable_secrets.generate(scannable_secrets.CREDENTIAL_PREFIX) if kind is CredentialKind.SECRET else None
-    hint = None if key is None else thumbprint(key)
+    hint = None if key is None else client_settings.thumbprint(key)
     credential = Credential(
-        id=new_id(),
+        id=values.new_id(),
         client_id=client_id,
         org_id=org_id,
         kind=kind,
@@ -75,15 +74,15 @@ async def add(
         created_by=created_by,
         created_at=now,
     )
-    await tx.credentials.add(credential, None if secret is None else digest(secret))
+    await tx.credentials.add(credential, None if secret is None else values.digest(secret))
     return credential, secret
 
 
 def _parse_key(ports: Ports, key: Mapping[str, object]) -> Mapping[str, str]:
     try:
-        [parsed] = parse_keys([key])
+        [parsed] = client_settings.parse_keys([key])
         ports.client_assertions.check_keys([parsed])
-    except ClientKeysInvalid:
+    except client_settings.ClientKeysInvalid:
         raise CredentialKeyInvalid from None
     return parsed
 

@@ -6,20 +6,23 @@
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
-from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, Requirement, check_service_account, require_capability
+from core.kernel import access, callers, errors
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import ActingServiceAccount, ServiceAccountCaller, to_acting_service_account
 from core.kernel.causes import Caller
 from core.kernel.claims import ProgramClaims
-from core.kernel.errors import Forbidden, ProgramStopped, refuse
 from core.programs.model.service_accounts import ServiceAccountContext
 from ports import Ports
 from ports.storage import Reading
 
 
 async def authenticate_member(
-    ports: Ports, caller: Caller, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], slug: str, requirement: Requirement
-) -> ActingServiceAccount:
+    ports: Ports,
+    caller: Caller,
+    claims: ProgramClaims,
+    reading: AbstractAsyncContextManager[Reading],
+    slug: str,
+    requirement: access.Requirement,
+) -> callers.ActingServiceAccount:
     """Return this token's service account, acting in the organization `slug`, if it may call a route with this requirement.
 
     Raises: ProgramStopped if the account is not live.
@@ -28,28 +31,28 @@ async def authenticate_member(
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     account = _to_caller(caller, claims, context)
     if context.acts_in is not None and context.acts_in.role is None:
-        raise NotOfThisOrganization
+        raise access.NotOfThisOrganization
     try:
-        organization = require_capability(context.acts_in, requirement.capability, inactive=requirement.inactive)
-        check_service_account(account, requirement)
-    except Forbidden as refusal:
+        organization = access.require_capability(context.acts_in, requirement.capability, inactive=requirement.inactive)
+        access.check_service_account(account, requirement)
+    except errors.Forbidden as refusal:
         refusal.caller = account
         raise
-    return to_acting_service_account(account, organization)
+    return callers.to_acting_service_account(account, organization)
 
 
 async def authenticate_on_platform(
-    ports: Ports, caller: Caller, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], requirement: Requirement
-) -> ServiceAccountCaller:
+    ports: Ports, caller: Caller, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], requirement: access.Requirement
+) -> callers.ServiceAccountCaller:
     """Return the platform's service account with this token, if it may call a route with this requirement.
 
     Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an organization's account.
     """
     context = await _load_context(ports, claims, reading, None)
     if context.org_id is not None:
-        raise NotAPlatformOwner
+        raise access.NotAPlatformOwner
     account = _to_caller(caller, claims, context)
-    check_service_account(account, requirement)
+    access.check_service_account(account, requirement)
     return account
 
 
@@ -59,7 +62,7 @@ async def refuse_on_account(ports: Ports, claims: ProgramClaims, reading: Abstra
     Raises: ProgramStopped if the account is not live, or else NeedsPerson.
     """
     await _load_context(ports, claims, reading, None)
-    raise NeedsPerson
+    raise access.NeedsPerson
 
 
 async def _load_context(
@@ -67,12 +70,14 @@ async def _load_context(
 ) -> ServiceAccountContext:
     async with reading as read:
         now = ports.clock.now()
-        return await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, now) or refuse(ProgramStopped)
+        return await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, now) or errors.refuse(
+            errors.ProgramStopped
+        )
 
 
-def _to_caller(caller: Caller, claims: ProgramClaims, context: ServiceAccountContext) -> ServiceAccountCaller:
+def _to_caller(caller: Caller, claims: ProgramClaims, context: ServiceAccountContext) -> callers.ServiceAccountCaller:
     scopes = frozenset(ApiScope(name) for name in claims.scope if name in ApiScope.__members__.values())
-    return ServiceAccountCaller(
+    return callers.ServiceAccountCaller(
         account_id=claims.client_id,
         credential_id=claims.credential_id,
         name=context.name,

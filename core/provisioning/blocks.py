@@ -9,19 +9,19 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.kernel import values
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Page, PageResult
 from core.provisioning import events
-from core.provisioning.model.users import DirectoryBlock, NotBlocked
+from core.provisioning.model import users
 from core.tenancy import members, organizations
 from core.tenancy.model.members import require_power_over
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def list_page(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[DirectoryBlock]:
+async def list_page(ports: Ports, caller: OrganizationCaller, page: values.Page) -> values.PageResult[users.DirectoryBlock]:
     """Return a page with the users that the organization's directory blocks, newest block first."""
     async with ports.storage.reading() as read:
         return await read.directory_blocks.page(caller.acts_in.id, page)
@@ -37,10 +37,10 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         if not await tx.directory_blocks.exists(organization.id, user_id):
-            raise NotBlocked
+            raise users.NotBlocked
         if (membership := await tx.members.lock(organization.id, user_id)) is not None:
             require_power_over(authority, membership)
-        account = await tx.accounts.lock(user_id) or refuse(NotBlocked)
+        account = await tx.accounts.lock(user_id) or refuse(users.NotBlocked)
         reopened = await remove_block(tx, organization.id, account, now)
         await tx.groups.remove_former_members(organization.id, [user_id])
         await members.remove_links(tx, organization.id, [user_id], now)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from core.kernel import values
 from core.kernel.callers import ScimClient
-from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import (
@@ -73,25 +73,25 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup | 
     return None if group is None or group.scim_token_id is None else to_scim_group(group)
 
 
-def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches[UUID]:
+def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> values.Batches[UUID]:
     """Return the ids of the group's members in order, also deactivated users."""
 
     async def read_batch(last: UUID | None, count: int) -> Sequence[UUID]:
         async with ports.storage.reading() as read:
             return await read.groups.member_ids(caller.org_id, group_id, last, count)
 
-    return Batches(read_batch, size=BATCH_SIZE)
+    return values.Batches(read_batch, size=BATCH_SIZE)
 
 
 async def create(ports: Ports, caller: ScimClient, changes: GroupChanges) -> ScimGroup:
     """Create a group with its members."""
-    if changes.name is KEEP:
+    if changes.name is values.KEEP:
         raise GroupNameMissing
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization(tx, caller, now, creates_groups=True)
         org_id = (await locked_organization()).id
-        external_id = None if changes.external_id is KEEP else changes.external_id
+        external_id = None if changes.external_id is values.KEEP else changes.external_id
         new = groups.new_group(org_id, changes.name, now, external_id=external_id, scim_token_id=caller.token_id)
         group = await groups.add(tx, new)
         joining = await _known_users(tx, org_id, changes.provisioned.added, changes)
@@ -117,8 +117,8 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
             old,
             replace(
                 old,
-                name=old.name if changes.name is KEEP else changes.name,
-                external_id=old.external_id if changes.external_id is KEEP else changes.external_id,
+                name=old.name if changes.name is values.KEEP else changes.name,
+                external_id=old.external_id if changes.external_id is values.KEEP else changes.external_id,
             ),
             now,
         )

@@ -9,12 +9,12 @@ from dataclasses import replace
 from uuid import UUID
 
 from core.applications import access, events
+from core.applications.model import users
 from core.applications.model.services import Service
-from core.applications.model.users import AccessPolicy, EnrollmentOrigin
+from core.kernel import values
 from core.kernel.callers import ScimClient
-from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.filters import ScimField, ScimFilter, tests_presence
+from core.provisioning.model import filters
 from core.provisioning.model.groups import (
     BATCH_SIZE,
     AssigneeUnknown,
@@ -30,7 +30,7 @@ from ports import Ports
 
 def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) -> ScimGroup:
     """Return the service as a group. Raises: GroupNotFound if there is no such service, or it has another policy."""
-    if service is None or service.access.policy is not AccessPolicy.ASSIGNED:
+    if service is None or service.access.policy is not users.AccessPolicy.ASSIGNED:
         raise GroupNotFound
     external_id = external_ids.get(service.id)
     return ScimGroup(
@@ -43,17 +43,17 @@ def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) 
     )
 
 
-async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
+async def list_matching(ports: Ports, caller: ScimClient, filter_: filters.ScimFilter | None) -> list[ScimGroup]:
     """Return the service groups that match the filter, oldest first."""
     async with ports.storage.reading() as read:
         external_ids = await read.scim_users.group_external_ids(caller.org_id)
-        services = await read.services.with_policy(caller.org_id, AccessPolicy.ASSIGNED)
+        services = await read.services.with_policy(caller.org_id, users.AccessPolicy.ASSIGNED)
         groups = [to_service_group(service, external_ids) for service in services]
         if filter_ is None:
             return groups
         ids = named_member_ids(filter_)
         members = await read.assignments.all_by_directory(caller.org_id, ids) if ids else {}
-        asks_for_empty = tests_presence(filter_, ScimField.MEMBER)
+        asks_for_empty = filters.tests_presence(filter_, filters.ScimField.MEMBER)
         empty = await read.assignments.without_directory(caller.org_id, [group.id for group in groups]) if asks_for_empty else set[UUID]()
     return [group for group in groups if matches_group(filter_, group, members.get(group.id, ()), has_members=group.id not in empty)]
 
@@ -65,14 +65,14 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
         return to_service_group(service, await read.scim_users.group_external_ids(caller.org_id))
 
 
-def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches[UUID]:
+def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> values.Batches[UUID]:
     """Return the ids of the users that the directory assigned to the service, in order."""
 
     async def read_batch(last: UUID | None, count: int) -> Sequence[UUID]:
         async with ports.storage.reading() as read:
             return await read.assignments.page_by_directory(caller.org_id, group_id, last, count)
 
-    return Batches(read_batch, size=BATCH_SIZE)
+    return values.Batches(read_batch, size=BATCH_SIZE)
 
 
 async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes: GroupChanges) -> ScimGroup:
@@ -102,12 +102,12 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [*joining, *leaving])
         if leaving:
-            await access.unassign_users(tx, service, leaving, EnrollmentOrigin.DIRECTORY)
+            await access.unassign_users(tx, service, leaving, users.EnrollmentOrigin.DIRECTORY)
             await tx.organization_sessions.end_without_access(service.org_id, [service.id], leaving, now)
         if joining:
-            await access.assign_users(tx, service, joining, EnrollmentOrigin.DIRECTORY, now)
+            await access.assign_users(tx, service, joining, users.EnrollmentOrigin.DIRECTORY, now)
         external_id = group_changes.external_id
-        if external_id is not KEEP and external_id != group.external_id:
+        if external_id is not values.KEEP and external_id != group.external_id:
             await tx.scim_users.save_group_external_id(organization.id, service.id, external_id, now)
             tx.record(events.external_id_changed(service, group.external_id, external_id))
             group = replace(group, external_id=external_id, updated_at=now)

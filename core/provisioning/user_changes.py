@@ -6,24 +6,12 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import email_changes
-from core.accounts.model.accounts import Account, EmailNotFree
-from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model import accounts, email_queue
 from core.accounts.model.profiles import ProfileChanges
 from core.kernel.errors import refuse
 from core.kernel.values import Email
 from core.provisioning import blocks, events
-from core.provisioning.model.profiles import ScimProfile, changed_attributes, to_account_profile
-from core.provisioning.model.users import (
-    AnonymizedUser,
-    DomainOfAnother,
-    MemberAboveDirectory,
-    ProtectedUser,
-    ScimUser,
-    ScimUserData,
-    ScimUserNotFound,
-    UserNameTaken,
-    require_member_capacity,
-)
+from core.provisioning.model import profiles, users
 from core.tenancy import attributes, members
 from core.tenancy.model.attributes import AttributeWriter
 from core.tenancy.model.organizations import Organization
@@ -34,14 +22,14 @@ from ports.storage import Transaction
 async def apply_changes(
     ports: Ports,
     tx: Transaction,
-    user: ScimUser,
-    account: Account,
+    user: users.ScimUser,
+    account: accounts.Account,
     organization: Organization,
-    new: ScimUserData,
+    new: users.ScimUserData,
     now: datetime,
     *,
     is_above: bool,
-) -> ScimUser:
+) -> users.ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
     The account's address changes if the new address is neither the account's address nor the address that a former
@@ -70,21 +58,21 @@ async def apply_changes(
     elif changes_active:
         await deactivate(tx, user, organization, now)
     if is_taken is not None and await is_taken:
-        raise UserNameTaken
-    return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
+        raise users.UserNameTaken
+    return await tx.scim_users.by_id(organization.id, user.id) or refuse(users.ScimUserNotFound)
 
 
-def _require_changeable(user: ScimUser, *, is_above: bool) -> None:
+def _require_changeable(user: users.ScimUser, *, is_above: bool) -> None:
     if user.is_protected:
-        raise ProtectedUser
+        raise users.ProtectedUser
     if is_above:
-        raise MemberAboveDirectory
+        raise users.MemberAboveDirectory
     if user.is_anonymized:
-        raise AnonymizedUser
+        raise users.AnonymizedUser
 
 
 def _claim_user_name(
-    tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimUserData, *, activates: bool
+    tx: Transaction, user: users.ScimUser, account: accounts.Account, org_id: UUID, new: users.ScimUserData, *, activates: bool
 ) -> Awaitable[bool] | None:
     """Claim the user name in the new data, if it can differ from the present name. Return whether another user has the name."""
     changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
@@ -95,20 +83,24 @@ def _claim_user_name(
     return tx.scim_users.claim_user_name(org_id, user.id, user_name)
 
 
-async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:
+async def _change_profile(
+    tx: Transaction, user: users.ScimUser, account: accounts.Account, org_id: UUID, new: profiles.ScimProfile, now: datetime
+) -> None:
     """Record the new profile, and change the account's profile in the same way, if the organization controls the account.
 
     Attributes that are not valid for an account do not change its profile.
     """
-    tx.record(events.user_profile_updated(org_id, user.id, changed_attributes(user.profile, new)))
+    tx.record(events.user_profile_updated(org_id, user.id, profiles.changed_attributes(user.profile, new)))
     control = await tx.accounts.account_control(account.id, org_id)
-    changes = ProfileChanges.valid_parts(to_account_profile(user.profile), to_account_profile(new))
+    changes = ProfileChanges.valid_parts(profiles.to_account_profile(user.profile), profiles.to_account_profile(new))
     profile = changes.apply_to(account.profile)
     if control.controls_account and profile != account.profile:
         await tx.accounts.set_profile(account.id, profile, now)
 
 
-async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: Account, org_id: UUID, email: Email, now: datetime) -> None:
+async def _change_email(
+    ports: Ports, tx: Transaction, user: users.ScimUser, account: accounts.Account, org_id: UUID, email: Email, now: datetime
+) -> None:
     """Change the email address in a locked account that the organization controls (security C-4, A-9).
 
     The new address counts as verified if the account has no way to sign in yet, as for a new account, or if the
@@ -116,28 +108,28 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
     """
     owner = await tx.domains.verified_owner(email)
     if owner not in (None, org_id):
-        raise DomainOfAnother
+        raise users.DomainOfAnother
     control = await tx.accounts.account_control(account.id, org_id)
     try:
         await email_changes.change_at_once(tx, account, email, now)
-    except EmailNotFree:
-        raise UserNameTaken from None
+    except accounts.EmailNotFree:
+        raise users.UserNameTaken from None
     await tx.sessions.end_all(account.id, now)
     if user.active and not control.can_sign_in:
         # The change made the link in the old welcome email invalid, and the user has no other way
         # to sign in.
-        await tx.email_queue.withdraw(EmailKind.WELCOME, account.email, org_id, now)
-        await queue_email(ports, tx, EmailKind.WELCOME, email, org_id, now)
+        await tx.email_queue.withdraw(email_queue.EmailKind.WELCOME, account.email, org_id, now)
+        await queue_email(ports, tx, email_queue.EmailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:
-        await queue_email(ports, tx, EmailKind.EMAIL_CHANGED, account.email, org_id, now)
+        await queue_email(ports, tx, email_queue.EmailKind.EMAIL_CHANGED, account.email, org_id, now)
     if not control.can_sign_in or owner == org_id:
         await tx.accounts.mark_verified(account.id, now)
     else:
-        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.VERIFY_EMAIL, email, now))
     tx.record(events.user_email_changed(org_id, user.id))
 
 
-async def deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
+async def deactivate(tx: Transaction, user: users.ScimUser, organization: Organization, now: datetime) -> None:
     """Block the user, end the membership, and deactivate an account that the organization controls (security C-5).
 
     The user stays in the directory's groups, which give a blocked user nothing. Directories do not add users again when
@@ -159,9 +151,9 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
     tx.record(events.user_deactivated(organization.id, user.id, whole_account=control.controls_account))
 
 
-async def activate(ports: Ports, tx: Transaction, account: Account, organization: Organization, now: datetime) -> None:
+async def activate(ports: Ports, tx: Transaction, account: accounts.Account, organization: Organization, now: datetime) -> None:
     """Remove the user's block, and make them a member."""
-    require_member_capacity(organization, 1)
+    users.require_member_capacity(organization, 1)
     reopened = await blocks.remove_block(tx, organization.id, account, now)
     await tx.scim_users.restore_members(organization.id, [account.id], now)
     if reopened:  # a user who was created inactive got no welcome email, and the link in an old email may have expired
@@ -169,18 +161,18 @@ async def activate(ports: Ports, tx: Transaction, account: Account, organization
     tx.record(events.user_reactivated(organization.id, account.id, whole_account=reopened))
 
 
-async def queue_welcome(ports: Ports, tx: Transaction, account: Account, org_id: UUID, now: datetime) -> None:
+async def queue_welcome(ports: Ports, tx: Transaction, account: accounts.Account, org_id: UUID, now: datetime) -> None:
     """Queue a welcome email to a user who cannot sign in yet, unless such an email is waiting."""
     control = await tx.accounts.account_control(account.id, org_id)
-    if not control.can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, account.email, org_id):
-        await queue_email(ports, tx, EmailKind.WELCOME, account.email, org_id, now)
+    if not control.can_sign_in and not await tx.email_queue.is_waiting(email_queue.EmailKind.WELCOME, account.email, org_id):
+        await queue_email(ports, tx, email_queue.EmailKind.WELCOME, account.email, org_id, now)
 
 
-async def queue_email(ports: Ports, tx: Transaction, kind: EmailKind, email: Email, org_id: UUID, now: datetime) -> None:
+async def queue_email(ports: Ports, tx: Transaction, kind: email_queue.EmailKind, email: Email, org_id: UUID, now: datetime) -> None:
     """Queue an email to a provisioned user, within the daily limit for the organization's directory.
 
     A directory can name any number of other people's addresses. In a day, a directory therefore causes at most as many
     emails as an organization may send invitations, in addition to these invitations. The rest is sent on the following
     days (security E-5).
     """
-    await tx.email_queue.add_within(new_email(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
+    await tx.email_queue.add_within(email_queue.new_email(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)

@@ -16,74 +16,56 @@ from functools import partial
 from uuid import UUID
 
 from core.accounts import mailbox
-from core.accounts.model.accounts import Account, AccountOrigin, new_account
+from core.accounts.model import accounts, profiles
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.profiles import NO_PROFILE, ProfileChanges
+from core.kernel import roles, values
 from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER, NO_RIGHTS, may_act_on
-from core.kernel.values import PageResult, new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
+from core.provisioning.model import patches, schemas, users
 from core.provisioning.model.directories import with_rights_of
 from core.provisioning.model.filters import ScimFilter
-from core.provisioning.model.patches import UserPatch, apply_operations
 from core.provisioning.model.profiles import ScimProfile, to_account_profile
 from core.provisioning.model.resources import SkippedParts
-from core.provisioning.model.schemas import ATTRIBUTES_URN, USER, ScimSchema, user_schema
-from core.provisioning.model.users import (
-    DomainOfAnother,
-    GroupOfUser,
-    MemberAboveDirectory,
-    ProtectedUser,
-    ScimUser,
-    ScimUserChange,
-    ScimUserData,
-    ScimUserNotFound,
-    UserNameTaken,
-    UserReplacement,
-    patched,
-    replaced,
-    require_inactive_capacity,
-    require_member_capacity,
-    to_resource,
-)
 from core.tenancy import attributes, grants, members
 from core.tenancy import events as tenancy_events
+from core.tenancy.model import organizations
 from core.tenancy.model.attributes import AttributeWriter, UserAttributeNotWritable, UserAttributeValueInvalid
-from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def schema_of(ports: Ports, caller: ScimClient) -> ScimSchema:
+async def schema_of(ports: Ports, caller: ScimClient) -> schemas.ScimSchema:
     """Return the user schema in the directory's organization, which may have declared attributes."""
     if not caller.has_attributes:
-        return USER
+        return schemas.USER
     async with ports.storage.reading() as read:
-        return user_schema(await read.attributes.list_declared(caller.org_id))
+        return schemas.user_schema(await read.attributes.list_declared(caller.org_id))
 
 
-async def list_users(ports: Ports, caller: ScimClient, filter_: ScimFilter | None, start: int, count: int) -> PageResult[ScimUser]:
+async def list_users(
+    ports: Ports, caller: ScimClient, filter_: ScimFilter | None, start: int, count: int
+) -> values.PageResult[users.ScimUser]:
     """Return up to `count` matching users, oldest first. `start` is the first user's number, from 1."""
     async with ports.storage.reading() as read:
         return await read.scim_users.page(caller.org_id, filter_, start - 1, count)
 
 
-async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
+async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> users.ScimUser:
     """Return a user."""
     async with ports.storage.reading() as read:
-        return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
+        return await read.scim_users.by_id(caller.org_id, user_id) or refuse(users.ScimUserNotFound)
 
 
-async def find_to_change(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
+async def find_to_change(ports: Ports, caller: ScimClient, user_id: UUID) -> users.ScimUser:
     """Return a user for a change. A former member can be deactivated while their service accounts go on (security #own-end)."""
     async with ports.storage.reading() as read:
         user = await read.scim_users.by_id(caller.org_id, user_id)
         if user is None and await read.service_accounts.goes_on(caller.org_id, user_id, ports.clock.now()):
-            account = await read.accounts.by_id(user_id) or refuse(ScimUserNotFound)
-            user = _new_user(account, ScimUserData(account.email, ScimProfile(), active=True))
-        return user or refuse(ScimUserNotFound)
+            account = await read.accounts.by_id(user_id) or refuse(users.ScimUserNotFound)
+            user = _new_user(account, users.ScimUserData(account.email, ScimProfile(), active=True))
+        return user or refuse(users.ScimUserNotFound)
 
 
 async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
@@ -97,7 +79,7 @@ async def _end_programs(ports: Ports, caller: ScimClient, user_id: UUID) -> None
             await grants.settle_ends(tx, caller.org_id, user_id, now)
 
 
-async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
+async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[users.GroupOfUser]]:
     """Return the directory groups that the users are in, per user and by name. Without directory groups, there are none."""
     if not caller.directory_groups or not user_ids:
         return {}
@@ -105,7 +87,7 @@ async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUI
         return await read.scim_users.groups(caller.org_id, user_ids)
 
 
-async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
+async def create(ports: Ports, caller: ScimClient, data: users.ScimUserData) -> users.ScimUser:
     """Create an account with a membership in the organization, and send a welcome email.
 
     The account has no password, and its email address counts as verified. With `active` false, the
@@ -122,11 +104,11 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     """
     try:
         return await _create_account(ports, caller, data)
-    except UserNameTaken:
+    except users.UserNameTaken:
         pass
     try:
         return await _take_existing(ports, caller, data)
-    except UserNameTaken:
+    except users.UserNameTaken:
         if data.active is False:
             async with ports.storage.reading() as read:
                 account = await read.accounts.by_email(data.email)
@@ -135,13 +117,17 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
         raise
 
 
-async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
+async def _create_account(ports: Ports, caller: ScimClient, data: users.ScimUserData) -> users.ScimUser:
     now = ports.clock.now()
-    profile = ProfileChanges.valid_parts(NO_PROFILE, to_account_profile(data.profile)).apply_to(NO_PROFILE)
-    account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id, profile=profile)
+    profile = profiles.ProfileChanges.valid_parts(profiles.NO_PROFILE, to_account_profile(data.profile)).apply_to(profiles.NO_PROFILE)
+    account = accounts.new_account(
+        data.email, None, now, verified=True, origin=accounts.AccountOrigin.SCIM, org_id=caller.org_id, profile=profile
+    )
     # The organization creates the account, so the membership is confirmed from the start
     # (docs/specification/security.md, Terms).
-    membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=MEMBER, created_at=now, confirmed_at=now)
+    membership = organizations.Membership(
+        id=values.new_id(), org_id=caller.org_id, user_id=account.id, role=roles.MEMBER, created_at=now, confirmed_at=now
+    )
     user = _new_user(account, data)
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization(tx, caller, now)
@@ -153,64 +139,66 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         await tx.scim_users.provision(account, membership, data.profile)
         organization = await locked_organization()
         if await domain_owner not in (None, caller.org_id):
-            raise DomainOfAnother
+            raise users.DomainOfAnother
         if await is_taken:
-            raise UserNameTaken
-        require_inactive_capacity(organization, await non_members)
+            raise users.UserNameTaken
+        users.require_inactive_capacity(organization, await non_members)
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
-            require_member_capacity(organization, 1)
+            users.require_member_capacity(organization, 1)
         if data.values:
             await attributes.change(tx, organization.id, account.id, data.values, AttributeWriter.DIRECTORY, now)
         tx.record(*events.user_provisioned(organization.id, account.id))
-        tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
+        tx.record(tenancy_events.user_joined(organization.id, account.id, roles.MEMBER))
         if data.active is False:
             await user_changes.deactivate(tx, user, organization, now)
-            return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
+            return await tx.scim_users.by_id(organization.id, user.id) or refuse(users.ScimUserNotFound)
     return user
 
 
-async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
+async def _take_existing(ports: Ports, caller: ScimClient, data: users.ScimUserData) -> users.ScimUser:
     """Take an existing account, as `create` does. Raises: UserNameTaken, ProtectedUser, MembersFull."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization(tx, caller, now)
         domain_owner = await tx.domains.verified_owner(data.email)
         organization = await locked_organization()
-        known = await tx.accounts.by_email(data.email) or refuse(UserNameTaken)
+        known = await tx.accounts.by_email(data.email) or refuse(users.UserNameTaken)
         membership = await tx.members.lock(organization.id, known.id)
-        account = await tx.accounts.lock_by_email(data.email) or refuse(UserNameTaken)
+        account = await tx.accounts.lock_by_email(data.email) or refuse(users.UserNameTaken)
         if account.id != known.id:  # the address moved to another account before the lock was granted
-            raise UserNameTaken
+            raise users.UserNameTaken
         is_blocked = await tx.directory_blocks.exists(organization.id, account.id)
         is_foreign = account.origin_org_id not in (None, organization.id) or account.first_verified_at is None
         is_takeover = domain_owner == organization.id and is_foreign
         if not (is_blocked or is_takeover):
-            raise UserNameTaken
+            raise users.UserNameTaken
         if account.is_platform_owner or (membership is not None and membership.is_owner):
-            raise ProtectedUser
+            raise users.ProtectedUser
         is_above = await _is_above(tx, caller, membership)
         if is_above and is_takeover:
-            raise MemberAboveDirectory
+            raise users.MemberAboveDirectory
         is_taken = tx.scim_users.claim_user_name(organization.id, account.id, data.profile.user_name or data.email)
         if is_takeover:
             account = await _take_over(tx, account, organization, now)
         await tx.scim_users.mark_provisioned(organization.id, account.id, now)
         if await is_taken:
-            raise UserNameTaken
+            raise users.UserNameTaken
         if data.active is False:
             pass  # `apply_changes` blocks the user, or leaves an existing block as it is
         elif is_blocked:
             await user_changes.activate(ports, tx, account, organization, now)
         elif membership is None:
-            require_member_capacity(organization, 1)
+            users.require_member_capacity(organization, 1)
             await tx.scim_users.restore_members(organization.id, [account.id], now)
             await user_changes.queue_welcome(ports, tx, account, organization.id, now)
-            tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
-        user = await tx.scim_users.by_id(organization.id, account.id) or refuse(ScimUserNotFound)
+            tx.record(tenancy_events.user_joined(organization.id, account.id, roles.MEMBER))
+        user = await tx.scim_users.by_id(organization.id, account.id) or refuse(users.ScimUserNotFound)
         return await user_changes.apply_changes(ports, tx, user, account, organization, data, now, is_above=is_above)
 
 
-async def _take_over(tx: Transaction, account: Account, organization: Organization, now: datetime) -> Account:
+async def _take_over(
+    tx: Transaction, account: accounts.Account, organization: organizations.Organization, now: datetime
+) -> accounts.Account:
     """Make a locked account an account that this organization created, and return it.
 
     The account's sessions end. If a directory deactivated the account, it is activated. If the account's address is not
@@ -222,15 +210,15 @@ async def _take_over(tx: Transaction, account: Account, organization: Organizati
     await tx.sessions.end_all(account.id, now)
     if account.deactivated_at is not None:
         await tx.accounts.reactivate(account.id, now)
-    await tx.accounts.set_origin(account.id, AccountOrigin.SCIM, organization.id, now)
+    await tx.accounts.set_origin(account.id, accounts.AccountOrigin.SCIM, organization.id, now)
     await mailbox.record_release(tx, account)
     tx.record(events.user_taken_over(organization.id, account.id))
-    return await tx.accounts.lock(account.id) or refuse(UserNameTaken)
+    return await tx.accounts.lock(account.id) or refuse(users.UserNameTaken)
 
 
-def _new_user(account: Account, data: ScimUserData) -> ScimUser:
+def _new_user(account: accounts.Account, data: users.ScimUserData) -> users.ScimUser:
     profile = data.profile
-    return ScimUser(
+    return users.ScimUser(
         id=account.id,
         email=account.email,
         user_name=profile.user_name or account.email,
@@ -238,7 +226,7 @@ def _new_user(account: Account, data: ScimUserData) -> ScimUser:
         active=True,
         created_at=account.created_at,
         updated_at=account.created_at,
-        role=MEMBER,
+        role=roles.MEMBER,
         is_blocked=False,
         is_platform_owner=False,
         is_anonymized=False,
@@ -249,29 +237,34 @@ def _new_user(account: Account, data: ScimUserData) -> ScimUser:
 
 
 async def replace(
-    ports: Ports, caller: ScimClient, user: ScimUser, replacement: UserReplacement, schema: ScimSchema = USER
-) -> tuple[ScimUser, SkippedParts]:
+    ports: Ports, caller: ScimClient, user: users.ScimUser, replacement: users.UserReplacement, schema: schemas.ScimSchema = schemas.USER
+) -> tuple[users.ScimUser, SkippedParts]:
     """Replace all attributes that a user has. Return the user, and the request parts that were not applied.
 
     Without `active` in the replacement, the user stays active or inactive.
     """
-    return await _change(ports, caller, user, lambda user: replaced(user, replacement, schema))
+    return await _change(ports, caller, user, lambda user: users.replaced(user, replacement, schema))
 
 
 async def patch(
-    ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch, schema: ScimSchema = USER
-) -> tuple[ScimUser, SkippedParts]:
+    ports: Ports, caller: ScimClient, user: users.ScimUser, operations: patches.UserPatch, schema: schemas.ScimSchema = schemas.USER
+) -> tuple[users.ScimUser, SkippedParts]:
     """Apply a patch to a user. Return the user, and the patch parts that were not applied."""
 
-    def apply(user: ScimUser) -> ScimUserChange:
-        return patched(user, apply_operations(schema, to_resource(user, schema), operations.operations), schema)
+    def apply(user: users.ScimUser) -> users.ScimUserChange:
+        return users.patched(user, patches.apply_operations(schema, users.to_resource(user, schema), operations.operations), schema)
 
     return await _change(ports, caller, user, apply, is_large=operations.is_large)
 
 
 async def _change(
-    ports: Ports, caller: ScimClient, user: ScimUser, apply: Callable[[ScimUser], ScimUserChange], *, is_large: bool = False
-) -> tuple[ScimUser, SkippedParts]:
+    ports: Ports,
+    caller: ScimClient,
+    user: users.ScimUser,
+    apply: Callable[[users.ScimUser], users.ScimUserChange],
+    *,
+    is_large: bool = False,
+) -> tuple[users.ScimUser, SkippedParts]:
     """Store the change that `apply` returns for the user, and return the user and the parts that were not applied.
 
     `user` is the state that the caller read. Nothing is locked during `apply`, which runs in a thread
@@ -287,8 +280,8 @@ async def _change(
 
 
 async def _store(
-    ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange, *, keep_names: bool = False
-) -> ScimUser | None:
+    ports: Ports, caller: ScimClient, before: users.ScimUser, change: users.ScimUserChange, *, keep_names: bool = False
+) -> users.ScimUser | None:
     """Store the change. Return None, and store nothing, if the user is no longer as in `before`.
 
     A request that deactivates the user keeps the present address and userName if the new values are refused, and so the values of declared
@@ -297,11 +290,11 @@ async def _store(
     """
     try:
         return await _store_once(ports, caller, before, change, keep_names=keep_names)
-    except ScimUserNotFound:
+    except users.ScimUserNotFound:
         if change.data.active is False:
             await _end_programs(ports, caller, before.id)
         raise
-    except (DomainOfAnother, UserNameTaken):
+    except (users.DomainOfAnother, users.UserNameTaken):
         if change.data.active is not False or keep_names:
             raise
         change.skipped.refuse("userName")
@@ -309,12 +302,14 @@ async def _store(
     except (UserAttributeValueInvalid, UserAttributeNotWritable):
         if change.data.active is not False:
             raise
-        change.skipped.refuse(ATTRIBUTES_URN)
+        change.skipped.refuse(schemas.ATTRIBUTES_URN)
         without_values = with_changes(change, data=with_changes(change.data, values={}))
         return await _store(ports, caller, before, without_values, keep_names=keep_names)
 
 
-async def _store_once(ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange, *, keep_names: bool) -> ScimUser | None:
+async def _store_once(
+    ports: Ports, caller: ScimClient, before: users.ScimUser, change: users.ScimUserChange, *, keep_names: bool
+) -> users.ScimUser | None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization, is_above = await _lock_user(tx, caller, before.id, now)
@@ -333,7 +328,7 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
     """Delete the account if the organization may, or else end the membership and block the user."""
     try:
         await _delete(ports, caller, user_id)
-    except ScimUserNotFound:
+    except users.ScimUserNotFound:
         await _end_programs(ports, caller, user_id)
         raise
 
@@ -343,9 +338,9 @@ async def _delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization, is_above = await _lock_user(tx, caller, user_id, now)
         if user.is_protected:
-            raise ProtectedUser
+            raise users.ProtectedUser
         if is_above:
-            raise MemberAboveDirectory
+            raise users.MemberAboveDirectory
         control = await tx.accounts.account_control(account.id, organization.id)
         permanently = control.may_delete_account and not user.is_anonymized
         tx.record(events.user_deprovisioned(organization.id, account.id, user.role, permanently=permanently))
@@ -356,7 +351,9 @@ async def _delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         await tx.directory_blocks.add(organization.id, account.id, now)
 
 
-async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization, bool]:
+async def _lock_user(
+    tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime
+) -> tuple[users.ScimUser, accounts.Account, organizations.Organization, bool]:
     """Lock the organization, the membership and the account. Return also whether the member has more rights than the directory.
 
     The user is read before the account is locked, so that a directory cannot lock accounts it does not know. The user
@@ -366,18 +363,18 @@ async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: da
     unlocked_user = await tx.scim_users.by_id(caller.org_id, user_id)
     organization = await locked_organization()
     if unlocked_user is None:
-        raise ScimUserNotFound
+        raise users.ScimUserNotFound
     is_above = await _is_above(tx, caller, await tx.members.lock(organization.id, user_id))
-    account = await tx.accounts.lock(user_id) or refuse(ScimUserNotFound)
-    user = await tx.scim_users.by_id(organization.id, user_id) or refuse(ScimUserNotFound)
+    account = await tx.accounts.lock(user_id) or refuse(users.ScimUserNotFound)
+    user = await tx.scim_users.by_id(organization.id, user_id) or refuse(users.ScimUserNotFound)
     return user, account, organization, is_above
 
 
-async def _is_above(tx: Transaction, caller: ScimClient, membership: Membership | None) -> bool:
+async def _is_above(tx: Transaction, caller: ScimClient, membership: organizations.Membership | None) -> bool:
     """Return whether a member has rights that the directory does not have.
 
     The rights of the token's creator are read only if an admin's rights are too few.
     """
-    if membership is None or may_act_on(with_rights_of(NO_RIGHTS), membership.authority):
+    if membership is None or roles.may_act_on(with_rights_of(roles.NO_RIGHTS), membership.authority):
         return False
-    return not may_act_on(await scim_tokens.authority_of(tx, caller), membership.authority)
+    return not roles.may_act_on(await scim_tokens.authority_of(tx, caller), membership.authority)

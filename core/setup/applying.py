@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from uuid import UUID
 
-from core.kernel.callers import OrganizationCaller, SetupPart
+from core.kernel import callers
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.provisioning import tokens
@@ -18,7 +18,7 @@ from ports.storage import Transaction
 
 
 async def apply(
-    ports: Ports, caller: OrganizationCaller, link_id: UUID, part: SetupPart, changed_at: datetime | None = None
+    ports: Ports, caller: callers.OrganizationCaller, link_id: UUID, part: callers.SetupPart, changed_at: datetime | None = None
 ) -> SetupLinkDetails:
     """Apply the proposal for a part, and return the link. A proposal that changes at the same time is not applied.
 
@@ -47,22 +47,22 @@ def _require_ready(proposal: SetupProposal | None, changed_at: datetime | None) 
 
 
 async def _prepare(
-    ports: Ports, caller: OrganizationCaller, link: SetupLink, proposal: SetupProposal, now: datetime
+    ports: Ports, caller: callers.OrganizationCaller, link: SetupLink, proposal: SetupProposal, now: datetime
 ) -> Callable[[Transaction], Awaitable[object]]:
     """Return the step that stores a proposal. Slow work is done here, outside any transaction."""
     match proposal.part:
-        case SetupPart.CONNECTION:
+        case callers.SetupPart.CONNECTION:
             proposed = await connection.build(ports, link, proposal)
             return lambda tx: connection.store(tx, caller, proposed, now)
-        case SetupPart.DOMAIN:
+        case callers.SetupPart.DOMAIN:
             for claim in claims_of(proposal):
                 await domains.require_record(ports, claim)
             return lambda tx: domains.add_verified(tx, claims_of(proposal), now)
-        case SetupPart.DIRECTORY:
+        case callers.SetupPart.DIRECTORY:
             draft = TokenDraft(link.name, proposal.document.prefix or "", proposal.token_hash or refuse(SetupNotReady))
             return lambda tx: tokens.store(tx, caller, draft, now)
-        case SetupPart.CERTIFICATE:
+        case callers.SetupPart.CERTIFICATE:
             certificates = await connection.read_proposed_certificates(ports, proposal.document)
             return lambda tx: renewal.store(tx, caller, link, certificates)
-        case SetupPart.SIEM:
+        case callers.SetupPart.SIEM:
             return lambda tx: proposals.store_forwarding(tx, caller, proposal, now)

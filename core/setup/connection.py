@@ -13,6 +13,7 @@ from uuid import UUID
 from core.federation.connections import checks, connections, events, metadata, openid, saml
 from core.federation.connections.connections import ConnectionDraft
 from core.federation.connections.metadata import DescribedProvider
+from core.federation.connections.model import health, presets
 from core.federation.connections.model.connections import (
     MAX_CERTIFICATES,
     RESERVED_SLUGS,
@@ -24,29 +25,18 @@ from core.federation.connections.model.connections import (
     TooManyProviderCertificates,
 )
 from core.federation.connections.model.details import ConnectionDetails
-from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd, HealthProblem
 from core.federation.connections.model.openid import OpenIdClient
-from core.federation.connections.model.presets import PRESETS, PresetUnknown, first_settings
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
 from core.federation.connections.trips import TripConnection
 from core.federation.saml.metadata import charge_fetch_of, fetch
-from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
+from core.federation.saml.model import configuration
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
-from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
+from core.kernel import callers, errors
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
-from core.kernel.errors import Limited, refuse
 from core.kernel.values import Slug, new_id
 from core.setup import proposals
-from core.setup.model.links import (
-    NO_DOCUMENT,
-    SetupDocument,
-    SetupLink,
-    SetupNotReady,
-    SetupProductMissing,
-    SetupProposal,
-    SetupSessionMissing,
-)
+from core.setup.model import links
 from ports import Ports
 from ports.storage import Transaction
 
@@ -70,21 +60,21 @@ class ProviderValues:
     certificate: str = ""
 
 
-async def choose(ports: Ports, caller: SetupLinkCaller, preset: str, protocol: ConnectionProtocol) -> None:
+async def choose(ports: Ports, caller: callers.SetupLinkCaller, preset: str, protocol: ConnectionProtocol) -> None:
     """Propose a connection to this product, without values, in place of the earlier proposal."""
-    if preset not in (ANOTHER, *PRESETS):
-        raise PresetUnknown
-    document = SetupDocument(connection_id=str(new_id()), preset=preset or None, protocol=protocol.value)
-    await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=False)
+    if preset not in (ANOTHER, *presets.PRESETS):
+        raise presets.PresetUnknown
+    document = links.SetupDocument(connection_id=str(new_id()), preset=preset or None, protocol=protocol.value)
+    await proposals.propose(ports, caller, callers.SetupPart.CONNECTION, document, is_ready=False)
 
 
-async def has_values(ports: Ports, caller: SetupLinkCaller) -> bool:
+async def has_values(ports: Ports, caller: callers.SetupLinkCaller) -> bool:
     """Return whether the reader loses values by choosing another product."""
-    proposal = (await proposals.load(ports, caller)).proposals.get(SetupPart.CONNECTION)
+    proposal = (await proposals.load(ports, caller)).proposals.get(callers.SetupPart.CONNECTION)
     return proposal is not None and (proposal.is_ready or proposal.document.private_key is not None) and proposal.applied_at is None
 
 
-async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> list[ConnectionProblem]:
+async def import_metadata(ports: Ports, caller: callers.SetupLinkCaller, text: str, url: str) -> list[ConnectionProblem]:
     """Take the proposed connection's values from SAML metadata: from `text`, or else from the document at `url`.
 
     The connection keeps this address, so that its metadata is refreshed later. Return the problems in the metadata.
@@ -97,14 +87,14 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
     return await _store(ports, caller, proposal, values, described)
 
 
-async def read_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> DescribedProvider:
+async def read_metadata(ports: Ports, caller: callers.SetupLinkCaller, text: str, url: str) -> DescribedProvider:
     """Return the values of the SAML metadata in `text`, or without `text` in the document at `url`."""
     described = await metadata.describe(ports, text or await fetch(ports, caller.org_id, url, MAX_METADATA_LENGTH))
     described.require_valid(ports.clock.now())
     return described
 
 
-async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) -> None:
+async def save(ports: Ports, caller: callers.SetupLinkCaller, values: ProviderValues) -> None:
     """Store the proposed connection's values. An empty client secret keeps the secret for the same issuer (security #stored-secrets)."""
     proposal = await _find(ports, caller)
     before = proposal.document
@@ -115,7 +105,11 @@ async def save(ports: Ports, caller: SetupLinkCaller, values: ProviderValues) ->
 
 
 async def _store(
-    ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, values: ProviderValues, described: DescribedProvider | None = None
+    ports: Ports,
+    caller: callers.SetupLinkCaller,
+    proposal: links.SetupProposal,
+    values: ProviderValues,
+    described: DescribedProvider | None = None,
 ) -> list[ConnectionProblem]:
     """Store the values, together with the problems in the metadata that they were taken from, if any.
 
@@ -139,16 +133,16 @@ async def _store(
         problems = [*described.problems_of(settings, ports.clock.now())]
         fingerprints = tuple(each.fingerprint for each in described.certificates)
         document = replace(document, metadata_fingerprints=fingerprints, problems=tuple(problems))
-    await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
+    await proposals.propose(ports, caller, callers.SetupPart.CONNECTION, document, is_ready=True, replaces=proposal)
     return problems
 
 
-def _find_left_out(document: SetupDocument) -> tuple[ConnectionProblem, ...]:
+def _find_left_out(document: links.SetupDocument) -> tuple[ConnectionProblem, ...]:
     """Return the problem that the metadata had more certificates than the proposal has. No check on its values finds it again."""
     return tuple(each for each in document.problems or () if each.code == metadata.CERTIFICATES_LEFT_OUT)
 
 
-async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
+async def check(ports: Ports, caller: callers.SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
     """Return the proposed connection's problems, and store them with it. Metadata and keys are fetched now.
 
     Whether the NameID can change is no problem here: the product decides about it, and the reader has no choice.
@@ -160,7 +154,7 @@ async def check(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[Co
 
 
 async def _note(
-    ports: Ports, caller: SetupLinkCaller, proposal: SetupProposal, found: Sequence[ConnectionProblem]
+    ports: Ports, caller: callers.SetupLinkCaller, proposal: links.SetupProposal, found: Sequence[ConnectionProblem]
 ) -> list[ConnectionProblem]:
     """Store and return the problems that a check has found, with the problems in metadata that it has not read again."""
     reads_metadata = bool(proposal.document.metadata_url) and not any(problem.code in checks.UNREAD for problem in found)
@@ -169,7 +163,7 @@ async def _note(
     return problems
 
 
-async def _check(ports: Ports, link: SetupLink, proposal: SetupProposal, base_url: str) -> list[ConnectionProblem]:
+async def _check(ports: Ports, link: links.SetupLink, proposal: links.SetupProposal, base_url: str) -> list[ConnectionProblem]:
     proposed = await build(ports, link, proposal)
     match proposed.own, proposed.connection.settings:
         case OpenIdClient() as client, _:
@@ -177,41 +171,41 @@ async def _check(ports: Ports, link: SetupLink, proposal: SetupProposal, base_ur
             return await checks.check_client(ports, client, openid.redirect_uri(proposed.connection, base_url))
         case ConnectionDetails() as details, SamlSettings() as settings:
             return await checks.check_saml(ports, link.org_id, details, settings)
-    raise SetupNotReady
+    raise links.SetupNotReady
 
 
-async def check_saved(ports: Ports, caller: SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
+async def check_saved(ports: Ports, caller: callers.SetupLinkCaller, base_url: str) -> list[ConnectionProblem]:
     """Return the problems of values that were just saved, as `check` does. After too many checks, return NOT_CHECKED only."""
     link, proposal = await _find_ready(ports, caller)
     try:
         problems = await _check(ports, link, proposal, base_url)
-    except Limited:
+    except errors.Limited:
         problems = [checks.NOT_CHECKED]
     return await _note(ports, caller, proposal, problems)
 
 
-async def load_proposed(ports: Ports, caller: SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
+async def load_proposed(ports: Ports, caller: callers.SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
     """Return the connection that the caller proposes, as it would be applied. With `connection_id`, it must have this id."""
     link, proposal = await _find_ready(ports, caller)
     if connection_id is not None and str(connection_id) != proposal.document.connection_id:
-        raise SetupNotReady
+        raise links.SetupNotReady
     return await build(ports, link, proposal)
 
 
-async def _find_ready(ports: Ports, caller: SetupLinkCaller) -> tuple[SetupLink, SetupProposal]:
+async def _find_ready(ports: Ports, caller: callers.SetupLinkCaller) -> tuple[links.SetupLink, links.SetupProposal]:
     details = await proposals.load(ports, caller)
-    proposal = details.proposals.get(SetupPart.CONNECTION) or refuse(SetupProductMissing)
+    proposal = details.proposals.get(callers.SetupPart.CONNECTION) or errors.refuse(links.SetupProductMissing)
     if not proposal.is_ready or proposal.applied_at is not None:
-        raise SetupNotReady
+        raise links.SetupNotReady
     return details.link, proposal
 
 
-async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripConnection:
+async def build(ports: Ports, link: links.SetupLink, proposal: links.SetupProposal) -> TripConnection:
     """Return the connection that a proposal stands for. A proposal that is not ready lacks values, which are empty."""
     document, now = proposal.document, ports.clock.now()
     connection = _draft(link, document, now)
     if isinstance(connection.settings, SamlSettings):
-        keys = {} if document.private_key is None else {CertificateState.ACTIVE: await _read_key(ports, document, now)}
+        keys = {} if document.private_key is None else {configuration.CertificateState.ACTIVE: await _read_key(ports, document, now)}
         certificates = await read_proposed_certificates(ports, document)
         return TripConnection(connection, ConnectionDetails(connection, keys, certificates))
     client = OpenIdClient(
@@ -226,26 +220,28 @@ async def build(ports: Ports, link: SetupLink, proposal: SetupProposal) -> TripC
     return TripConnection(connection, client)
 
 
-async def create_key(ports: Ports, caller: SetupLinkCaller) -> None:
+async def create_key(ports: Ports, caller: callers.SetupLinkCaller) -> None:
     """Give the proposed connection our own key, which signs its requests and decrypts assertions. A present key stays."""
     proposal = await _find_saml(ports, caller)
     if proposal.document.private_key is not None:
         return
     async with ports.storage.reading() as read:
-        organization = await read.organizations.by_id(caller.org_id) or refuse(SetupSessionMissing)
-    key = await ports.certificates.create(organization.slug, proposal.document.preset or "provider", ports.clock.now(), CERTIFICATE_YEARS)
+        organization = await read.organizations.by_id(caller.org_id) or errors.refuse(links.SetupSessionMissing)
+    key = await ports.certificates.create(
+        organization.slug, proposal.document.preset or "provider", ports.clock.now(), configuration.CERTIFICATE_YEARS
+    )
     document = replace(
         proposal.document,
         own_certificate=key.certificate,
         private_key=key.private_key().decode(),
         problems=_find_left_out(proposal.document) or None,
     )
-    await proposals.propose(ports, caller, SetupPart.CONNECTION, document, is_ready=proposal.is_ready, replaces=proposal)
+    await proposals.propose(ports, caller, callers.SetupPart.CONNECTION, document, is_ready=proposal.is_ready, replaces=proposal)
 
 
-async def _read_key(ports: Ports, document: SetupDocument, now: datetime) -> SamlCertificate:
+async def _read_key(ports: Ports, document: links.SetupDocument, now: datetime) -> configuration.SamlCertificate:
     facts, private_key = await ports.certificates.facts(document.own_certificate or ""), (document.private_key or "").encode()
-    return SamlCertificate(
+    return configuration.SamlCertificate(
         id=new_id(),
         certificate=facts.certificate,
         private_key=lambda: private_key,
@@ -255,27 +251,27 @@ async def _read_key(ports: Ports, document: SetupDocument, now: datetime) -> Sam
     )
 
 
-async def own_metadata(ports: Ports, caller: SetupLinkCaller, base_url: str) -> bytes:
+async def own_metadata(ports: Ports, caller: callers.SetupLinkCaller, base_url: str) -> bytes:
     """Return our SAML metadata for the proposed connection's identity provider."""
     details = await proposals.load(ports, caller)
     proposed = await build(ports, details.link, await _find_saml(ports, caller))
     match proposed.own, proposed.connection.settings:
         case ConnectionDetails() as own, SamlSettings() as settings:
             return await ports.saml_providers.own_metadata(saml.own_service_provider(own, settings, base_url))
-    raise SetupNotReady
+    raise links.SetupNotReady
 
 
-async def _find(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
-    return (await proposals.load(ports, caller)).proposals.get(SetupPart.CONNECTION) or refuse(SetupProductMissing)
+async def _find(ports: Ports, caller: callers.SetupLinkCaller) -> links.SetupProposal:
+    return (await proposals.load(ports, caller)).proposals.get(callers.SetupPart.CONNECTION) or errors.refuse(links.SetupProductMissing)
 
 
-async def _find_saml(ports: Ports, caller: SetupLinkCaller) -> SetupProposal:
+async def _find_saml(ports: Ports, caller: callers.SetupLinkCaller) -> links.SetupProposal:
     proposal = await _find(ports, caller)
-    return proposal if proposal.document.protocol == ConnectionProtocol.SAML else refuse(SetupNotReady)
+    return proposal if proposal.document.protocol == ConnectionProtocol.SAML else errors.refuse(links.SetupNotReady)
 
 
-def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
-    first = first_settings(document.preset, ConnectionProtocol(document.protocol or ConnectionProtocol.OIDC))
+def _settings(document: links.SetupDocument) -> OidcSettings | SamlSettings:
+    first = presets.first_settings(document.preset, ConnectionProtocol(document.protocol or ConnectionProtocol.OIDC))
     if isinstance(first, OidcSettings):
         return replace(first, issuer=document.issuer or "", client_id=document.client_id or "")
     return replace(
@@ -290,7 +286,7 @@ def _settings(document: SetupDocument) -> OidcSettings | SamlSettings:
     )
 
 
-def _draft(link: SetupLink, document: SetupDocument, now: datetime) -> OrganizationConnection:
+def _draft(link: links.SetupLink, document: links.SetupDocument, now: datetime) -> OrganizationConnection:
     slug = next(Slug.suggest(document.preset or link.name, "provider"))
     draft = ConnectionDraft(slug=slug, name=link.name, preset=document.preset, settings=_settings(document))
     return connections.new_draft(link.org_id, draft, now, UUID(document.connection_id))
@@ -308,29 +304,29 @@ async def read_certificates(ports: Ports, text: str) -> list[ProviderCertificate
     return [ProviderCertificate(**asdict(each), source=CertificateSource.ADMIN, is_active=True, added_at=now) for each in facts.values()]
 
 
-async def read_proposed_certificates(ports: Ports, document: SetupDocument) -> list[ProviderCertificate]:
+async def read_proposed_certificates(ports: Ports, document: links.SetupDocument) -> list[ProviderCertificate]:
     """Return the certificates of a proposal. Certificates in new metadata replace the certificates of earlier metadata."""
     certificates = await read_certificates(ports, document.certificate or "")
     of_metadata = document.metadata_fingerprints
     return [replace(each, source=CertificateSource.METADATA) if each.fingerprint in of_metadata else each for each in certificates]
 
 
-async def find_problems(ports: Ports, proposals: Iterable[SetupProposal]) -> dict[SetupPart, list[ConnectionProblem]]:
+async def find_problems(ports: Ports, proposals: Iterable[links.SetupProposal]) -> dict[callers.SetupPart, list[ConnectionProblem]]:
     """Return the problems in proposals that were not applied yet, by part.
 
     Problems come from the last check, and from certificates that are not valid now, or expire soon. Such certificates refuse no sign-in
     (`SamlPartner`). Certificate problems are found again now, because the last check can be out of date.
     """
     now = ports.clock.now()
-    problems: dict[SetupPart, list[ConnectionProblem]] = {}
+    problems: dict[callers.SetupPart, list[ConnectionProblem]] = {}
     for proposal in proposals:
-        document = NO_DOCUMENT if proposal.applied_at is not None else proposal.document
+        document = links.NO_DOCUMENT if proposal.applied_at is not None else proposal.document
         certificates = await read_certificates(ports, document.certificate or "")
-        of_check = [each for each in document.problems or () if each.code not in [*HealthProblem]]
+        of_check = [each for each in document.problems or () if each.code not in [*health.HealthProblem]]
         of_certificates = [problem for each in certificates if (problem := _certificate_problem(each, now)) is not None]
-        end = CertificateEnd.of(certificates, None) if proposal.part is SetupPart.CONNECTION else None
-        if end is not None and end.problem_at(now) is HealthProblem.CERTIFICATE_EXPIRES:
-            of_certificates.append(ConnectionProblem(end.problem, False, HEALTH_PROBLEMS[end.problem]))
+        end = health.CertificateEnd.of(certificates, None) if proposal.part is callers.SetupPart.CONNECTION else None
+        if end is not None and end.problem_at(now) is health.HealthProblem.CERTIFICATE_EXPIRES:
+            of_certificates.append(ConnectionProblem(end.problem, False, health.HEALTH_PROBLEMS[end.problem]))
         problems[proposal.part] = [*of_check, *of_certificates]
     return problems
 
@@ -339,7 +335,7 @@ def _certificate_problem(certificate: ProviderCertificate, now: datetime) -> Con
     if certificate.valid_until <= now:
         end = format_utc(certificate.valid_until)
         message = f"A new certificate expired on {end}. Check that the identity provider signs with it, and not with a newer one."
-        return ConnectionProblem(HealthProblem.CERTIFICATE_EXPIRED, False, message)
+        return ConnectionProblem(health.HealthProblem.CERTIFICATE_EXPIRED, False, message)
     if certificate.valid_from > now:
         message = f"A new certificate is not valid before {format_utc(certificate.valid_from)}. It must not be used earlier."
         return ConnectionProblem("certificate_not_yet_valid", False, message)
@@ -351,7 +347,7 @@ def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertific
     return "\n".join(each.certificate.strip() for each in certificates)
 
 
-async def store(tx: Transaction, caller: OrganizationCaller, proposed: TripConnection, now: datetime) -> None:
+async def store(tx: Transaction, caller: callers.OrganizationCaller, proposed: TripConnection, now: datetime) -> None:
     """Create the proposed connection as a draft, with a free slug. The caller has locked the organization."""
     connection = proposed.connection
     taken = {*RESERVED_SLUGS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}

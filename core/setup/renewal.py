@@ -23,16 +23,14 @@ from core.federation.connections.model.connections import (
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.connections.trips import TripConnection
-from core.kernel import uris
-from core.kernel.callers import OrganizationCaller, SetupLinkCaller, SetupPart
+from core.kernel import callers, uris
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
 from core.kernel.errors import refuse
 from core.setup import proposals
 from core.setup.connection import join_certificates, read_certificates, read_metadata, read_proposed_certificates
-from core.setup.model.links import SetupDocument, SetupLink, SetupLinkDetails, SetupNotReady
-from ports import Ports
-from ports.storage import Reading, Transaction
+from core.setup.model import links
+from ports import Ports, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class RenewedConnection:
     expires_at: datetime | None  # when the certificate that ends last expires; None without one
 
 
-async def load(ports: Ports, link: SetupLink) -> RenewedConnection | None:
+async def load(ports: Ports, link: links.SetupLink) -> RenewedConnection | None:
     """Return a link's connection, or None if the link has none or the connection was removed."""
     async with ports.storage.reading() as read:
         connection = await _find(read, link)
@@ -55,14 +53,14 @@ async def load(ports: Ports, link: SetupLink) -> RenewedConnection | None:
     return RenewedConnection(connection.name, connection.protocol, max(ends, default=None))
 
 
-async def propose(ports: Ports, caller: SetupLinkCaller, pem: str) -> None:
+async def propose(ports: Ports, caller: callers.SetupLinkCaller, pem: str) -> None:
     """Propose certificates, in place of the earlier proposal. No user signs in with them before an admin applies them."""
     details = await _load_details(ports, await proposals.load(ports, caller))
     certificates = await read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
     await _propose(ports, caller, details, certificates, are_of_metadata=False)
 
 
-async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url: str) -> None:
+async def import_metadata(ports: Ports, caller: callers.SetupLinkCaller, text: str, url: str) -> None:
     """Propose the certificates in SAML metadata that the connection does not trust yet: from `text`, or from the document at `url`.
 
     If the connection reads its metadata at another address, they count as typed: its next refresh would remove them.
@@ -78,7 +76,7 @@ async def import_metadata(ports: Ports, caller: SetupLinkCaller, text: str, url:
 
 async def _propose(
     ports: Ports,
-    caller: SetupLinkCaller,
+    caller: callers.SetupLinkCaller,
     details: ConnectionDetails,
     certificates: Sequence[CertificateFacts | ProviderCertificate],
     *,
@@ -88,35 +86,37 @@ async def _propose(
     present = {each.fingerprint for each in details.certificates}
     new = [each for each in certificates if each.fingerprint not in present] or refuse(ProviderCertificateExists)
     fingerprints = tuple(each.fingerprint for each in new)
-    document = SetupDocument(
+    document = links.SetupDocument(
         certificate=join_certificates(new),
         metadata_fingerprints=fingerprints if are_of_metadata else (),
         fingerprints=fingerprints,
         valid_until=format_utc(min(each.valid_until for each in new)),
         problems=problems,
     )
-    await proposals.propose(ports, caller, SetupPart.CERTIFICATE, document, is_ready=True)
+    await proposals.propose(ports, caller, callers.SetupPart.CERTIFICATE, document, is_ready=True)
 
 
-async def load_proposed(ports: Ports, caller: SetupLinkCaller) -> TripConnection:
+async def load_proposed(ports: Ports, caller: callers.SetupLinkCaller) -> TripConnection:
     """Return the connection with the proposed certificates in place of its own certificates, for a test sign-in."""
     link = await proposals.load(ports, caller)
-    proposal = link.proposals.get(SetupPart.CERTIFICATE)
+    proposal = link.proposals.get(callers.SetupPart.CERTIFICATE)
     if proposal is None or proposal.applied_at is not None:
-        raise SetupNotReady
+        raise links.SetupNotReady
     details = await _load_details(ports, link)
     certificates = await read_proposed_certificates(ports, proposal.document)
     return TripConnection(details.connection, replace(details, certificates=certificates))
 
 
-async def _load_details(ports: Ports, link: SetupLinkDetails) -> ConnectionDetails:
+async def _load_details(ports: Ports, link: links.SetupLinkDetails) -> ConnectionDetails:
     """Return a link's connection with its keys. Raises: SetupNotReady if it was removed, or if the link has none."""
     async with ports.storage.reading() as read:
-        connection = await _find(read, link.link) or refuse(SetupNotReady)
+        connection = await _find(read, link.link) or refuse(links.SetupNotReady)
         return await load_details(read, connection, ports.clock.now())
 
 
-async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, certificates: Sequence[ProviderCertificate]) -> None:
+async def store(
+    tx: storage.Transaction, caller: callers.OrganizationCaller, link: links.SetupLink, certificates: Sequence[ProviderCertificate]
+) -> None:
     """Let the connection trust the certificates, beside the present certificates.
 
     Raises: OrganizationConnectionNotFound; the errors of `connections.trust`.
@@ -126,5 +126,5 @@ async def store(tx: Transaction, caller: OrganizationCaller, link: SetupLink, ce
         await connections.trust(tx, caller, connection.slug, certificate)
 
 
-async def _find(read: Reading | Transaction, link: SetupLink) -> OrganizationConnection | None:
+async def _find(read: storage.Reading | storage.Transaction, link: links.SetupLink) -> OrganizationConnection | None:
     return next((each for each in await read.connections.of_org(link.org_id) if each.id == link.connection_id), None)

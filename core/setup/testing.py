@@ -8,10 +8,9 @@ from uuid import UUID
 from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
 from core.federation.connections import trips
 from core.federation.connections.model.saml import ProviderVisit
-from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult, TripConnection
 from core.federation.model.sign_in import STATE_TTL
 from core.federation.saml.metadata import charge_fetch_of
-from core.kernel.callers import SetupLinkCaller, SetupPart
+from core.kernel import callers
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.page_paths import SETUP_STEPS_PATH
@@ -21,7 +20,7 @@ from core.setup.model.links import SetupSessionMissing
 from ports import Ports
 
 
-async def begin(ports: Ports, caller: SetupLinkCaller, part: SetupPart, device_cookie: str, base_url: str) -> ProviderVisit:
+async def begin(ports: Ports, caller: callers.SetupLinkCaller, part: callers.SetupPart, device_cookie: str, base_url: str) -> ProviderVisit:
     """Return the place at the identity provider at which the reader tests the proposed connection, or the proposed certificate.
 
     Raises: SetupProductMissing, SetupNotReady, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
@@ -36,8 +35,8 @@ async def begin(ports: Ports, caller: SetupLinkCaller, part: SetupPart, device_c
 
 
 async def finish(
-    ports: Ports, caller: Caller, cookie: str | None, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
-) -> ConnectionTestResult:
+    ports: Ports, caller: Caller, cookie: str | None, trip: ConnectionTrip, returned: trips.ConnectionReturn, base_url: str
+) -> trips.ConnectionTestResult:
     """Return a test's result, for the browser that has opened the link. `trip` was taken.
 
     Raises: SetupSessionMissing, SetupProductMissing, SetupNotReady.
@@ -47,11 +46,13 @@ async def finish(
     link_id, _, part = trip.flow.request.partition(" ")
     if link_id != str(reader.link_id):
         raise SetupSessionMissing
-    proposed = await _load(ports, reader, SetupPart(part), trip.connection_id)
+    proposed = await _load(ports, reader, callers.SetupPart(part), trip.connection_id)
     return await trips.read_test(ports, reader, proposed, trip, returned, base_url, way_back=SETUP_STEPS_PATH)
 
 
-async def _load(ports: Ports, reader: SetupLinkCaller, part: SetupPart, connection_id: UUID | None = None) -> TripConnection:
-    if part is SetupPart.CERTIFICATE:
+async def _load(
+    ports: Ports, reader: callers.SetupLinkCaller, part: callers.SetupPart, connection_id: UUID | None = None
+) -> trips.TripConnection:
+    if part is callers.SetupPart.CERTIFICATE:
         return await renewal.load_proposed(ports, reader)
     return await connection.load_proposed(ports, reader, connection_id)

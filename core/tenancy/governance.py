@@ -9,17 +9,16 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import platform
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel import event_catalog
+from core.accounts.model import email_queue
+from core.kernel import callers, event_catalog, values
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import OrganizationStatus, Person, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.roles import NO_RIGHTS
 from core.kernel.sign_in_policy.rules import Rule
-from core.kernel.values import KEEP, Keep, PageResult, Slug, create_with_free_slug
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model import sign_in_policies
 from core.tenancy.model.organizations import (
     ListedOrganization,
     Organization,
@@ -29,7 +28,6 @@ from core.tenancy.model.organizations import (
     TierNotFound,
     WrongOrganizationStatus,
 )
-from core.tenancy.model.sign_in_policies import NoAdminNetworks, changes_of
 from ports import Ports
 from ports.storage import Transaction
 
@@ -51,8 +49,8 @@ async def save_tiers(ports: Ports, tiers: Collection[Tier]) -> None:
 
 
 async def list_organizations(
-    ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int, search: str | None = None
-) -> PageResult[ListedOrganization]:
+    ports: Ports, status: callers.OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int, search: str | None = None
+) -> values.PageResult[ListedOrganization]:
     """Return a part of the organizations with this status and tier, newest first, and the total number.
 
     None means any status or any tier. `search` is a part of the slug or the name, in any case.
@@ -64,7 +62,7 @@ async def list_organizations(
     return replace(page, items=[replace(listed, resembles=resembled.get(listed.organization.id, ())) for listed in page.items])
 
 
-async def count_organizations(ports: Ports) -> Mapping[OrganizationStatus, int]:
+async def count_organizations(ports: Ports) -> Mapping[callers.OrganizationStatus, int]:
     """Return how many organizations have which status."""
     async with ports.storage.reading() as read:
         return await read.organizations.counts()
@@ -91,32 +89,34 @@ async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
         )
 
 
-async def create_approved(ports: Ports, caller: Person, slug: str, name: str) -> Organization:
+async def create_approved(ports: Ports, caller: callers.Person, slug: str, name: str) -> Organization:
     """Create an active organization that the caller owns, who is a platform owner.
 
     Without a slug, the slug is the first free one that resembles the name.
     """
 
-    async def create(valid_slug: Slug) -> Organization:
+    async def create(valid_slug: values.Slug) -> Organization:
         now = ports.clock.now()
         async with ports.storage.transaction(by=caller) as tx:
             organization, account = await organizations.add_for_account(tx, ports, caller, valid_slug, name, now)
             await platform.lock_rights(tx, caller)
             await organizations.add_first_owner(tx, organization, account.id, now)
-            if organization.status is OrganizationStatus.ACTIVE:  # approval is off
+            if organization.status is callers.OrganizationStatus.ACTIVE:  # approval is off
                 return organization
             tier = organization.tier or refuse(TierNotFound)
-            approved = replace(organization, status=OrganizationStatus.ACTIVE, approved_at=now, member_count=1, members_changed_at=now)
+            approved = replace(
+                organization, status=callers.OrganizationStatus.ACTIVE, approved_at=now, member_count=1, members_changed_at=now
+            )
             await tx.organizations.save(approved)
             tx.record(events.organization_approved(approved.id, tier.name))
         return approved
 
     if slug:
-        return await create(Slug.parse(slug))
-    return await create_with_free_slug(name, "organization", create, SlugTaken)
+        return await create(values.Slug.parse(slug))
+    return await values.create_with_free_slug(name, "organization", create, SlugTaken)
 
 
-async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:
+async def approve(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:
     """Approve a pending organization, and return it. The organization's owner gets an email, unless `notify` is false.
 
     The organization's tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial tier if
@@ -130,33 +130,33 @@ async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: U
         else:
             tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
         # After the tier look-up, because 404 comes before 400.
-        _require_status(organization, OrganizationStatus.PENDING)
-        approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
+        _require_status(organization, callers.OrganizationStatus.PENDING)
+        approved = replace(organization, status=callers.OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)
         tx.record(events.organization_approved(approved.id, tier.name))
         if notify:
-            await _notify_owner(tx, EmailKind.ORGANIZATION_APPROVED, approved, now)
+            await _notify_owner(tx, email_queue.EmailKind.ORGANIZATION_APPROVED, approved, now)
     return approved
 
 
-async def reject(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str) -> Organization:
+async def reject(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, reason: str) -> Organization:
     """Reject a pending organization, and return it. Rejecting is final: a rejected organization can only be deleted.
 
     The organization's owner gets an email with the reason.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await _lock_as_platform_owner(tx, caller, org_id, OrganizationStatus.PENDING)
-        rejected = replace(organization, status=OrganizationStatus.REJECTED, rejected_reason=reason, updated_at=now)
+        organization = await _lock_as_platform_owner(tx, caller, org_id, callers.OrganizationStatus.PENDING)
+        rejected = replace(organization, status=callers.OrganizationStatus.REJECTED, rejected_reason=reason, updated_at=now)
         await tx.organizations.save(rejected)
         event = events.organization_rejected(rejected.id)
         tx.record(event)
         tx.record(event_catalog.to_platform_log(event, reason))
-        await _notify_owner(tx, EmailKind.ORGANIZATION_REJECTED, rejected, now, reason)
+        await _notify_owner(tx, email_queue.EmailKind.ORGANIZATION_REJECTED, rejected, now, reason)
     return rejected
 
 
-async def suspend(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: str | None) -> Organization:
+async def suspend(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, reason: str | None) -> Organization:
     """Suspend an active organization, and return it.
 
     Requests by its members are refused from then on. The members' sessions do not end. Sessions work again when the
@@ -164,36 +164,36 @@ async def suspend(ports: Ports, caller: PlatformCaller, org_id: UUID, reason: st
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await _lock_as_platform_owner(tx, caller, org_id, OrganizationStatus.ACTIVE)
-        suspended = replace(organization, status=OrganizationStatus.SUSPENDED, suspended_reason=reason, updated_at=now)
+        organization = await _lock_as_platform_owner(tx, caller, org_id, callers.OrganizationStatus.ACTIVE)
+        suspended = replace(organization, status=callers.OrganizationStatus.SUSPENDED, suspended_reason=reason, updated_at=now)
         await tx.organizations.save(suspended)
         event = events.organization_suspended(suspended.id)
         tx.record(event)
         tx.record(event_catalog.to_platform_log(event, reason))
-        await _notify_owner(tx, EmailKind.ORGANIZATION_SUSPENDED, suspended, now, reason)
+        await _notify_owner(tx, email_queue.EmailKind.ORGANIZATION_SUSPENDED, suspended, now, reason)
     return suspended
 
 
-async def activate(ports: Ports, caller: PlatformCaller, org_id: UUID) -> Organization:
+async def activate(ports: Ports, caller: callers.PlatformCaller, org_id: UUID) -> Organization:
     """Activate a suspended organization, and return it. The organization's owner gets an email."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await _lock_as_platform_owner(tx, caller, org_id, OrganizationStatus.SUSPENDED)
-        activated = replace(organization, status=OrganizationStatus.ACTIVE, suspended_reason=None, updated_at=now)
+        organization = await _lock_as_platform_owner(tx, caller, org_id, callers.OrganizationStatus.SUSPENDED)
+        activated = replace(organization, status=callers.OrganizationStatus.ACTIVE, suspended_reason=None, updated_at=now)
         await tx.organizations.save(activated)
         tx.record(events.organization_activated(activated.id))
-        await _notify_owner(tx, EmailKind.ORGANIZATION_ACTIVATED, activated, now)
+        await _notify_owner(tx, email_queue.EmailKind.ORGANIZATION_ACTIVATED, activated, now)
     return activated
 
 
 async def change_tier(
     ports: Ports,
-    caller: PlatformCaller,
+    caller: callers.PlatformCaller,
     org_id: UUID,
     tier_id: UUID,
     *,
-    max_services: int | Keep | None = KEEP,
-    max_users: int | Keep | None = KEEP,
+    max_services: int | values.Keep | None = values.KEEP,
+    max_users: int | values.Keep | None = values.KEEP,
 ) -> Organization:
     """Change the organization's tier and its own limits, and return it.
 
@@ -205,12 +205,14 @@ async def change_tier(
         organization = await _lock_as_platform_owner(tx, caller, org_id)
         tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
         # A rejected organization can only be deleted.
-        _require_status(organization, OrganizationStatus.PENDING, OrganizationStatus.ACTIVE, OrganizationStatus.SUSPENDED)
+        _require_status(
+            organization, callers.OrganizationStatus.PENDING, callers.OrganizationStatus.ACTIVE, callers.OrganizationStatus.SUSPENDED
+        )
         changed = replace(
             organization,
             tier=tier,
-            max_services=organization.max_services if max_services is KEEP else max_services,
-            max_users=organization.max_users if max_users is KEEP else max_users,
+            max_services=organization.max_services if max_services is values.KEEP else max_services,
+            max_users=organization.max_users if max_users is values.KEEP else max_users,
             updated_at=now,
         )
         await tx.organizations.save(changed)
@@ -218,7 +220,7 @@ async def change_tier(
     return changed
 
 
-async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reason: str) -> None:
+async def remove_admin_networks(ports: Ports, caller: callers.Person, org_id: UUID, reason: str) -> None:
     """Remove the networks from an organization's sign-in policy, so that its admins can act from anywhere again.
 
     The admins could not remove the networks themselves after their networks changed (security SP-7). All other rules
@@ -227,30 +229,34 @@ async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reas
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id)
-        old = await tx.sign_in_policies.find(organization.id) or refuse(NoAdminNetworks)
+        old = await tx.sign_in_policies.find(organization.id) or refuse(sign_in_policies.NoAdminNetworks)
         if not old.rules.admin_networks:
-            raise NoAdminNetworks
+            raise sign_in_policies.NoAdminNetworks
         # A platform owner has no member rights, so rules that members imposed stay imposed.
         new = old.changed_to(replace(old.rules, admin_networks=()), NO_RIGHTS, now, caller.user_id)
         await tx.sign_in_policies.put(new)
-        event = events.sign_in_policy_updated(organization.id, None, changes_of(old.rules, new.rules))
+        event = events.sign_in_policy_updated(organization.id, None, sign_in_policies.changes_of(old.rules, new.rules))
         tx.record(event)
         tx.record(event_catalog.to_platform_log(event, reason))
         for address in await tx.members.admin_addresses(organization.id):
-            await tx.email_queue.add(new_email(EmailKind.ADMIN_NETWORKS_REMOVED, address, now, token=reason, org_id=organization.id))
+            await tx.email_queue.add(
+                email_queue.new_email(email_queue.EmailKind.ADMIN_NETWORKS_REMOVED, address, now, token=reason, org_id=organization.id)
+            )
 
 
-async def delete(ports: Ports, caller: PlatformCaller, org_id: UUID) -> None:
+async def delete(ports: Ports, caller: callers.PlatformCaller, org_id: UUID) -> None:
     """Delete an organization permanently, in any status."""
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.delete_locked(tx, await _lock_as_platform_owner(tx, caller, org_id), ports.clock.now())
 
 
-async def _notify_owner(tx: Transaction, kind: EmailKind, organization: Organization, now: datetime, reason: str | None = None) -> None:
+async def _notify_owner(
+    tx: Transaction, kind: email_queue.EmailKind, organization: Organization, now: datetime, reason: str | None = None
+) -> None:
     """Queue an email about this change to the organization's owner, if the owner's account is usable."""
     address = await tx.organizations.owner_address(organization.id)
     if address is not None:
-        await tx.email_queue.add(new_email(kind, address, now, token=reason, org_id=organization.id))
+        await tx.email_queue.add(email_queue.new_email(kind, address, now, token=reason, org_id=organization.id))
 
 
 def _tier_and_limits(organization: Organization) -> dict[str, object]:
@@ -261,7 +267,9 @@ def _tier_and_limits(organization: Organization) -> dict[str, object]:
     }
 
 
-async def _lock_as_platform_owner(tx: Transaction, caller: PlatformCaller, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
+async def _lock_as_platform_owner(
+    tx: Transaction, caller: callers.PlatformCaller, org_id: UUID, *allowed: callers.OrganizationStatus
+) -> Organization:
     """Lock the organization, and check that the caller is a platform owner.
 
     The caller stays a platform owner until the transaction ends (security Z-5, Z-6). The organization's status must be
@@ -269,11 +277,11 @@ async def _lock_as_platform_owner(tx: Transaction, caller: PlatformCaller, org_i
     """
     organization = await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
     await platform.lock_rights(tx, caller)
-    _require_status(organization, *(allowed or OrganizationStatus))
+    _require_status(organization, *(allowed or callers.OrganizationStatus))
     return organization
 
 
-def _require_status(organization: Organization, *allowed: OrganizationStatus) -> None:
+def _require_status(organization: Organization, *allowed: callers.OrganizationStatus) -> None:
     """Check that the organization has a status from this list."""
     if organization.status not in allowed:
         *others, last = allowed

@@ -12,12 +12,12 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import security_notices
-from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
-from core.kernel.page_paths import CREATED_SECRETS_PATH, SERVICE_ACCOUNTS_PATH
+from core.accounts.model import email_queue
+from core.kernel import page_paths
 from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, Rights, Role, RoleName, may_give, needs_roles_manage
 from core.kernel.values import Email
 from core.tenancy import events
-from core.tenancy.model.groups import find_unfounded, require_equal_creators
+from core.tenancy.model import groups
 from core.tenancy.model.members import may_invite
 from ports import Ports
 from ports.storage import Transaction
@@ -55,7 +55,7 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     longer be listed for break glass leave the list. Set-up links end if their creators may no longer create links. The caller has
     locked the organization, and has stored the change.
     """
-    stopped = find_unfounded(await tx.group_roles.active(org_id))
+    stopped = groups.find_unfounded(await tx.group_roles.active(org_id))
     if not stopped:
         await _end_break_glass(tx, org_id)
         for link_id, name in await tx.setup_links.end_unfounded(org_id, now):
@@ -85,7 +85,7 @@ async def require_power_over_directories(tx: Transaction, org_id: UUID, rights: 
 
     A creator may have copied the token, and could add themself to the group. The caller has locked the organization.
     """
-    require_equal_creators(await tx.scim_tokens.creators(org_id, now), rights)
+    groups.require_equal_creators(await tx.scim_tokens.creators(org_id, now), rights)
 
 
 async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
@@ -166,18 +166,18 @@ async def let_programs_go_on(tx: Transaction, user_id: UUID, address: Email, org
             names.append(name)
         if organization is None:
             continue
-        notice = SecretNotice(
-            kind=NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL,
+        notice = email_queue.SecretNotice(
+            kind=email_queue.NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL,
             name=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
             label=None,
             holder=", ".join(names[:NAMED] + (["…"] if len(names) > NAMED else [])),
             organization=organization.name,
             expires_at=until,
-            path=SERVICE_ACCOUNTS_PATH.format(org_slug=organization.slug),
+            path=page_paths.SERVICE_ACCOUNTS_PATH.format(org_slug=organization.slug),
         )
         for recipient in await tx.members.admin_addresses(of_org, Capability.SERVICE_ACCOUNTS_MANAGE):
             if recipient != address:
-                await tx.email_queue.add(new_email(EmailKind.PROGRAMS_END, recipient, now, secret=notice))
+                await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.PROGRAMS_END, recipient, now, secret=notice))
 
 
 async def report_created_secrets(tx: Transaction, org_id: UUID, account_id: UUID, name: str, now: datetime) -> None:
@@ -186,13 +186,13 @@ async def report_created_secrets(tx: Transaction, org_id: UUID, account_id: UUID
     organization, address = await tx.organizations.by_id(org_id), await tx.organizations.owner_address(org_id)
     if not secrets or organization is None or address is None:
         return
-    notice = SecretNotice(
-        kind=NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL,
+    notice = email_queue.SecretNotice(
+        kind=email_queue.NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL,
         name=name,
         label=None,
         holder=", ".join(f"{secret.name} ({secret.prefix})" for secret in secrets),
         organization=organization.name,
         expires_at=now,
-        path=CREATED_SECRETS_PATH.format(org_slug=organization.slug, holder=account_id),
+        path=page_paths.CREATED_SECRETS_PATH.format(org_slug=organization.slug, holder=account_id),
     )
-    await tx.email_queue.add(new_email(EmailKind.PROGRAM_ENDED, address, now, secret=notice))
+    await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.PROGRAM_ENDED, address, now, secret=notice))

@@ -2,15 +2,15 @@
 
 from uuid import UUID
 
-from core.tenancy.model.groups import GroupNameTaken, SharedNameTaken, to_name_key
+from core.tenancy.model import groups
 from ports.storage import Transaction
 
 
 async def require_free_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID | None = None) -> None:
     """Check that a group in a locked organization may have this name. `of` is the group's id, if it exists."""
-    for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
+    for kind, id_ in await tx.groups.same_names(org_id, groups.to_name_key(name)):
         if id_ != of:
-            raise GroupNameTaken(kind)
+            raise groups.GroupNameTaken(kind)
 
 
 async def require_free_shared_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID) -> None:
@@ -18,12 +18,12 @@ async def require_free_shared_name(tx: Transaction, org_id: UUID, name: str, *, 
 
     `of` is the id of this organization or service.
     """
-    for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
+    for kind, id_ in await tx.groups.same_names(org_id, groups.to_name_key(name)):
         if id_ != of:
-            raise SharedNameTaken(kind)
+            raise groups.SharedNameTaken(kind)
 
 
 async def require_free_new_name(tx: Transaction, org_id: UUID, old: str, new: str, *, of: UUID) -> None:
     """Check a new name as `require_free_shared_name` does, if more than its case changes."""
-    if to_name_key(new) != to_name_key(old):
+    if groups.to_name_key(new) != groups.to_name_key(old):
         await require_free_shared_name(tx, org_id, new, of=of)

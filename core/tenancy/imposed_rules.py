@@ -11,12 +11,10 @@ from uuid import UUID
 from core.accounts import factor_changes
 from core.accounts.factors import own_proofs
 from core.accounts.model.email_queue import EmailKind
-from core.kernel.access import AccountGone, NotOfThisOrganization
-from core.kernel.callers import Member, OrganizationCaller, Person
+from core.kernel import access, callers, roles
 from core.kernel.connections import RequiredConnection
 from core.kernel.errors import refuse
 from core.kernel.proofs import Strength, recent
-from core.kernel.roles import Capability, Rights
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.explanations import BREAK_GLASS, LABELS
 from core.kernel.sign_in_policy.rules import Rule, Rules
@@ -24,8 +22,7 @@ from core.kernel.sign_in_policy.steps import step_up_to
 from core.kernel.values import Domain
 from core.tenancy import events, organizations, sign_in_policies
 from core.tenancy.model.sign_in_policies import NothingImposed, OwnFactorMissing, OwnFactorNeeded, SignInPolicy, changes_of
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +33,14 @@ class ImposedRules:
     rules: Sequence[str]
 
 
-async def list_all(ports: Ports, caller: Member) -> Sequence[ImposedRules]:
+async def list_all(ports: Ports, caller: callers.Member) -> Sequence[ImposedRules]:
     """Return the imposed rules in the caller's organization: first in its own policy, then in its applications' policies."""
     async with ports.storage.reading() as read:
         policies = await read.sign_in_policies.imposed(caller.acts_in.id)
     return [ImposedRules(slug, policy.imposed_names) for policy, slug in policies]
 
 
-async def remove(ports: Ports, caller: Member) -> None:
+async def remove(ports: Ports, caller: callers.Member) -> None:
     """Remove all imposed rules from the caller's organization, and bring back the owner's rules and break-glass list.
 
     The caller is the owner, and has just used a passkey or a second factor of the account. No sign-in policy counts for this request. If
@@ -51,13 +48,13 @@ async def remove(ports: Ports, caller: Member) -> None:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
+        organization, _ = await organizations.lock_organization_for(tx, caller, roles.Capability.ORGANIZATION_OWN)
         if (missing := await _find_missing_factor(ports, tx, caller, now)) is not None:
             raise OwnFactorNeeded(missing, ports.policy.fresh_sign_in_ttl)
         policies = [policy for policy, _ in await tx.sign_in_policies.imposed(organization.id)]
         if not policies:
             raise NothingImposed
-        owner = await tx.sign_in_policies.person(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
+        owner = await tx.sign_in_policies.person(organization.id, caller.user_id) or refuse(access.NotOfThisOrganization)
         for policy in policies:
             rules = policy.rules_left_to(owner.connections)
             changed = replace(policy, rules=rules, owner_rules=None, owner_listed=None, imposed_requirements=frozenset())
@@ -71,15 +68,17 @@ async def remove(ports: Ports, caller: Member) -> None:
         await sign_in_policies.tell_admins(tx, organization.id, EmailKind.IMPOSED_RULES_REMOVED, caller, names, now)
 
 
-async def impose_connection(tx: Transaction, caller: OrganizationCaller, connection: RequiredConnection, now: datetime) -> bool:
+async def impose_connection(
+    tx: storage.Transaction, caller: callers.OrganizationCaller, connection: RequiredConnection, now: datetime
+) -> bool:
     """Return whether a policy requires this connection, which the caller changes.
 
     A wrong value keeps out all users who must sign in through the connection. Unless the caller is the owner, the requirement is therefore
     an imposed rule from now on.
     """
-    organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    organization, rights = await organizations.lock_organization_for(tx, caller, roles.Capability.INTEGRATIONS_MANAGE)
     policies = await tx.sign_in_policies.requiring(organization.id, connection.id)
-    if policies and Capability.ORGANIZATION_OWN not in rights:
+    if policies and roles.Capability.ORGANIZATION_OWN not in rights:
         for policy in policies:
             await tx.sign_in_policies.put(policy.with_imposed(str(connection.id)))
         names = [f"{LABELS[Rule.CONNECTION]} ({connection.slug})"]
@@ -87,14 +86,16 @@ async def impose_connection(tx: Transaction, caller: OrganizationCaller, connect
     return bool(policies)
 
 
-async def impose_parent(tx: Transaction, caller: OrganizationCaller, rights: Rights, domain: Domain, now: datetime) -> None:
+async def impose_parent(
+    tx: storage.Transaction, caller: callers.OrganizationCaller, rights: roles.Rights, domain: Domain, now: datetime
+) -> None:
     """Impose the parent domain's connection, which the users at the removed verified domain need from now on.
 
     The owner's rules count: the requirement comes back with them when the owner removes the imposed rules.
     """
     org_id = caller.acts_in.id
     policy = await tx.sign_in_policies.find(org_id)
-    if policy is None or Capability.ORGANIZATION_OWN in rights or await tx.domains.verified_owner_of_host(domain) != org_id:
+    if policy is None or roles.Capability.ORGANIZATION_OWN in rights or await tx.domains.verified_owner_of_host(domain) != org_id:
         return
     claims = await tx.domains.of_organization(org_id)
     parent = max((each.domain for each in claims if each.verified_at is not None and domain.endswith(f".{each.domain}")), key=len)
@@ -106,10 +107,10 @@ async def impose_parent(tx: Transaction, caller: OrganizationCaller, rights: Rig
 
 
 async def keep_list(
-    tx: Transaction, caller: Member, rights: Rights, before: Collection[UUID], listed: Collection[UUID], now: datetime
+    tx: storage.Transaction, caller: callers.Member, rights: roles.Rights, before: Collection[UUID], listed: Collection[UUID], now: datetime
 ) -> None:
     """Keep the owner's break-glass list beside the list that the caller has saved. All sessions are judged again."""
-    org_id, is_owner = caller.acts_in.id, Capability.ORGANIZATION_OWN in rights
+    org_id, is_owner = caller.acts_in.id, roles.Capability.ORGANIZATION_OWN in rights
     policy = await tx.sign_in_policies.find(org_id) or SignInPolicy(org_id=org_id, rules=Rules(), changed_at=now)
     earlier = before if policy.owner_listed is None else policy.owner_listed
     owner_listed = None if is_owner or set(earlier) == set(listed) else tuple(sorted(earlier))
@@ -119,7 +120,9 @@ async def keep_list(
         await sign_in_policies.tell_admins(tx, org_id, EmailKind.RULES_IMPOSED, caller, [BREAK_GLASS], now)
 
 
-async def _restore_list(ports: Ports, tx: Transaction, owner: Member, listed: Collection[UUID] | None, now: datetime) -> None:
+async def _restore_list(
+    ports: Ports, tx: storage.Transaction, owner: callers.Member, listed: Collection[UUID] | None, now: datetime
+) -> None:
     """Restore the owner's break-glass list `listed`. With None, the present list stays.
 
     Users who may not be listed, or lack a factor that the policies ask for, leave the list. The owner stays without such a factor,
@@ -131,7 +134,7 @@ async def _restore_list(ports: Ports, tx: Transaction, owner: Member, listed: Co
     left = {each.account.id for each in people if each is not None and each.is_admin and each.account.is_usable}
     await tx.sign_in_policies.put_break_glass_users(org_id, left)
     for user_id in sorted(left - {owner.user_id}):
-        account = await tx.accounts.lock(user_id) or refuse(NotOfThisOrganization)
+        account = await tx.accounts.lock(user_id) or refuse(access.NotOfThisOrganization)
         if await factor_changes.lacks_for_break_glass(ports, tx, account, now, org_id):
             left.remove(user_id)
     await tx.sign_in_policies.put_break_glass_users(org_id, left)
@@ -139,13 +142,15 @@ async def _restore_list(ports: Ports, tx: Transaction, owner: Member, listed: Co
         tx.record(events.break_glass_users_changed(org_id, before, left))
 
 
-async def find_missing_factor(ports: Ports, caller: Person) -> Decision | None:
+async def find_missing_factor(ports: Ports, caller: callers.Person) -> Decision | None:
     """Return the sign-in that `remove` still needs from the caller, or None."""
     async with ports.storage.reading() as read:
         return await _find_missing_factor(ports, read, caller, ports.clock.now())
 
 
-async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller: Person, now: datetime) -> Decision | None:
+async def _find_missing_factor(
+    ports: Ports, read: storage.Reading | storage.Transaction, caller: callers.Person, now: datetime
+) -> Decision | None:
     """Return the sign-in with the account's own passkey or second factor that the session lacks, or None.
 
     Trusted devices and connections do not count. Methods that a policy refuses do.
@@ -153,7 +158,7 @@ async def _find_missing_factor(ports: Ports, read: Reading | Transaction, caller
     proofs = recent(await own_proofs.load_proofs(read, caller.session_id, caller.user_id, now), now - ports.policy.fresh_sign_in_ttl)
     if any(proof.can_be_second for proof in proofs):
         return None
-    account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    account = await read.accounts.by_id(caller.user_id) or refuse(access.AccountGone)
     if account.second_factors:
         return step_up_to(Strength.TWO, None)
     return await own_proofs.find_passkey_step(ports, read, account, proofs, now) or refuse(OwnFactorMissing)

@@ -10,34 +10,12 @@ from uuid import UUID
 
 from core.accounts import accounts, mailbox, required_connections
 from core.accounts.model.accounts import Account, EmailNotFree
+from core.kernel import callers, errors, roles, values
 from core.kernel.access import BlockedByDirectory
-from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
 from core.kernel.causes import Caller
-from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import Capability, needs_roles_manage
-from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
-from core.tenancy.model.invitations import (
-    BATCH,
-    LEASE,
-    SWEEPER,
-    Invitation,
-    InvitationExpired,
-    InvitationNotFound,
-    InvitationNotPending,
-    InvitationStatus,
-    InviteeBlocked,
-    InviteeCannotJoin,
-    InviteeHasNoAccount,
-    InviteeMismatch,
-    ListedInvitation,
-    MailTokenRequired,
-    ReceivedInvitation,
-    TeamFull,
-    parse_token,
-)
-from core.tenancy.model.members import AlreadyMember, RoleFilterUnknown
+from core.tenancy.model import invitations, members
 from core.tenancy.model.organizations import Membership, Organization
 from core.tenancy.model.roles import require_giveable
 from core.tenancy.model.settings import Design
@@ -49,56 +27,56 @@ from ports.storage import Transaction
 
 async def list_page(
     ports: Ports,
-    caller: OrganizationCaller,
-    status: InvitationStatus | None,
-    page: Page,
+    caller: callers.OrganizationCaller,
+    status: invitations.InvitationStatus | None,
+    page: values.Page,
     *,
     search: str | None = None,
     role: str | None = None,
-) -> PageResult[ListedInvitation]:
+) -> values.PageResult[invitations.ListedInvitation]:
     """Return a page with the organization's invitations that have this status and role, newest first.
 
     A pending invitation that has passed its expiry has the status expired. `search` matches any part
     of an email address, as for members.
     """
-    text = Email.parse_part(search or "") or None
+    text = values.Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        found = None if role is None else await read.roles.find(caller.acts_in.id, role) or refuse(RoleFilterUnknown)
+        found = None if role is None else await read.roles.find(caller.acts_in.id, role) or errors.refuse(members.RoleFilterUnknown)
         name = None if found is None else found.name
         return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now(), search=text, role=name)
 
 
-async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
+async def cancel(ports: Ports, caller: callers.OrganizationCaller, invitation_id: UUID) -> None:
     """Cancel a pending invitation."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, _ = await organizations.lock_organization_for(tx, caller, roles.Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
-            if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.CANCELLED, now):
-                raise InvitationNotFound
+            if not await tx.invitations.end(organization.id, invitation.id, invitations.InvitationStatus.CANCELLED, now):
+                raise invitations.InvitationNotFound
             tx.record(events.invitation_revoked(invitation))
     if invitation is None:
-        raise InvitationNotFound
+        raise invitations.InvitationNotFound
 
 
-async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
+async def accept_on_behalf(ports: Ports, caller: callers.OrganizationCaller, invitation_id: UUID) -> None:
     """Accept an invitation for its recipient, who must have an account.
 
     The membership is unconfirmed, because the recipient took no part.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, roles.Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
             require_giveable(rights, await tx.roles.find(organization.id, invitation.role))
             await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
-        raise InvitationNotFound
+        raise invitations.InvitationNotFound
 
 
-async def _load_pending(tx: Transaction, organization: Organization, invitation_id: UUID, now: datetime) -> Invitation | None:
+async def _load_pending(tx: Transaction, organization: Organization, invitation_id: UUID, now: datetime) -> invitations.Invitation | None:
     """Return the organization's pending invitation with this id, or None.
 
     An invitation that has passed its expiry is marked as expired. The caller must commit the mark before it raises.
@@ -112,7 +90,7 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
 # Recipients
 
 
-async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation]:
+async def list_received(ports: Ports, caller: callers.Person) -> list[invitations.ReceivedInvitation]:
     """Return the invitations that the caller can still answer.
 
     The list is empty until the caller's address is verified (security R-4). The list includes invitations from
@@ -124,13 +102,15 @@ async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation
         return await read.invitations.received_by(caller.email, ports.clock.now())
 
 
-async def get_by_token(ports: Ports, token: str, person: Person | None = None) -> ReceivedInvitation:
+async def get_by_token(ports: Ports, token: str, person: callers.Person | None = None) -> invitations.ReceivedInvitation:
     """Return the pending invitation with this token. The signed-in recipient can give the token's hash instead. Nothing changes."""
-    token_hash, is_hash = parse_token(token)
+    token_hash, is_hash = invitations.parse_token(token)
     async with ports.storage.reading() as read:
-        received = await read.invitations.received_by_token(token_hash, ports.clock.now()) or refuse(InvitationNotPending)
+        received = await read.invitations.received_by_token(token_hash, ports.clock.now()) or errors.refuse(
+            invitations.InvitationNotPending
+        )
     if is_hash and not received.invitation.is_for(person):
-        raise InvitationNotPending
+        raise invitations.InvitationNotPending
     require_pending(received.invitation)
     return received
 
@@ -138,7 +118,7 @@ async def get_by_token(ports: Ports, token: str, person: Person | None = None) -
 async def get_design(ports: Ports, token: str) -> Design | None:
     """Return the design for the pages about this invitation, or None for the platform's design. The invitation may have any state."""
     async with ports.storage.reading() as read:
-        received = await read.invitations.received_by_token(parse_token(token)[0], ports.clock.now())
+        received = await read.invitations.received_by_token(invitations.parse_token(token)[0], ports.clock.now())
         return None if received is None else await read.branding.design(received.invitation.org_id)
 
 
@@ -149,20 +129,20 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     proves the mailbox. An invitation that has passed its expiry is marked as expired before the error is raised.
     """
     now = ports.clock.now()
-    person = caller if isinstance(caller, Person) else None
+    person = caller if isinstance(caller, callers.Person) else None
     async with ports.storage.transaction(by=caller) as tx:
         organization, invitation = await lock_by_token(tx, caller, token)
-        if organization.status is not OrganizationStatus.ACTIVE:
-            raise OrganizationNotActive
+        if organization.status is not callers.OrganizationStatus.ACTIVE:
+            raise errors.OrganizationNotActive
         if person is not None and person.email != invitation.email:
-            raise InviteeMismatch
+            raise invitations.InviteeMismatch
         require_pending(invitation)
         expired = await expire_if_due(tx, invitation, now)
         if not expired:
-            by_mail = invitation.is_proved_by(digest(token))
+            by_mail = invitation.is_proved_by(values.digest(token))
             await add_invited_member(tx, organization, invitation, now, person=person, by_mail=by_mail)
     if expired:
-        raise InvitationExpired
+        raise invitations.InvitationExpired
     return organization
 
 
@@ -176,36 +156,36 @@ async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
     async with ports.storage.transaction(by=caller) as tx:
         organization, invitation = await lock_by_token(tx, caller, token)
         require_pending(invitation)
-        declined = await tx.invitations.end(organization.id, invitation.id, InvitationStatus.REJECTED, ports.clock.now())
+        declined = await tx.invitations.end(organization.id, invitation.id, invitations.InvitationStatus.REJECTED, ports.clock.now())
         if not declined:  # the sweeper expired it first
-            raise InvitationExpired
+            raise invitations.InvitationExpired
         tx.record(events.invitation_declined(invitation))
     return organization
 
 
-async def lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
+async def lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, invitations.Invitation]:
     """Lock the organization that sent the invitation with this token, and return the organization and the invitation.
 
     `token` may also be the SHA-256 of the token in hexadecimal, which the recipient's invitation list shows. The hash
     works only for the signed-in recipient.
     """
-    token_hash, is_hash = parse_token(token)
-    organization = await tx.organizations.lock_by_invitation_token(token_hash) or refuse(InvitationNotPending)
-    invitation = await tx.invitations.by_token(organization.id, token_hash) or refuse(InvitationNotPending)
+    token_hash, is_hash = invitations.parse_token(token)
+    organization = await tx.organizations.lock_by_invitation_token(token_hash) or errors.refuse(invitations.InvitationNotPending)
+    invitation = await tx.invitations.by_token(organization.id, token_hash) or errors.refuse(invitations.InvitationNotPending)
     if is_hash and not invitation.is_for(caller):
-        raise InvitationNotPending
+        raise invitations.InvitationNotPending
     return organization, invitation
 
 
-def require_pending(invitation: Invitation) -> None:
+def require_pending(invitation: invitations.Invitation) -> None:
     """Check that the invitation is pending."""
-    if invitation.status is InvitationStatus.EXPIRED:
-        raise InvitationExpired
+    if invitation.status is invitations.InvitationStatus.EXPIRED:
+        raise invitations.InvitationExpired
     if not invitation.is_pending:
-        raise InvitationNotPending
+        raise invitations.InvitationNotPending
 
 
-async def expire_if_due(tx: Transaction, invitation: Invitation, now: datetime) -> bool:
+async def expire_if_due(tx: Transaction, invitation: invitations.Invitation, now: datetime) -> bool:
     """Mark a pending invitation as expired if it has passed its expiry, and return whether it has.
 
     The caller must commit the mark before it raises an error.
@@ -213,7 +193,7 @@ async def expire_if_due(tx: Transaction, invitation: Invitation, now: datetime) 
     if invitation.expires_at > now:
         return False
     # False if the sweeper was first.
-    if await tx.invitations.end(invitation.org_id, invitation.id, InvitationStatus.EXPIRED, now):
+    if await tx.invitations.end(invitation.org_id, invitation.id, invitations.InvitationStatus.EXPIRED, now):
         tx.record(events.invitation_expired(invitation))
     return True
 
@@ -221,10 +201,10 @@ async def expire_if_due(tx: Transaction, invitation: Invitation, now: datetime) 
 async def add_invited_member(
     tx: Transaction,
     organization: Organization,
-    invitation: Invitation,
+    invitation: invitations.Invitation,
     now: datetime,
     *,
-    person: Person | None = None,
+    person: callers.Person | None = None,
     by_mail: bool = False,
     on_behalf: bool = False,
 ) -> Account:
@@ -241,27 +221,27 @@ async def add_invited_member(
     account = await _lock_invited_account(tx, organization, invitation, now, by_mail=by_mail, on_behalf=on_behalf)
     # Another account may have got the address since the request began.
     if person is not None and account.id != person.user_id:
-        raise InviteeMismatch
+        raise invitations.InviteeMismatch
     if await tx.directory_blocks.exists(organization.id, account.id):
         if on_behalf:
-            raise InviteeBlocked(account.id)
-        raise InviteeCannotJoin if person is None else BlockedByDirectory
+            raise invitations.InviteeBlocked(account.id)
+        raise invitations.InviteeCannotJoin if person is None else BlockedByDirectory
     # An unproven account must not accept invitations. Otherwise the address's owner would let a
     # squatter in (security A-9). The error is the same in both cases, because the person who has
     # the token must not learn which case it is.
     if account.is_usable and account.is_unproven:
-        raise InviteeCannotJoin
+        raise invitations.InviteeCannotJoin
     if by_mail:
-        account = await mailbox.prove_mailbox(tx, account, now) or refuse(InviteeCannotJoin)
+        account = await mailbox.prove_mailbox(tx, account, now) or errors.refuse(invitations.InviteeCannotJoin)
     elif not account.is_usable:
-        raise InviteeCannotJoin
-    promoted_by = await _require_promotable(tx, invitation) if needs_roles_manage(invitation.role) else None
-    if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
-        raise InvitationExpired
+        raise invitations.InviteeCannotJoin
+    promoted_by = await _require_promotable(tx, invitation) if roles.needs_roles_manage(invitation.role) else None
+    if not await tx.invitations.end(organization.id, invitation.id, invitations.InvitationStatus.ACCEPTED, now):
+        raise invitations.InvitationExpired
     is_confirmed = by_mail or person is not None or account.origin_org_id == organization.id
     await tx.members.add(
         Membership(
-            id=new_id(),
+            id=values.new_id(),
             org_id=organization.id,
             user_id=account.id,
             role=invitation.role,
@@ -278,33 +258,33 @@ async def add_invited_member(
 
 
 async def _lock_invited_account(
-    tx: Transaction, organization: Organization, invitation: Invitation, now: datetime, *, by_mail: bool, on_behalf: bool
+    tx: Transaction, organization: Organization, invitation: invitations.Invitation, now: datetime, *, by_mail: bool, on_behalf: bool
 ) -> Account:
     """Lock and return the invited account, which may be new. The parameters are as in `add_invited_member`."""
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
-        raise AlreadyMember
+        raise members.AlreadyMember
     if organization.member_count >= organization.user_limit.value:
-        raise TeamFull
+        raise invitations.TeamFull
     if on_behalf:
-        return await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount)
+        return await tx.accounts.lock_by_email(invitation.email) or errors.refuse(invitations.InviteeHasNoAccount)
     if existing is None and not by_mail and await domains.is_of_another(tx, invitation.email, organization.id):
-        raise MailTokenRequired
+        raise invitations.MailTokenRequired
     try:
         account, _ = await accounts.find_or_add(tx, invitation.email, now)
     except EmailNotFree:
-        raise InviteeCannotJoin from None
+        raise invitations.InviteeCannotJoin from None
     return account
 
 
-async def _require_promotable(tx: Transaction, invitation: Invitation) -> UUID | None:
+async def _require_promotable(tx: Transaction, invitation: invitations.Invitation) -> UUID | None:
     """Return the service account that sent this invitation to a role above member, or None if a person did.
 
     The account may have stopped since, for example because its owner was deactivated (security R-4).
     """
     may_promote = await tx.service_accounts.may_promote(invitation.org_id, invitation.invited_by)
     if may_promote is False:
-        raise InvitationNotPending
+        raise invitations.InvitationNotPending
     return invitation.invited_by if may_promote else None
 
 
@@ -326,9 +306,11 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """
 
     async def batch(tx: Transaction, now: datetime) -> int:
-        expired = await tx.invitations.expire(now, BATCH)
+        expired = await tx.invitations.expire(now, invitations.BATCH)
         for invitation in expired:
             tx.record(events.invitation_expired(invitation))
         return len(expired)
 
-    return await housekeeping.process_in_batches(ports, holder, SWEEPER, LEASE, BATCH, {"invitations": batch})
+    return await housekeeping.process_in_batches(
+        ports, holder, invitations.SWEEPER, invitations.LEASE, invitations.BATCH, {"invitations": batch}
+    )

@@ -4,34 +4,22 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import AccountSummary
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Refusal, SessionEnded, refuse
+from core.kernel import callers, errors, values
 from core.kernel.roles import Capability, Role
-from core.kernel.values import Domain, Email, digest, new_id
 from core.tenancy import events, organizations
 from core.tenancy.invitations import expire_if_due
-from core.tenancy.model.invitations import (
-    DAY,
-    BulkInvitation,
-    Invitation,
-    InvitationAlreadySent,
-    InvitationNotFound,
-    InvitationStatus,
-    InvitedDomainRefused,
-    InviteeBlocked,
-    ListedInvitation,
-    TooManyInvitations,
-    require_invitable,
-)
+from core.tenancy.model import invitations
 from core.tenancy.model.members import AlreadyMember
 from core.tenancy.model.roles import require_giveable
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: str) -> tuple[ListedInvitation, str]:
+async def invite(
+    ports: Ports, caller: callers.OrganizationCaller, email: values.Email, role: str
+) -> tuple[invitations.ListedInvitation, str]:
     """Invite an email address to the organization, and return the invitation with a token.
 
     Only this result contains this token. The token lets the recipient join, and proves nothing. The email has another
@@ -42,17 +30,19 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        invited_role = require_invitable(await tx.roles.find(organization.id, role))
+        invited_role = invitations.require_invitable(await tx.roles.find(organization.id, role))
         require_giveable(rights, invited_role)
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
         await _require_invitable(tx, organization.id, email, await _load_domains(tx, organization.id), now)
         inviter = await _load_inviter(tx, caller)
         hide_token = await tx.smtp.settings(organization.id) is None
         invitation, token = await _send(ports, tx, organization.id, inviter, email, invited_role, now, hide_token=hide_token)
-    return ListedInvitation(invitation, inviter), token
+    return invitations.ListedInvitation(invitation, inviter), token
 
 
-async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequence[tuple[Email, str]]) -> list[BulkInvitation]:
+async def invite_many(
+    ports: Ports, caller: callers.OrganizationCaller, invitees: Sequence[tuple[values.Email, str]]
+) -> list[invitations.BulkInvitation]:
     """Invite every address with its role, and return a result per address, in the same order.
 
     An address that cannot be invited does not prevent the other invitations. The address's result has the refusal: InvitedDomainRefused,
@@ -60,21 +50,29 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     results contain no tokens.
     """
     now = ports.clock.now()
-    refusals: dict[int, Refusal] = {}
-    results: list[BulkInvitation] = []
+    refusals: dict[int, errors.Refusal] = {}
+    results: list[invitations.BulkInvitation] = []
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        roles = {name: require_invitable(await tx.roles.find(organization.id, name)) for name in sorted({name for _, name in invitees})}
+        roles = {
+            name: invitations.require_invitable(await tx.roles.find(organization.id, name))
+            for name in sorted({name for _, name in invitees})
+        }
         for role in roles.values():
             require_giveable(rights, role)
         requests = [(email, roles[name]) for email, name in invitees]
-        domains, checked = await _load_domains(tx, organization.id), set[Email]()
+        domains, checked = await _load_domains(tx, organization.id), set[values.Email]()
         for index, (email, _) in enumerate(requests):
             try:
                 if email in checked:
-                    raise InvitationAlreadySent
+                    raise invitations.InvitationAlreadySent
                 await _require_invitable(tx, organization.id, email, domains, now)
-            except (AlreadyMember, InviteeBlocked, InvitationAlreadySent, InvitedDomainRefused) as refusal:
+            except (
+                AlreadyMember,
+                invitations.InviteeBlocked,
+                invitations.InvitationAlreadySent,
+                invitations.InvitedDomainRefused,
+            ) as refusal:
                 refusals[index] = refusal
             checked.add(email)
         await _require_below_daily_limit(ports, tx, organization.id, len(requests) - len(refusals), now)
@@ -82,14 +80,14 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
         hide_token = await tx.smtp.settings(organization.id) is None
         for index, (email, role) in enumerate(requests):
             if index in refusals:
-                results.append(BulkInvitation(email, None, refusals[index]))
+                results.append(invitations.BulkInvitation(email, None, refusals[index]))
                 continue
             invitation, _ = await _send(ports, tx, organization.id, inviter, email, role, now, hide_token=hide_token)
-            results.append(BulkInvitation(email, ListedInvitation(invitation, inviter), None))
+            results.append(invitations.BulkInvitation(email, invitations.ListedInvitation(invitation, inviter), None))
     return results
 
 
-async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> ListedInvitation:
+async def resend(ports: Ports, caller: callers.OrganizationCaller, invitation_id: UUID) -> invitations.ListedInvitation:
     """Replace a pending or expired invitation by a new invitation for the same address and role, and return it.
 
     The old links stop working.
@@ -97,20 +95,20 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        earlier = await tx.invitations.by_id(organization.id, invitation_id) or refuse(InvitationNotFound)
-        if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
-            raise InvitationNotFound
-        role = require_invitable(await tx.roles.find(organization.id, earlier.role))
+        earlier = await tx.invitations.by_id(organization.id, invitation_id) or errors.refuse(invitations.InvitationNotFound)
+        if earlier.status not in (invitations.InvitationStatus.PENDING, invitations.InvitationStatus.EXPIRED):
+            raise invitations.InvitationNotFound
+        role = invitations.require_invitable(await tx.roles.find(organization.id, earlier.role))
         require_giveable(rights, role)
         if earlier.is_pending and not await expire_if_due(tx, earlier, now):
-            await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
+            await tx.invitations.end(organization.id, earlier.id, invitations.InvitationStatus.CANCELLED, now)
             tx.record(events.invitation_revoked(earlier))
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
         await _require_invitable(tx, organization.id, earlier.email, await _load_domains(tx, organization.id), now)
         inviter = await _load_inviter(tx, caller)
         hide_token = await tx.smtp.settings(organization.id) is None
         invitation, _ = await _send(ports, tx, organization.id, inviter, earlier.email, role, now, hide_token=hide_token)
-    return ListedInvitation(invitation, inviter)
+    return invitations.ListedInvitation(invitation, inviter)
 
 
 async def _require_below_daily_limit(ports: Ports, tx: Transaction, org_id: UUID, count: int, now: datetime) -> None:
@@ -120,62 +118,72 @@ async def _require_below_daily_limit(ports: Ports, tx: Transaction, org_id: UUID
     # The limit allows `count` more once this earlier invitation is a day old.
     position = ports.policy.invitations_per_day - count + 1
     if position < 1:
-        raise TooManyInvitations(DAY.total_seconds())
+        raise invitations.TooManyInvitations(invitations.DAY.total_seconds())
     sent_at = await tx.invitations.nth_newest(org_id, position)
-    if sent_at is not None and sent_at + DAY > now:
-        raise TooManyInvitations((sent_at + DAY - now).total_seconds())
+    if sent_at is not None and sent_at + invitations.DAY > now:
+        raise invitations.TooManyInvitations((sent_at + invitations.DAY - now).total_seconds())
 
 
-async def _load_domains(tx: Transaction, org_id: UUID) -> frozenset[Domain] | None:
+async def _load_domains(tx: Transaction, org_id: UUID) -> frozenset[values.Domain] | None:
     """Return the domains to which the sign-in policy allows invitations, or None for all."""
     policy = await tx.sign_in_policies.find(org_id)
     return None if policy is None else policy.rules.invited_domains
 
 
-async def _require_invitable(tx: Transaction, org_id: UUID, email: Email, domains: frozenset[Domain] | None, now: datetime) -> None:
+async def _require_invitable(
+    tx: Transaction, org_id: UUID, email: values.Email, domains: frozenset[values.Domain] | None, now: datetime
+) -> None:
     """Check that this address can be invited. Raises: InvitedDomainRefused, AlreadyMember, InviteeBlocked, InvitationAlreadySent."""
     if domains is not None and email.domain not in domains:
-        raise InvitedDomainRefused(domains)
+        raise invitations.InvitedDomainRefused(domains)
     account = await tx.accounts.by_email(email)
     if account is not None and await tx.members.lock(org_id, account.id) is not None:
         raise AlreadyMember
     if account is not None and await tx.directory_blocks.exists(org_id, account.id):
-        raise InviteeBlocked(account.id)
+        raise invitations.InviteeBlocked(account.id)
     earlier = await tx.invitations.pending(org_id, email)
     if earlier is not None and not await expire_if_due(tx, earlier, now):
-        raise InvitationAlreadySent
+        raise invitations.InvitationAlreadySent
 
 
-async def _load_inviter(tx: Transaction, caller: OrganizationCaller) -> AccountSummary:
-    if not isinstance(caller, Member):
-        return await tx.service_accounts.summary(caller.acts_in.id, caller.account_id) or refuse(SessionEnded)
+async def _load_inviter(tx: Transaction, caller: callers.OrganizationCaller) -> AccountSummary:
+    if not isinstance(caller, callers.Member):
+        return await tx.service_accounts.summary(caller.acts_in.id, caller.account_id) or errors.refuse(errors.SessionEnded)
     inviter = await tx.accounts.by_id(caller.user_id)
     assert inviter is not None, "a member has an account"
     return AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
 
 
 async def _send(
-    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: Role, now: datetime, *, hide_token: bool
-) -> tuple[Invitation, str]:
+    ports: Ports,
+    tx: Transaction,
+    org_id: UUID,
+    inviter: AccountSummary,
+    email: values.Email,
+    role: Role,
+    now: datetime,
+    *,
+    hide_token: bool,
+) -> tuple[invitations.Invitation, str]:
     """Add an invitation, queue its email, and return the invitation with the token for the inviter.
 
     With `hide_token`, the email has its own token.
     """
-    token = str(new_id())  # clients expect a UUID; it has 122 random bits
-    mail_token = str(new_id()) if hide_token else token
-    invitation = Invitation(
-        id=new_id(),
+    token = str(values.new_id())  # clients expect a UUID; it has 122 random bits
+    mail_token = str(values.new_id()) if hide_token else token
+    invitation = invitations.Invitation(
+        id=values.new_id(),
         org_id=org_id,
         email=email,
         role=role.name,
         invited_by=UUID(inviter.id),
-        status=InvitationStatus.PENDING,
-        token_hash=digest(mail_token),
-        inviter_token_hash=digest(token) if hide_token else None,
+        status=invitations.InvitationStatus.PENDING,
+        token_hash=values.digest(mail_token),
+        inviter_token_hash=values.digest(token) if hide_token else None,
         expires_at=now + ports.policy.invitation_ttl,
         created_at=now,
     )
     await tx.invitations.add(invitation)
-    await tx.email_queue.add(new_email(EmailKind.INVITATION, email, now, token=mail_token, org_id=org_id))
+    await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.INVITATION, email, now, token=mail_token, org_id=org_id))
     tx.record(events.user_invited(invitation))
     return invitation, token

@@ -10,11 +10,10 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.tenancy import events, organizations
 from core.tenancy.model import settings
-from core.tenancy.model.settings import MailServer, MailServerNotSet, SmtpSettings
 from ports import Ports
 
 
-async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer) -> SmtpSettings:
+async def configure(ports: Ports, caller: OrganizationCaller, server: settings.MailServer) -> settings.SmtpSettings:
     """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too."""
     server = settings.validate(server)
     async with ports.storage.transaction(by=caller) as tx:
@@ -24,15 +23,15 @@ async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer
     return server
 
 
-async def get_settings(ports: Ports, caller: OrganizationCaller) -> SmtpSettings:
+async def get_settings(ports: Ports, caller: OrganizationCaller) -> settings.SmtpSettings:
     """Return the organization's mail server settings. Raises: MailServerNotSet."""
     async with ports.storage.reading() as read:
-        return await read.smtp.settings(caller.acts_in.id) or refuse(MailServerNotSet)
+        return await read.smtp.settings(caller.acts_in.id) or refuse(settings.MailServerNotSet)
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
     """Remove the organization's mail server. The organization's emails use the platform's server again."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)
+        removed = await tx.smtp.remove(organization.id) or refuse(settings.MailServerNotSet)
         tx.record(events.smtp_removed(removed))

@@ -10,16 +10,12 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.accounts import accounts, factor_changes
+from core.accounts import accounts, factor_changes, own_account
 from core.accounts.factors import own_proofs
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import RecoveryRequired
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.own_account import lock_own_account, lock_person
-from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, may_view, require_view
-from core.kernel.callers import Member, OrganizationCaller, Person
+from core.kernel import access, callers, roles, values
 from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, OWNER, Authority, Capability, needs_roles_manage
-from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, grants, organizations
 from core.tenancy.grants import let_programs_go_on
 from core.tenancy.model.members import (
@@ -49,17 +45,16 @@ from core.tenancy.model.members import (
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.model.roles import require_giveable
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 EXPORT_BATCH: Final = 500  # members that an export reads at once
 
 
 async def list_page(
     ports: Ports,
-    caller: OrganizationCaller,
+    caller: callers.OrganizationCaller,
     role: str | None,
-    page: Page,
+    page: values.Page,
     *,
     search: str | None = None,
     state: MemberState | None = None,
@@ -73,26 +68,26 @@ async def list_page(
     Raises: OrganizationNotFound; RoleFilterUnknown; the errors of `require_view` if the state needs the right to manage members.
     """
     if state is not None:
-        require_view(caller, Capability.MEMBERS_MANAGE)
+        access.require_view(caller, roles.Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
         selected = await _select(read, caller.acts_in.id, role, search, state)
-        return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(OrganizationNotFound)
+        return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(access.OrganizationNotFound)
 
 
-async def _select(read: Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
+async def _select(read: storage.Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
     selected = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
-    return MemberFilter(None if selected is None else selected.name, Email.parse_part(search or "") or None, state)
+    return MemberFilter(None if selected is None else selected.name, values.Email.parse_part(search or "") or None, state)
 
 
 async def export(
-    ports: Ports, caller: OrganizationCaller, role: str | None, *, search: str | None = None, state: MemberState | None = None
-) -> Batches[ExportedMember]:
+    ports: Ports, caller: callers.OrganizationCaller, role: str | None, *, search: str | None = None, state: MemberState | None = None
+) -> values.Batches[ExportedMember]:
     """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
 
     Callers who may not see end users get no groups and no application roles.
     """
-    require_view(caller, Capability.MEMBERS_MANAGE)
-    org_id, sees_holdings = caller.acts_in.id, may_view(caller, Capability.END_USERS_VIEW)
+    access.require_view(caller, roles.Capability.MEMBERS_MANAGE)
+    org_id, sees_holdings = caller.acts_in.id, access.may_view(caller, roles.Capability.END_USERS_VIEW)
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
 
@@ -104,33 +99,33 @@ async def export(
             holdings = {user_id: replace(held, groups=(), application_roles=()) for user_id, held in holdings.items()}
         return [ExportedMember(account, holdings[account.member.user_id]) for account in accounts]
 
-    return Batches(load_next, size=EXPORT_BATCH)
+    return values.Batches(load_next, size=EXPORT_BATCH)
 
 
-async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
+async def load_accounts(ports: Ports, caller: callers.OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
     """Return the account facts that the organization may see about these members, by user id."""
-    require_view(caller, Capability.MEMBERS_MANAGE)
+    access.require_view(caller, roles.Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
         return await read.members.accounts_of(caller.acts_in.id, members)
 
 
-async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+async def require_member(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:
     """Check that this user is a member in the caller's organization."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
 
 
-async def require_power(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+async def require_power(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:
     """Check that the caller may act on this user, before a page offers it (security R-10). Only members have rights."""
     own = caller.acts_in
     async with ports.storage.reading() as read:
         account = await read.members.account(own.id, user_id)
     if account is not None:
-        require_power_over(Authority(own.role, own.rights), account.member.membership)
+        require_power_over(roles.Authority(own.role, own.rights), account.member.membership)
 
 
-async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> MemberDetails:
+async def find(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> MemberDetails:
     """Return one member, with their live sessions in the organization and who invited them (security R-9)."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
@@ -143,7 +138,7 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Membe
     return MemberDetails(account, sessions, blocked_at, accepted.inviter, accepted.invitation.created_at)
 
 
-async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
+async def revoke_sessions(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> int:
     """End a member's sessions in the organization and return their number (security S-4, R-9).
 
     Authorization codes, device approvals and pending sign-ons in the organization end as well. The membership and all
@@ -151,7 +146,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.MEMBERS_MANAGE)
         require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
         await tx.accounts.lock(user_id) or refuse(MemberNotFound)
         revoked = await tx.organization_sessions.end(organization.id, [user_id], now)
@@ -159,7 +154,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     return revoked
 
 
-async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, role: str) -> ListedMember:
+async def change_role(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID, role: str) -> ListedMember:
     """Change a member's role and return the member (security R-1).
 
     Nothing changes if the member already has this role. A role above member that a service account gave
@@ -167,7 +162,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.ROLES_MANAGE)
         rights = authority.rights
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.actor_id:
@@ -179,10 +174,10 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
         require_power_over(authority, membership)
         for role_of_change in (new, old):  # no caller takes away a role that they could not give
             require_giveable(rights, role_of_change)
-        account = await lock_person(tx, user_id) or refuse(MemberNotFound)
-        is_person = isinstance(caller, Member)
+        account = await own_account.lock_person(tx, user_id) or refuse(MemberNotFound)
+        is_person = isinstance(caller, callers.Member)
         if new_role != membership.role:
-            promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None
+            promoted_by = caller.actor_id if roles.needs_roles_manage(new_role) and not is_person else None
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
             await grants.void_grants(tx, organization.id, [user_id], now)
@@ -193,14 +188,14 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     return ListedMember(account.email, name, account.is_platform_owner, changed)
 
 
-async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+async def remove(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (security R-6).
 
     If a former member has just left, end their service accounts that have no more rights than the caller (security #own-end).
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id)
         if membership is None and await tx.service_accounts.end_going_on(user_id, organization.id, now, within=authority.rights):
             await grants.settle_ends(tx, organization.id, user_id, now)
@@ -214,7 +209,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
         await _end_locked_membership(tx, membership, now)
 
 
-async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+async def send_password_reset(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:
     """Email a member a link to set a new password (security R-8).
 
     Only the mailbox's owner can use the link, so the caller gets no power over the account. The email has its own limit
@@ -222,7 +217,7 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if membership.is_owner:
             raise CannotResetOwner
@@ -232,33 +227,33 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         if not account.is_usable or account.email_verified_at is None:
             raise MemberNotReachable
-        await tx.email_queue.add(new_email(EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
         tx.record(events.password_reset_sent(organization.id, user_id))
 
 
-async def confirm(ports: Ports, caller: Person, slug: str) -> None:
+async def confirm(ports: Ports, caller: callers.Person, slug: str) -> None:
     """Confirm the caller's own membership in an organization with any status (docs/specification/security.md, Terms)."""
     async with ports.storage.reading() as read:
-        org_id = await read.organizations.id_by_slug(slug) or refuse(OrganizationNotFound)
+        org_id = await read.organizations.id_by_slug(slug) or refuse(access.OrganizationNotFound)
         if not await read.members.exists(org_id, caller.user_id):
-            raise NotOfThisOrganization
+            raise access.NotOfThisOrganization
     async with ports.storage.autocommit() as statements:
         await statements.members.confirm(org_id, caller.user_id, ports.clock.now())
 
 
-async def leave(ports: Ports, caller: Person, slug: str) -> None:
+async def leave(ports: Ports, caller: callers.Person, slug: str) -> None:
     """End the caller's own membership in an organization with any status, and their sessions in it.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave, PasskeyNeeded.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        org_id = await tx.organizations.id_by_slug(slug) or refuse(OrganizationNotFound)
-        await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
-        membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
+        org_id = await tx.organizations.id_by_slug(slug) or refuse(access.OrganizationNotFound)
+        await tx.organizations.lock(org_id) or refuse(access.OrganizationNotFound)
+        membership = await tx.members.lock(org_id, caller.user_id) or refuse(access.NotOfThisOrganization)
         if membership.is_owner:
             raise OwnerCannotLeave
-        account = await lock_own_account(tx, caller, now)
+        account = await own_account.lock_own_account(tx, caller, now)
         await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
         await let_programs_go_on(tx, caller.user_id, caller.email, org_id, now)
         await _end_locked_membership(tx, membership, now, by_self=True)
@@ -266,7 +261,7 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
             await factor_changes.require_no_recovery(ports, tx, account, now)
 
 
-async def _end_locked_membership(tx: Transaction, membership: Membership, now: datetime, *, by_self: bool = False) -> None:
+async def _end_locked_membership(tx: storage.Transaction, membership: Membership, now: datetime, *, by_self: bool = False) -> None:
     # Lock order: the account before its sessions. Otherwise two transactions that each end several
     # sessions of one user could wait for each other.
     await tx.accounts.lock(membership.user_id)
@@ -274,7 +269,7 @@ async def _end_locked_membership(tx: Transaction, membership: Membership, now: d
     await end_membership(tx, membership.org_id, membership.user_id, now, by_self=by_self)
 
 
-async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
+async def end_membership(tx: storage.Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
     """End a membership and everything that the user had through it.
 
     The user leaves groups, and services that they used only as a member. The user's sessions in the organization end,
@@ -290,7 +285,7 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     await remove_links(tx, org_id, [user_id], now)
 
 
-async def remove_links(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+async def remove_links(tx: storage.Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
     """Unlink former members from the organization's connections, and end their sign-ins there. The accounts are locked.
 
     Users of the organization's applications keep the link, which can bind them there (security SP-9).
@@ -299,14 +294,14 @@ async def remove_links(tx: Transaction, org_id: UUID, user_ids: Collection[UUID]
     await tx.connection_identities.remove_of_strangers(org_id, user_ids)
 
 
-async def end_sign_ins_at_connections(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+async def end_sign_ins_at_connections(tx: storage.Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
     """End former members' sign-ins through the organization's connections. The accounts are locked, and keep their links."""
     for connection_id, user_id in await tx.connection_identities.connections_of(org_id, user_ids):
         await tx.session_sign_ins.end_of_connection(org_id, connection_id, user_id, now)
     await tx.connection_identities.forget_groups(org_id, user_ids)
 
 
-async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+async def delete_account(tx: storage.Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """Delete a locked account permanently, with its membership in this organization.
 
     The account must have no other membership. The caller has recorded the event.
@@ -319,7 +314,7 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     await accounts.delete_account(tx, user_id, now)
 
 
-async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
+async def end_access(tx: storage.Transaction, org_id: UUID, user_id: UUID, now: datetime, *, by_self: bool = False) -> None:
     """End a former member's access: sessions, pending sign-ins and invitations.
 
     Invitations that the user sent or received end, too. The user's service accounts stop, and the roles
@@ -332,33 +327,35 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
-async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, reason: str | None = None) -> None:
+async def transfer_ownership(ports: Ports, caller: callers.Member, new_owner_id: UUID, reason: str | None = None) -> None:
     """Make another member the owner, and the caller, who is the owner, an admin (security R-2).
 
     The new and the old owner get an email.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
+        organization, _ = await organizations.lock_organization_for(tx, caller, roles.Capability.ORGANIZATION_OWN)
         if new_owner_id == caller.user_id:
             raise AlreadyOwner
         new = await tx.members.lock(organization.id, new_owner_id) or refuse(NewOwnerNotMember)
         account = await tx.accounts.lock(new_owner_id) or refuse(NewOwnerNotMember)
         if not account.is_usable:
             raise NewOwnerNotActive
-        old = await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
+        old = await tx.members.lock(organization.id, caller.user_id) or refuse(access.NotOfThisOrganization)
         # The old owner first: a unique index allows one owner, and is checked after every
         # statement.
-        for membership, role in ((old, ADMIN), (new, OWNER)):
+        for membership, role in ((old, roles.ADMIN), (new, roles.OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
         for address in (caller.email, account.email):
-            await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
+            await tx.email_queue.add(
+                email_queue.new_email(email_queue.EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id)
+            )
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
         await grants.void_grants(tx, organization.id, [caller.user_id], now)
 
 
-async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
+async def revoke_invitations_to(tx: storage.Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
     """Revoke the pending invitations that these users received.
 
     A user can become a member without answering an older invitation, if the directory provisions or restores them. An

@@ -4,19 +4,8 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events, mailbox, security_notices
-from core.accounts.model.accounts import Account, check_new_password, new_account
+from core.accounts.model import accounts, email_queue, platform
 from core.accounts.model.attempt_limits import SecretKind
-from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
-from core.accounts.model.platform import (
-    AccountNotFound,
-    AccountNotUsable,
-    AccountNotVerified,
-    CannotDemoteYourself,
-    LastPlatformOwner,
-    NotPlatformOwner,
-    PlatformOwnerExists,
-    SecondFactorNeeded,
-)
 from core.accounts.platform import lock_target_account
 from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person
@@ -38,25 +27,25 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
     """
     async with ports.storage.reading() as read:
         if await read.accounts.platform_owner_exists():  # saves the expensive hash; checked again under the lock
-            raise PlatformOwnerExists
+            raise platform.PlatformOwnerExists
     # Last, because a start with the existing owner's password must not fail when the rules change.
-    check_new_password(password, email, ports.policy.common_passwords)
+    accounts.check_new_password(password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock_platform_owners()
         if await tx.accounts.platform_owner_exists():
-            raise PlatformOwnerExists
+            raise platform.PlatformOwnerExists
         existing = await tx.accounts.by_email(email)
         if existing is not None:
             await _lock_organizations_of(tx, existing.id)
         account = await tx.accounts.lock_by_email(email)
         if account is None:
-            account = new_account(email, password_hash, now, verified=True)
+            account = accounts.new_account(email, password_hash, now, verified=True)
             await tx.accounts.add(account)
         else:
             if not account.is_usable:
-                raise AccountNotUsable
+                raise platform.AccountNotUsable
             await mailbox.revoke_all_access(tx, account, now)
             await tx.accounts.set_password(account.id, password_hash, now)
             await tx.accounts.mark_verified(account.id, now)
@@ -96,20 +85,20 @@ async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | Non
         if not caller_is_owner:
             raise NotAPlatformOwner
         if account is None:
-            raise AccountNotFound
+            raise platform.AccountNotFound
         if not set(await _list_organizations_of(tx, user_id)) <= set(org_ids):
             raise Limited(1)
         if not account.is_usable:
-            raise AccountNotUsable
+            raise platform.AccountNotUsable
         if account.is_platform_owner:
             return
         if account.email_verified_at is None:
-            raise AccountNotVerified
+            raise platform.AccountNotVerified
         if not account.second_factors:
-            raise SecondFactorNeeded
+            raise platform.SecondFactorNeeded
         await make_owner(tx, account.id, now)
         await tx.impersonations.end(account.id, now)  # otherwise such sessions would work again after a demotion
-        await _notify_owners(tx, EmailKind.PLATFORM_OWNER_ADDED, caller, account, reason, now)
+        await _notify_owners(tx, email_queue.EmailKind.PLATFORM_OWNER_ADDED, caller, account, reason, now)
         tx.record(events.platform_owner_promoted(account.id, reason))
 
 
@@ -120,7 +109,7 @@ async def demote(ports: Ports, caller: Person, user_id: UUID, reason: str | None
     same time, the second request fails with LastPlatformOwner.
     """
     if user_id == caller.user_id:
-        raise CannotDemoteYourself
+        raise platform.CannotDemoteYourself
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
@@ -129,23 +118,25 @@ async def demote(ports: Ports, caller: Person, user_id: UUID, reason: str | None
         # Checked before the caller's rights: a caller who was just demoted learns that only the
         # last owner is left.
         if is_owner and not await tx.accounts.other_platform_owner_exists(user_id):
-            raise LastPlatformOwner
+            raise platform.LastPlatformOwner
         if not caller_is_owner:
             raise NotAPlatformOwner
         if account is None or not is_owner:
-            raise NotPlatformOwner
+            raise platform.NotPlatformOwner
         await tx.accounts.demote(user_id, now)
         await tx.impersonations.end(user_id, now)
         await security_notices.end_credentials_of_platform(tx, user_id, now)
-        await _notify_owners(tx, EmailKind.PLATFORM_OWNER_REMOVED, caller, account, reason, now)
+        await _notify_owners(tx, email_queue.EmailKind.PLATFORM_OWNER_REMOVED, caller, account, reason, now)
         tx.record(events.platform_owner_demoted(user_id, reason))
 
 
-async def _notify_owners(tx: Transaction, kind: EmailKind, caller: Person, account: Account, reason: str | None, now: datetime) -> None:
+async def _notify_owners(
+    tx: Transaction, kind: email_queue.EmailKind, caller: Person, account: accounts.Account, reason: str | None, now: datetime
+) -> None:
     """Queue an email to all platform owners and to the user with the changed rights."""
-    change = OwnerChange(account.email, caller.email, reason or "").to_token()
+    change = email_queue.OwnerChange(account.email, caller.email, reason or "").to_token()
     for address in sorted({*await tx.accounts.platform_owner_addresses(), account.email}):
-        await tx.email_queue.add(new_email(kind, address, now, token=change))
+        await tx.email_queue.add(email_queue.new_email(kind, address, now, token=change))
 
 
 async def _list_organizations_of(tx: Transaction, user_id: UUID) -> list[UUID]:

@@ -10,23 +10,9 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts import security_notices
+from core.kernel import callers, roles, values
 from core.kernel.access import may_view
-from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import (
-    MEMBER,
-    ROLES,
-    Authority,
-    Capability,
-    Rights,
-    Role,
-    RoleName,
-    is_admin,
-    loses_promotion,
-    may_act_on,
-    needs_roles_manage,
-)
-from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.groups import RightsByGroupItself, find_unfounded, to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
@@ -58,15 +44,14 @@ from core.tenancy.model.roles import (
     parse_slug,
     require_giveable,
 )
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 # The right that shows the holders per kind in lists
-_VIEWED_BY: Final[Mapping[HolderKind, Capability]] = {
-    HolderKind.MEMBER: Capability.MEMBERS_VIEW,
-    HolderKind.INVITATION: Capability.MEMBERS_MANAGE,
-    HolderKind.SERVICE_ACCOUNT: Capability.SERVICE_ACCOUNTS_MANAGE,
-    HolderKind.GROUP: Capability.MEMBERS_VIEW,
+_VIEWED_BY: Final[Mapping[HolderKind, roles.Capability]] = {
+    HolderKind.MEMBER: roles.Capability.MEMBERS_VIEW,
+    HolderKind.INVITATION: roles.Capability.MEMBERS_MANAGE,
+    HolderKind.SERVICE_ACCOUNT: roles.Capability.SERVICE_ACCOUNTS_MANAGE,
+    HolderKind.GROUP: roles.Capability.MEMBERS_VIEW,
 }
 
 
@@ -78,14 +63,14 @@ class RoleChanges:
     holders who lose rights.
     """
 
-    name: str | Keep = KEEP
-    description: str | Keep = KEEP
-    capabilities: Collection[str] | Keep = KEEP
+    name: str | values.Keep = values.KEEP
+    description: str | values.Keep = values.KEEP
+    capabilities: Collection[str] | values.Keep = values.KEEP
     version: int | None = None
     confirmed: bool = False
 
 
-async def list_all(ports: Ports, caller: OrganizationCaller) -> list[ListedRole]:
+async def list_all(ports: Ports, caller: callers.OrganizationCaller) -> list[ListedRole]:
     """Return the built-in roles and the organization's roles, with their member counts."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
@@ -93,41 +78,41 @@ async def list_all(ports: Ports, caller: OrganizationCaller) -> list[ListedRole]
     return list_roles(own, counts)
 
 
-async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ListedRole:
+async def find(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> ListedRole:
     """Return a role, built in or the organization's."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
-        own = [] if slug in ROLES else [await _find_own(read, org_id, slug)]
+        own = [] if slug in roles.ROLES else [await _find_own(read, org_id, slug)]
         counts = await read.roles.counts(org_id, slug)
     return next(role for role in list_roles(own, counts) if role.name == slug)
 
 
-async def require_role(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+async def require_role(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> None:
     """Check that this role exists."""
     async with ports.storage.reading() as read:
         await read.roles.find(caller.acts_in.id, slug) or refuse(OrganizationRoleNotFound)
 
 
-async def list_choices(ports: Ports, caller: OrganizationCaller) -> Sequence[Role]:
+async def list_choices(ports: Ports, caller: callers.OrganizationCaller) -> Sequence[roles.Role]:
     """Return all roles in the organization, for lists to choose from."""
     async with ports.storage.reading() as read:
         return await read.roles.all(caller.acts_in.id)
 
 
-async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationRole, RoleHolders]:
+async def find_holders(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> tuple[OrganizationRole, RoleHolders]:
     """Return an organization's role, and its holders as `_find_holders` returns them."""
     async with ports.storage.reading() as read:
         role = await _find_own(read, caller.acts_in.id, slug)
         return role, await _find_holders(read, caller, role, ports.clock.now())
 
 
-async def has_power_over_holders(ports: Ports, caller: OrganizationCaller, role: OrganizationRole) -> bool:
+async def has_power_over_holders(ports: Ports, caller: callers.OrganizationCaller, role: OrganizationRole) -> bool:
     """Return whether the caller may act on every member with this role, before a page offers it (security R-10)."""
     async with ports.storage.reading() as read:
-        return await _has_power(read, Authority(caller.acts_in.role, caller.acts_in.rights), role)
+        return await _has_power(read, roles.Authority(caller.acts_in.role, caller.acts_in.rights), role)
 
 
-async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> OrganizationRole:
+async def create(ports: Ports, caller: callers.OrganizationCaller, request: NewRole) -> OrganizationRole:
     """Create a role."""
     if request.slug:
         return await _create(ports, caller, request, parse_slug(request.slug))
@@ -135,13 +120,13 @@ async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> 
     async def with_slug(slug: str) -> OrganizationRole:
         return await _create(ports, caller, request, parse_slug(slug if slug[0].isalpha() else f"role-{slug}"[:50]))
 
-    return await create_with_free_slug(request.name, "role", with_slug, RoleSlugTaken)
+    return await values.create_with_free_slug(request.name, "role", with_slug, RoleSlugTaken)
 
 
-async def _create(ports: Ports, caller: OrganizationCaller, request: NewRole, slug: RoleName) -> OrganizationRole:
+async def _create(ports: Ports, caller: callers.OrganizationCaller, request: NewRole, slug: roles.RoleName) -> OrganizationRole:
     now, capabilities = ports.clock.now(), parse_capabilities(request.capabilities)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, roles.Capability.ROLES_MANAGE)
         if not capabilities <= rights:
             raise RoleAboveOwn
         own = await tx.roles.own(organization.id)
@@ -151,7 +136,7 @@ async def _create(ports: Ports, caller: OrganizationCaller, request: NewRole, sl
         if (application := await tx.authorizations.application_with_role(organization.id, slug)) is not None:
             raise RoleSlugOfApplication(application)
         role = OrganizationRole(
-            id=new_id(),
+            id=values.new_id(),
             org_id=organization.id,
             slug=slug,
             name=request.name,
@@ -165,21 +150,21 @@ async def _create(ports: Ports, caller: OrganizationCaller, request: NewRole, sl
     return role
 
 
-async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: RoleChanges) -> OrganizationRole:
+async def update(ports: Ports, caller: callers.OrganizationCaller, slug: str, changes: RoleChanges) -> OrganizationRole:
     """Change a role. The role's holders have the new rights from their next request on.
 
     Invitations, roles and credentials end that holders gave with a right that they lose (security R-4). Without a confirmation, no right is
     taken from holders, and no group stops to give the role. A service account adds no rights to a role with holders, because the rights
     would stay when the account is gone.
     """
-    fields = provided(name=changes.name, description=changes.description, capabilities=changes.capabilities)
+    fields = values.provided(name=changes.name, description=changes.description, capabilities=changes.capabilities)
     if not fields:
         raise NoRoleChanges
     if "capabilities" in fields:
         fields["capabilities"] = parse_capabilities(fields["capabilities"])
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.ROLES_MANAGE)
         old = await _find_own(tx, organization.id, slug)
         if changes.version not in (None, old.version):
             raise RoleChanged
@@ -208,9 +193,9 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
 
 
 async def _check_holders(
-    tx: Transaction,
-    caller: OrganizationCaller,
-    authority: Authority,
+    tx: storage.Transaction,
+    caller: callers.OrganizationCaller,
+    authority: roles.Authority,
     old: OrganizationRole,
     new: OrganizationRole,
     now: datetime,
@@ -222,35 +207,43 @@ async def _check_holders(
     if loses:
         await _require_power_over_holders(tx, authority, old)
     holders = await _find_holders(tx, caller, old, now)
-    if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
+    if not isinstance(caller, callers.Member) and holders.total and not new.capabilities <= old.capabilities:
         raise RoleWidenedByProgram
     if holders.total and not confirmed and loses:
         raise RoleInUse(holders)
 
 
 async def _check_stopping_groups(
-    tx: Transaction, caller: OrganizationCaller, authority: Authority, new: OrganizationRole, now: datetime, *, confirmed: bool
+    tx: storage.Transaction,
+    caller: callers.OrganizationCaller,
+    authority: roles.Authority,
+    new: OrganizationRole,
+    now: datetime,
+    *,
+    confirmed: bool,
 ) -> None:
     """If groups stop giving the changed role, check that the caller has power over their members, and has confirmed the loss."""
     stopping = [each for each in find_unfounded(await tx.group_roles.active(new.org_id)) if each.role == new.slug]
     if not stopping:
         return
     members = await tx.group_roles.authorities(new.org_id, [group.group_id for group in stopping])
-    if not all(may_act_on(authority, member) for member in members):  # the groups' members (security R-10)
+    if not all(roles.may_act_on(authority, member) for member in members):  # the groups' members (security R-10)
         raise RoleHolderHasMore
     if not confirmed:
         groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
         raise RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
 
 
-async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replacement: str | None = None, confirmed: bool = False) -> None:
+async def delete(
+    ports: Ports, caller: callers.OrganizationCaller, slug: str, *, replacement: str | None = None, confirmed: bool = False
+) -> None:
     """Delete a role. The role's holders get the role `replacement`, if the caller has seen them.
 
     From then on, a member answers for the roles that groups give. A service account lets no group give more rights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.ROLES_MANAGE)
         old = await _find_own(tx, organization.id, slug)
         if not old.capabilities <= authority.rights:
             raise RoleAboveOwn
@@ -263,12 +256,12 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         if holders.total and replacement is None:
             raise ReplacementMissing
         # Without a holder, invitations that have passed their expiry can still have the role.
-        new = require_assignable(await tx.roles.find(organization.id, MEMBER if replacement is None else replacement))
+        new = require_assignable(await tx.roles.find(organization.id, roles.MEMBER if replacement is None else replacement))
         if new.name == old.slug:
             raise ReplacementMissing
         require_giveable(authority.rights, new)
         givers = await tx.roles.givers(organization.id, old.slug)
-        by_program = caller.actor_id if needs_roles_manage(new.name) and not isinstance(caller, Member) else None
+        by_program = caller.actor_id if roles.needs_roles_manage(new.name) and not isinstance(caller, callers.Member) else None
         for user_id in await tx.roles.replace_of_members(organization.id, old.slug, new.name, promoted_by=by_program):
             tx.record(events.user_role_updated(organization.id, user_id, old.slug, new.name))
         await tx.roles.replace_of_invitations(organization.id, old.slug, new.name)
@@ -280,7 +273,12 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
 
 
 async def _find_holders(
-    read: Reading | Transaction, caller: OrganizationCaller, role: OrganizationRole, now: datetime, *, first: Sequence[RoleHolder] = ()
+    read: storage.Reading | storage.Transaction,
+    caller: callers.OrganizationCaller,
+    role: OrganizationRole,
+    now: datetime,
+    *,
+    first: Sequence[RoleHolder] = (),
 ) -> RoleHolders:
     """Return a role's holders: `first` comes before all further holders.
 
@@ -292,18 +290,18 @@ async def _find_holders(
     return replace(holders, first=shown[:MAX_HOLDERS])
 
 
-async def _require_power_over_holders(tx: Transaction, actor: Authority, role: OrganizationRole) -> None:
+async def _require_power_over_holders(tx: storage.Transaction, actor: roles.Authority, role: OrganizationRole) -> None:
     """Check that a caller may act on every member with this role, their own or by a group (security R-10)."""
     if not await _has_power(tx, actor, role):
         raise RoleHolderHasMore
 
 
-async def _has_power(read: Reading | Transaction, actor: Authority, role: OrganizationRole) -> bool:
+async def _has_power(read: storage.Reading | storage.Transaction, actor: roles.Authority, role: OrganizationRole) -> bool:
     giving = [each.group_id for each in await read.group_roles.active(role.org_id) if each.role == role.slug]
-    return all(may_act_on(actor, holder) for holder in await read.group_roles.authorities(role.org_id, giving, role=role.slug))
+    return all(roles.may_act_on(actor, holder) for holder in await read.group_roles.authorities(role.org_id, giving, role=role.slug))
 
 
-async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:
+async def _require_power_over_directories(tx: storage.Transaction, org_id: UUID, role: roles.Role, now: datetime) -> None:
     """Check that directories' groups may give this role with its new rights, if such a group gives it."""
     if any(each.of_directory and each.role == role.name for each in await tx.group_roles.active(org_id)):
         await grants.require_power_over_directories(tx, org_id, role.rights, now)
@@ -311,20 +309,22 @@ async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: R
 
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
     """Check that no built-in role and no role in `roles` has this name, because lists to choose from show names."""
-    labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
+    labels = (*(role.label for role in roles.ROLES.values()), *(role.name for role in others))
     if to_name_key(name) in [to_name_key(label) for label in labels]:
         raise RoleNameTaken
 
 
-async def _find_own(read: Reading | Transaction, org_id: UUID, slug: str) -> OrganizationRole:
-    if slug in ROLES:
+async def _find_own(read: storage.Reading | storage.Transaction, org_id: UUID, slug: str) -> OrganizationRole:
+    if slug in roles.ROLES:
         raise BuiltInRole
     if not is_slug(slug):
         raise OrganizationRoleNotFound
     return await read.roles.by_slug(org_id, slug) or refuse(OrganizationRoleNotFound)
 
 
-async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: OrganizationRole, new: Role, now: datetime) -> None:
+async def _replace_of_groups(
+    tx: storage.Transaction, caller: callers.OrganizationCaller, old: OrganizationRole, new: roles.Role, now: datetime
+) -> None:
     """Let the groups with a role give another role. From now on, a member answers for the new role.
 
     For a service account, the members who gave the old role still answer for the new role. A service account therefore
@@ -333,7 +333,7 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
     groups = [group for group in await tx.groups.of_org(old.org_id) if group.role == old.slug]
     if not groups:
         return
-    by_member = caller.user_id if isinstance(caller, Member) else None
+    by_member = caller.user_id if isinstance(caller, callers.Member) else None
     if by_member is None and not new.rights <= old.role.rights:
         raise RoleWidenedByProgram
     for group in groups:
@@ -346,7 +346,7 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
         raise RightsByGroupItself
 
 
-async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:
+async def _replace_of_programs(tx: storage.Transaction, org_id: UUID, old: roles.Role, new: roles.Role, now: datetime) -> None:
     """Give the service accounts with a role another role, or the same role with other rights (security R-4).
 
     The service accounts lose the granted capabilities that the new role does not have. The service accounts'
@@ -357,7 +357,7 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
     for account_id, granted in await tx.service_accounts.with_role(org_id, old.name):
         kept = granted & new.rights
         await tx.service_accounts.set_role(org_id, account_id, new.name, kept, now)
-        if loses_promotion(old.rights, granted, new.rights, kept):
+        if roles.loses_promotion(old.rights, granted, new.rights, kept):
             losing.append(account_id)
         if not new.rights <= old.rights:
             await security_notices.end_credentials_of_raised(tx, org_id, account_id, new.rights, now)
@@ -367,10 +367,12 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
             tx.record(events.invitation_revoked(invitation))
 
 
-async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
+async def _void_grants(
+    tx: storage.Transaction, org_id: UUID, givers: Sequence[UUID], old: roles.Rights, new: roles.Rights, now: datetime
+) -> None:
     """End the members' grants that need a right that the role has lost, or concern the changed role (security R-4)."""
     await grants.void_grants(tx, org_id, givers, now)
     # The sign-in policy's earlier decisions about the holders counted them as admins, or as
     # members.
-    if is_admin(old) != is_admin(new):
+    if roles.is_admin(old) != roles.is_admin(new):
         await tx.sign_in_policies.renew(org_id)

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
+from core.kernel import errors
 from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
-from core.kernel.errors import Refusal, Unauthenticated
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import members
@@ -57,14 +57,14 @@ async def change_each(ports: Ports, caller: OrganizationCaller, selected: Mappin
     """
     outcomes: list[PersonOutcome] = []
     for id_, email in selected.items():
-        refusal: Refusal | None = None
+        refusal: errors.Refusal | None = None
         try:
             await change(ports, caller, id_)
-        except Unauthenticated as refused:
+        except errors.Unauthenticated as refused:
             if not any(outcome.refusal is None for outcome in outcomes):
                 raise
             refusal = refused
-        except Refusal as refused:
+        except errors.Refusal as refused:
             refusal = refused
         outcomes.append(PersonOutcome(email, refusal))
     return outcomes

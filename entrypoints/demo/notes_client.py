@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from core.demo.notes import NotesDemo
-from entrypoints.demo.calls import CallFailed, Reply, call, post_form
+from entrypoints.demo import calls
 from entrypoints.version import VERSION
 
 PROTOCOL: Final = "2025-11-25"
@@ -66,64 +66,64 @@ class NotesClient:
     def _detail(self, text: str) -> None:
         self._say(f"   {text}")
 
-    def _send(self, method: str, **parameters: Any) -> Reply:
+    def _send(self, method: str, **parameters: Any) -> calls.Reply:
         """Send a message to the MCP server, with the access token if the client has one."""
         message = {"jsonrpc": "2.0", "id": self._step, "method": method, "params": parameters}
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": PROTOCOL}
         if self._tokens:
             headers["Authorization"] = f"Bearer {self._tokens['access_token']}"
-        return call("POST", self._notes.identifier, json.dumps(message).encode(), headers)
+        return calls.call("POST", self._notes.identifier, json.dumps(message).encode(), headers)
 
-    def _use(self, tool: str, **arguments: str) -> Reply:
+    def _use(self, tool: str, **arguments: str) -> calls.Reply:
         return self._send("tools/call", name=tool, arguments=arguments)
 
-    def _result(self, reply: Reply) -> dict[str, Any]:
+    def _result(self, reply: calls.Reply) -> dict[str, Any]:
         """Return the result in a JSON-RPC response."""
         if reply.status != 200 or "result" not in reply.json:
-            raise CallFailed(f"The MCP server answered {reply.status} instead of a result.")
+            raise calls.CallFailed(f"The MCP server answered {reply.status} instead of a result.")
         result: dict[str, Any] = reply.json["result"]
         return result
 
-    def _text(self, reply: Reply) -> str:
+    def _text(self, reply: calls.Reply) -> str:
         return str(self._result(reply)["content"][0]["text"])
 
-    def _show_challenge(self, reply: Reply) -> dict[str, str]:
+    def _show_challenge(self, reply: calls.Reply) -> dict[str, str]:
         """Show and return the challenge in a refusal (RFC 6750 section 3)."""
         header = reply.headers.get("www-authenticate", "")
         self._detail(f"{reply.status}, WWW-Authenticate: {header}")
         challenge = dict(_PARAMETER.findall(header))
         if not {"resource_metadata", "scope"} <= challenge.keys():
-            raise CallFailed(f"The MCP server answered {reply.status} without a challenge. Does another program listen there?")
+            raise calls.CallFailed(f"The MCP server answered {reply.status} without a challenge. Does another program listen there?")
         return challenge
 
     def _discover(self, challenge: Mapping[str, str]) -> None:
         """Find out which authorization server protects the MCP server, and where its endpoints are."""
         self._describe(f"Read what the MCP server says about itself, at {challenge['resource_metadata']}.")
-        resource = call("GET", challenge["resource_metadata"]).json
+        resource = calls.call("GET", challenge["resource_metadata"]).json
         issuer = str(resource["authorization_servers"][0])
         self._detail(f"authorization server: {issuer}")
         self._detail(f"scopes: {' '.join(resource['scopes_supported'])}")
         address = f"{issuer}/.well-known/oauth-authorization-server"
         self._describe(f"Read what the authorization server says about itself, at {address}.")
-        self._server = call("GET", address).json
+        self._server = calls.call("GET", address).json
         if self._server.get("issuer") != issuer:
-            raise CallFailed(f"The server at {issuer} has another issuer: {self._server.get('issuer')}. Check SSO_BASE_URL.")
+            raise calls.CallFailed(f"The server at {issuer} has another issuer: {self._server.get('issuer')}. Check SSO_BASE_URL.")
         for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "client_id_metadata_document_supported"):
             self._detail(f"{name}: {json.dumps(self._server.get(name))}")
 
     def _register(self) -> None:
         """Get a client id, for which Gatehouse stores nothing until the user agrees."""
         if "registration_endpoint" not in self._server:
-            raise CallFailed(
+            raise calls.CallFailed(
                 "This client publishes no description of itself, and Gatehouse lets no client register itself. "
                 "Start Gatehouse with SSO_CLIENT_REGISTRATION=true, and try again."
             )
         self._describe("Register at the registration_endpoint.")
         metadata = {"client_name": _ABOUT["name"], "redirect_uris": [REDIRECT_URI], "application_type": "native"}
         body = json.dumps(metadata).encode()
-        reply = call("POST", self._server["registration_endpoint"], body, {"Content-Type": "application/json"})
+        reply = calls.call("POST", self._server["registration_endpoint"], body, {"Content-Type": "application/json"})
         if reply.status != 201:
-            raise CallFailed(f"Gatehouse refused: {reply.json.get('error_description') or reply.json.get('error')}")
+            raise calls.CallFailed(f"Gatehouse refused: {reply.json.get('error_description') or reply.json.get('error')}")
         self._client_id = reply.json["client_id"]
         self._detail(f"client_id: {self._client_id[:40]}... ({len(self._client_id)} characters: a sealed copy of the metadata)")
 
@@ -139,9 +139,9 @@ class NotesClient:
             self._detail(f"{self._server['authorization_endpoint']}?{query}")
             answer = callback.wait()
         if "code" not in answer:
-            raise CallFailed(f"Gatehouse refused: {answer.get('error_description') or answer.get('error')}")
+            raise calls.CallFailed(f"Gatehouse refused: {answer.get('error_description') or answer.get('error')}")
         if answer.get("iss") != self._server["issuer"]:  # RFC 9207
-            raise CallFailed("The code is from another issuer.")
+            raise calls.CallFailed("The code is from another issuer.")
         self._describe("Exchange the code for tokens.")
         self._save_tokens({**client, "grant_type": "authorization_code", "code": answer["code"], "code_verifier": verifier})
 
@@ -151,9 +151,9 @@ class NotesClient:
         self._save_tokens({**fields, "grant_type": "refresh_token", "refresh_token": self._tokens["refresh_token"]})
 
     def _save_tokens(self, fields: Mapping[str, str]) -> None:
-        reply = post_form(self._server["token_endpoint"], fields)
+        reply = calls.post_form(self._server["token_endpoint"], fields)
         if reply.status != 200:
-            raise CallFailed(f"Gatehouse refused: {reply.json.get('error_description') or reply.json.get('error')}")
+            raise calls.CallFailed(f"Gatehouse refused: {reply.json.get('error_description') or reply.json.get('error')}")
         self._tokens = reply.json
         self._detail(f"access token for: {self._tokens['scope']}, valid for {self._tokens['expires_in']} seconds")
 

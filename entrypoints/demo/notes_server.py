@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from core.demo.notes import READ, WRITE, NotesDemo
 from core.kernel import uris
-from entrypoints.demo.calls import CallFailed, post_form
+from entrypoints.demo import calls
 from entrypoints.version import VERSION
 
 PATH: Final = "/mcp"
@@ -81,7 +81,7 @@ class NotesServer:
             parameters = {**refused.parameters, "resource_metadata": self.metadata_url}
             challenge = ", ".join(f'{name}="{value}"' for name, value in parameters.items())
             return refused.status, {"WWW-Authenticate": f"Bearer {challenge}"}, b""
-        except CallFailed:
+        except calls.CallFailed:
             return 503, {}, b""
         if result is None:
             return (400 if message is None else 202), {}, b""
@@ -92,7 +92,7 @@ class NotesServer:
         kind, _, token = authorization.partition(" ")
         if kind.lower() != "bearer" or not token:
             raise _Refused(401, scope=READ)
-        claims = post_form(f"{self._issuer}/auth/introspect", {"token": token}, self._credentials).json
+        claims = calls.post_form(f"{self._issuer}/auth/introspect", {"token": token}, self._credentials).json
         if not claims.get("active") or claims.get("aud") != self.identifier or claims.get("token_type") != "Bearer":
             raise _Refused(401, error="invalid_token", scope=READ)
         return claims

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from core.accounts.relying_party import RELATED_ORIGINS_PATH, choose_id, foreign_origins
+from core.accounts import relying_party
+from core.accounts.relying_party import RELATED_ORIGINS_PATH
 from core.kernel.display import format_day
 from core.kernel.outbound import SendFailed
 from core.kernel.policy import Policy
-from entrypoints.doctor import Finding, Health
+from entrypoints import doctor
 from ports.outside import HttpSender
 from ports.storage import Storage
 
@@ -19,28 +20,28 @@ _OWNERS: Final = "platform owners"
 _MAX_LISTED: Final = 5
 
 
-async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base_url: str) -> list[Finding]:
+async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base_url: str) -> list[doctor.Finding]:
     """Report passkeys for another host: the file that it has to serve, and the users who would set up new passkeys."""
     async with storage.reading() as read:
-        rp_id = choose_id(policy, base_url, await read.passkeys.rp_id())
+        rp_id = relying_party.choose_id(policy, base_url, await read.passkeys.rp_id())
         if rp_id is None:
             return []
         users = await read.passkeys.users_by_rp_id(rp_id)
     findings = list(_check_lost(users, rp_id))
-    if origins := foreign_origins(policy, base_url, rp_id):
+    if origins := relying_party.foreign_origins(policy, base_url, rp_id):
         findings.append(await _check_file(sender, rp_id, origins, users.get(rp_id, 0)))
     return findings
 
 
-async def check_owners(storage: Storage, policy: Policy, base_url: str, now: datetime) -> list[Finding]:
+async def check_owners(storage: Storage, policy: Policy, base_url: str, now: datetime) -> list[doctor.Finding]:
     """Report the platform owners with no factor that works here but a password, and when the platform's policy starts to ask for more."""
     async with storage.reading() as read:
         owners = await read.accounts.platform_owner_addresses()
-        rp_id = choose_id(policy, base_url, await read.passkeys.rp_id())
+        rp_id = relying_party.choose_id(policy, base_url, await read.passkeys.rp_id())
         lacking = await read.accounts.owner_addresses_without_second_factor(rp_id)
         rules = await read.sign_in_policies.find(None)
     if not lacking:
-        return [Finding(_OWNERS, Health.GOOD, "all have a second factor or a passkey")] if owners else []
+        return [doctor.Finding(_OWNERS, doctor.Health.GOOD, "all have a second factor or a passkey")] if owners else []
     names = ", ".join(lacking[:_MAX_LISTED]) + (f" and {len(lacking) - _MAX_LISTED} more" if len(lacking) > _MAX_LISTED else "")
     text = f"{names} {'has' if len(lacking) == 1 else 'have'} no second factor and no passkey"
     if rules is None:  # no owner has signed in yet
@@ -49,17 +50,17 @@ async def check_owners(storage: Storage, policy: Policy, base_url: str, now: dat
         text += ", so the pages of the platform are closed to them until they set one up"
     else:
         text += f". From {format_day(due)} on, the pages of the platform open only with one"
-    return [Finding(_OWNERS, Health.WARNING, text)]
+    return [doctor.Finding(_OWNERS, doctor.Health.WARNING, text)]
 
 
-async def _check_file(sender: HttpSender, rp_id: str, origins: Sequence[str], users: int) -> Finding:
+async def _check_file(sender: HttpSender, rp_id: str, origins: Sequence[str], users: int) -> doctor.Finding:
     url = f"https://{rp_id}{RELATED_ORIGINS_PATH}"
     text = f"their host is {rp_id}. {url} must serve {json.dumps({'origins': list(origins)})}"
     problem = await _find_problem(sender, url, origins)
     if problem is None:
-        return Finding(_SUBJECT, Health.GOOD, f"{text}, and does. Without it, {_count(users)} would set up new ones")
+        return doctor.Finding(_SUBJECT, doctor.Health.GOOD, f"{text}, and does. Without it, {_count(users)} would set up new ones")
     advice = f"Serve it, or set SSO_PASSKEY_RP_ID to a host of your own pages. Without it, {_count(users)} must set up new ones"
-    return Finding(_SUBJECT, Health.WARNING, f"{text}, but {problem}. {advice}")
+    return doctor.Finding(_SUBJECT, doctor.Health.WARNING, f"{text}, but {problem}. {advice}")
 
 
 async def _find_problem(sender: HttpSender, url: str, origins: Sequence[str]) -> str | None:
@@ -78,12 +79,12 @@ async def _find_problem(sender: HttpSender, url: str, origins: Sequence[str]) ->
     return f"it does not list {' and '.join(missing)}" if missing else None
 
 
-def _check_lost(users: Mapping[str, int], rp_id: str) -> Iterator[Finding]:
+def _check_lost(users: Mapping[str, int], rp_id: str) -> Iterator[doctor.Finding]:
     for other, count in users.items():
         if other != rp_id:
             has = "has" if count == 1 else "have"
             text = f"{_count(count)} {has} passkeys for {other} only, which do not work here: they sign in another way, and add new ones"
-            yield Finding(_SUBJECT, Health.WARNING, text)
+            yield doctor.Finding(_SUBJECT, doctor.Health.WARNING, text)
 
 
 def _count(users: int) -> str:

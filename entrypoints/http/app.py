@@ -9,19 +9,15 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from core.kernel import uris
 from core.kernel.policy import SupportContact
-from core.kernel.uris import DEFAULT_PORTS, is_on_loopback, origin_of
+from entrypoints.http import kit
 from entrypoints.http.api import operations
-from entrypoints.http.base.context import AppContext, app_context, bind_context
-from entrypoints.http.base.request_record import RequestRecord
-from entrypoints.http.edge.bodies import StrictRequest, body_limit
-from entrypoints.http.edge.directory.limits import DirectoryTurns, LargeBodies
+from entrypoints.http.base.context import AppContext, bind_context
+from entrypoints.http.edge import bodies, dispatch, error_body, errors
+from entrypoints.http.edge.directory import limits
 from entrypoints.http.edge.directory.log import DirectoryLog
-from entrypoints.http.edge.dispatch import LeanQuart, RouteTable, check_every_route, check_hooks, loopback_hosts
-from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
-from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.middleware import EdgeMiddleware, EdgeOptions, Headers, json_error
-from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.edge.openapi.description import describe_interface, interface_description
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.edge.protocol.request_checks import DirectResponse
@@ -135,7 +131,7 @@ BLUEPRINTS: Final = (
 )
 
 
-class Application(LeanQuart):
+class Application(dispatch.LeanQuart):
     """Quart's application behind the edge middleware."""
 
     middleware: EdgeMiddleware
@@ -146,9 +142,9 @@ class Application(LeanQuart):
         return json.dumps(interface_description(self)).encode()
 
     @cached_property
-    def route_table(self) -> RouteTable:
+    def route_table(self) -> dispatch.RouteTable:
         """The application's routes. They do not change after it is first configured."""
-        return RouteTable(self)
+        return dispatch.RouteTable(self)
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
         await self.middleware(scope, receive, send)
@@ -175,7 +171,7 @@ def configure(
     ports: Ports,
     edge: Edge,
     *,
-    observe: Callable[[RequestRecord], None],
+    observe: Callable[[kit.RequestRecord], None],
     exposition: Callable[[], bytes],
     exposition_type: str,
 ) -> None:
@@ -184,11 +180,11 @@ def configure(
     context = AppContext(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
-        large_bodies=LargeBodies(),
-        directory_turns=DirectoryTurns(edge.pool_size),
+        large_bodies=limits.LargeBodies(),
+        directory_turns=limits.DirectoryTurns(edge.pool_size),
         directory_log=DirectoryLog(ports),
         base_url=edge.base_url,
-        origin=origin_of(edge.base_url),
+        origin=uris.origin_of(edge.base_url),
         acceptance_page=acceptance_page(edge.base_url, edge.frontend_url),
         metrics_token=edge.metrics_token,
         billing_secrets=edge.billing_secrets,
@@ -198,20 +194,20 @@ def configure(
         describe=lambda: app.description,
     )
     bind_context(app, context)
-    app.numeric_hosts = loopback_hosts(edge.base_url)
+    app.numeric_hosts = dispatch.loopback_hosts(edge.base_url)
     routes = app.route_table
     app.middleware = EdgeMiddleware(
         super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn has other names for these types
         routes=routes,
         observe=observe,
         options=EdgeOptions(
-            body_limit=body_limit,
+            body_limit=bodies.body_limit,
             trusted_proxies=edge.trusted_proxies,
             is_behind_proxy=edge.is_behind_proxy,
-            cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
+            cors_origin=uris.origin_of(edge.frontend_url) if edge.frontend_url else None,
             render_error=partial(_render_error, routes, edge.scim_string_status, ports.policy.support),
             # Browsers apply the header to all ports on a host, so it must not name localhost.
-            https=base.scheme == "https" and not is_on_loopback(edge.base_url),
+            https=base.scheme == "https" and not uris.is_on_loopback(edge.base_url),
         ),
     )
 
@@ -229,7 +225,7 @@ def acceptance_page(base_url: str, frontend_url: str | None) -> str:
 
 def _location(url: str) -> tuple[str, str | None, int | None, str]:
     parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme), parts.path
+    return parts.scheme, parts.hostname, parts.port or uris.DEFAULT_PORTS.get(parts.scheme), parts.path
 
 
 def describe() -> dict[str, Any]:
@@ -241,45 +237,49 @@ def describe() -> dict[str, Any]:
 def build_routes() -> Application:
     """Return the application with all routes, not yet bound to ports and settings."""
     app = Application("gatehouse", static_folder=None)
-    app.request_class = StrictRequest
+    app.request_class = bodies.StrictRequest
     app.asgi_http_class = LazyBodyConnection
     app.url_map.converters["provider"] = social.ProviderConverter
     app.url_map.merge_slashes = False  # a path with a doubled slash is unknown
     for module, _ in BLUEPRINTS:
         app.register_blueprint(module.routes)
-    handle_errors(app)
+    errors.handle_errors(app)
     describe_interface(app, {module.routes.name: description for module, description in BLUEPRINTS})
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.before_serving(partial(_log_in_background, app))
     app.after_serving(partial(_log_at_once, app))
-    check_every_route(app)
-    check_hooks(app)
+    dispatch.check_every_route(app)
+    dispatch.check_hooks(app)
     return app
 
 
 async def _log_in_background(app: Application) -> None:
-    app_context(app).directory_log.background = app.nursery
+    kit.app_context(app).directory_log.background = app.nursery
 
 
 async def _log_at_once(app: Application) -> None:
-    app_context(app).directory_log.background = None
+    kit.app_context(app).directory_log.background = None
 
 
 def _render_error(
-    routes: RouteTable,
+    routes: dispatch.RouteTable,
     scim_string_status: bool,
     support: SupportContact | None,
     error: DirectResponse,
-    record: RequestRecord,
+    record: kit.RequestRecord,
     accept: str | None,
 ) -> tuple[Headers, bytes]:
     """Render a middleware error in the route's format: OAuth, SCIM, JSON or a page."""
     view = routes.view(record.path, record.method)
-    if docs_of(view).for_oauth:
-        return [(b"content-type", b"application/json")], oauth_error_body(error.message, error.code, oauth_error_of(error.status))
-    if speaks_scim(record.path):
-        return [(b"content-type", SCIM_JSON.encode())], scim_error_body(error.status, error.message, as_text=scim_string_status)
-    if not prefers_page(view, record.path, accept):
+    if kit.docs_of(view).for_oauth:
+        return [(b"content-type", b"application/json")], error_body.oauth_error_body(
+            error.message, error.code, error_body.oauth_error_of(error.status)
+        )
+    if error_body.speaks_scim(record.path):
+        return [(b"content-type", kit.SCIM_JSON.encode())], error_body.scim_error_body(
+            error.status, error.message, as_text=scim_string_status
+        )
+    if not errors.prefers_page(view, record.path, accept):
         return json_error(error, record, accept)
-    page = error_page(error.status, error.message, record.request_id, support)
+    page = errors.error_page(error.status, error.message, record.request_id, support)
     return [(name.lower().encode(), value.encode()) for name, value in page.headers.items()], page.body.encode()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 LAYERS: Final = ("core", "adapters", "actors", "entrypoints")
-REPOSITORY: Final = re.compile(r"^    (\w+) = Kept\([\w.]+, (\w+)\)", re.MULTILINE)
+REPOSITORY: Final = re.compile(r"^    (\w+) = Kept\([\w.]+, (?:\w+\.)?(\w+)\)", re.MULTILINE)
 WRITES: Final = re.compile(r"\b(?:insert|update|assignments)\b")
 LISTED: Final = re.compile(r"(?<=\s)Raises: ((?:[A-Z]\w+(?:, (?:or )?|; | or )?)+)\.")
 Function = ast.FunctionDef | ast.AsyncFunctionDef

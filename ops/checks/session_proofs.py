@@ -38,14 +38,18 @@ def find_faults(path: str, text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef) and node.name not in VIEWS:
             for field in node.body:
-                if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "proofs" and ast.unparse(field.annotation) == "Proofs":
+                if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "proofs" and _last_name(field.annotation) == "Proofs":
                     yield f"{path}:{field.lineno}: {node.name}.proofs has the type Proofs. Use SessionProofs, and read it with a view."
-        elif isinstance(node, ast.Call) and path not in STORING and ast.unparse(node.func).endswith("every_proof"):
+        elif isinstance(node, ast.Call) and path not in STORING and _last_name(node.func).endswith("every_proof"):
             yield f"{path}:{node.lineno}: every_proof is for storage only. Use seen_in, in_session or proofs_at."
-        elif isinstance(node, ast.Call) and path != KERNEL and ast.unparse(node.func) == "cast" and "Proofs" in ast.unparse(node.args[0]):
+        elif isinstance(node, ast.Call) and path != KERNEL and _last_name(node.func) == "cast" and "Proofs" in ast.unparse(node.args[0]):
             yield f"{path}:{node.lineno}: a cast gives all proofs of a session. Use seen_in, in_session or proofs_at."
         elif isinstance(node, ast.Constant) and _names_column(path, node.value):
             yield f"{path}:{node.lineno}: a statement names the column proofs. Use proof_columns."
+
+
+def _last_name(node: ast.expr) -> str:
+    return ast.unparse(node).rpartition(".")[2]
 
 
 def _names_column(path: str, value: object) -> bool:

@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.plans import Cancellation, Entitlement, SubscriptionStatus
+from core.applications.model import plans
+from core.billing.model import provider_facts, subscriptions
 from core.billing.model.checkout import Checkout, CheckoutMatch, Customer
 from core.billing.model.provider_events import OpenCheckouts
-from core.billing.model.provider_facts import LockedSubscription, SubscriptionFacts
 from core.billing.model.provider_objects import CheckoutMetadata
-from core.billing.model.subscriptions import BillingCustomer, OwnSubscription, Purchase, SubscribedPlan, Subscription
-from core.kernel.values import Keep, PageResult
+from core.kernel import values
 
 
 class Billing(Protocol):
@@ -26,19 +25,19 @@ class Billing(Protocol):
         The method waits for concurrent transactions that process the same event.
         """
 
-    async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
+    async def lock_facts(self, id_: str, now: datetime) -> provider_facts.SubscriptionFacts:
         """Lock and return the facts about a provider subscription. An unknown subscription gets empty facts."""
 
-    async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
+    async def lock_subscription(self, id_: str, now: datetime) -> provider_facts.LockedSubscription:
         """Lock the facts about a provider subscription as `lock_facts` does, then our organization and our subscription.
 
         The three statements take a single round trip. Our subscription has its stored status.
         """
 
-    async def find_facts(self, id_: str) -> SubscriptionFacts | None:
+    async def find_facts(self, id_: str) -> provider_facts.SubscriptionFacts | None:
         """Return the facts about a provider subscription without waiting for locks, or None if it is unknown."""
 
-    async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+    async def save_facts(self, facts: provider_facts.SubscriptionFacts, now: datetime, *, check_at: datetime | values.Keep | None) -> None:
         """Save locked facts, and when the next check is due. A time of None means no check; KEEP keeps the present time.
 
         If the facts wait for another subscription, a trigger makes their check due as soon as that
@@ -65,10 +64,12 @@ class Billing(Protocol):
     async def is_checked_separately(self, id_: str, since: datetime) -> bool:
         """Return whether a check for this subscription is planned, or its state was received after `since`."""
 
-    async def subscription(self, id_: str) -> Subscription | None:
+    async def subscription(self, id_: str) -> subscriptions.Subscription | None:
         """Return our subscription for this provider subscription, or None."""
 
-    async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
+    async def plan_of_price(
+        self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID
+    ) -> subscriptions.SubscribedPlan | None:
         """Return the service's plan with this price, or None.
 
         If several plans have it, the preferred plan comes first, then plans that were not deleted,
@@ -79,7 +80,7 @@ class Billing(Protocol):
 class CustomersRead(Protocol):
     """Read access to the customer records that the payment provider has for organizations."""
 
-    async def of_organization(self, org_id: UUID) -> BillingCustomer | None:
+    async def of_organization(self, org_id: UUID) -> subscriptions.BillingCustomer | None:
         """Return the organization's customer, with its current payment method, or None if the provider has none."""
 
 
@@ -175,13 +176,13 @@ class Checkouts(Protocol):
 class Cancellations(Protocol):
     """Subscriptions to cancel at the payment provider. A database trigger adds deleted subscriptions that the provider manages."""
 
-    async def request(self, cancellation: Cancellation) -> None:
+    async def request(self, cancellation: plans.Cancellation) -> None:
         """Add a cancellation for a subscription that stays in the database, or that was never in it."""
 
     async def is_requested(self, org_id: UUID, id_: str) -> bool:
         """Return whether this subscription's cancellation at the provider is pending."""
 
-    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+    async def claim(self, now: datetime, until: datetime) -> plans.Cancellation | None:
         """Return the cancellation that has been due longest, or None. The cancellation is due again at `until`.
 
         Subscriptions that became live again are left out.
@@ -189,38 +190,40 @@ class Cancellations(Protocol):
 
     async def next_due(self) -> datetime | None: ...
 
-    async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
+    async def claim_of_service(
+        self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int
+    ) -> list[plans.Cancellation]:
         """Return a service's due cancellations, at most `limit`. Claimed rows are due again at `until`."""
 
-    async def complete(self, cancellation: Cancellation) -> bool:
+    async def complete(self, cancellation: plans.Cancellation) -> bool:
         """Remove a completed cancellation. Return False if another process has already removed it."""
 
 
 class SubscriptionsRead(Protocol):
     """Read access to subscriptions. An active subscription without a payment provider is returned as expired after its period."""
 
-    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement: ...
+    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> plans.Entitlement: ...
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
         """Return whether the plan has live subscriptions."""
 
-    async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
+    async def plan(self, plan_id: UUID) -> subscriptions.SubscribedPlan | None:
         """Return the plan with this id, regardless of its service, deleted or not."""
 
-    async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
+    async def purchase(self, org_id: UUID, subscription_id: UUID) -> subscriptions.Purchase | None:
         """Return the names of the subscription's plan and service, or None if the subscription is not live."""
 
     async def page(
-        self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
-    ) -> PageResult[Subscription]:
+        self, org_id: UUID, service_id: UUID, status: plans.SubscriptionStatus | None, limit: int, offset: int, now: datetime
+    ) -> values.PageResult[subscriptions.Subscription]:
         """Return a page with the service's subscriptions that have this current status, oldest first. A status of None means any status."""
 
-    async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
+    async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[plans.SubscriptionStatus, int]:
         """Return how many subscriptions the service has, per current status."""
 
-    async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+    async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> subscriptions.Subscription | None:
         """Return the user's live subscription, or else the newest, or None."""
 
-    async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnSubscription]:
+    async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[subscriptions.OwnSubscription]:
         """Return the subscription that `of_user` returns, for every service in every organization.
 
         Live subscriptions come first, then by the names of the organization and the service.
@@ -233,18 +236,18 @@ class SubscriptionsRead(Protocol):
 class Subscriptions(SubscriptionsRead, Protocol):
     """Write access to subscriptions. Callers lock the organization before calling any method except `expire`."""
 
-    async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+    async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> subscriptions.Subscription | None:
         """Lock and return the subscription that `of_user` returns."""
 
-    async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
+    async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> subscriptions.Subscription | None:
         """Lock and return the organization's subscription with this id at the payment provider, with its stored status."""
 
     async def exists(self, org_id: UUID, subscription_id: UUID) -> bool: ...
 
-    async def add(self, subscription: Subscription) -> None:
+    async def add(self, subscription: subscriptions.Subscription) -> None:
         """Add a subscription and increment the service's count. Callers lock the account first. Raises: AlreadySubscribed."""
 
-    async def save(self, old: Subscription, new: Subscription, now: datetime) -> None:
+    async def save(self, old: subscriptions.Subscription, new: subscriptions.Subscription, now: datetime) -> None:
         """Save a locked subscription's new plan, status and period.
 
         Raises: AlreadySubscribed if it becomes live, and the user has another live subscription.
@@ -256,10 +259,10 @@ class Subscriptions(SubscriptionsRead, Protocol):
     async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
         """Delete a subscription and decrement the service's count."""
 
-    async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
+    async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[subscriptions.Subscription]:
         """Mark the user's overdue subscription as expired, and return it. There is at most one overdue subscription."""
 
-    async def expire(self, now: datetime, limit: int) -> list[Subscription]:
+    async def expire(self, now: datetime, limit: int) -> list[subscriptions.Subscription]:
         """Mark at most `limit` overdue subscriptions as expired, in all organizations, and return them.
 
         Locked subscriptions are skipped.

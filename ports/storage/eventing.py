@@ -5,19 +5,9 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.eventing.model.audit import AuditEntry, AuditFilter, ObjectKey, PlatformAuditFilter
+from core.eventing.model import audit, siem, webhooks
 from core.eventing.model.sentences import Names
-from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
-from core.eventing.model.webhooks import (
-    ClaimedDelivery,
-    ClaimedLogoutNotice,
-    Delivery,
-    DeliveryOutcome,
-    DispatchCapacity,
-    Webhook,
-    WebhookHealth,
-)
-from core.kernel.values import Page, PageResult
+from core.kernel import values
 
 # Audit logs
 
@@ -25,16 +15,16 @@ from core.kernel.values import Page, PageResult
 class AuditRead(Protocol):
     """Read access to the organizations' audit logs."""
 
-    async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
+    async def page(self, org_id: UUID, filter_: audit.AuditFilter, page: values.Page) -> values.PageResult[audit.AuditEntry]:
         """Return a page with the matching entries, newest first, with the total number.
 
         With a filter by success, time or found objects, only the newest MAX_LISTED matching entries have
         pages and are counted. Runs two statements.
         """
 
-    async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None: ...
+    async def by_id(self, org_id: UUID, entry_id: UUID) -> audit.AuditEntry | None: ...
 
-    async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
+    async def batch(self, org_id: UUID, filter_: audit.AuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
         """Return the next matching entries, newest first. `last` is the last entry in the batch before, or None."""
 
     async def names(self, org_id: UUID, objects: Mapping[str, Collection[str]]) -> Names:
@@ -43,7 +33,7 @@ class AuditRead(Protocol):
         A user's own name is there only if the membership is confirmed (security R-9).
         """
 
-    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[ObjectKey]:
+    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[audit.ObjectKey]:
         """Return at most `limit` members, application users and further objects in the organization, if an address or name has the text.
 
         Members are found by any part of the address and the beginning of a name, application users by the beginning of
@@ -78,18 +68,18 @@ class AuditOutcomes(Protocol):
 class PlatformLogRead(Protocol):
     """Read access to the platform's log: the audit entries that belong to no organization."""
 
-    async def page(self, filter_: PlatformAuditFilter, page: Page) -> PageResult[AuditEntry]:
+    async def page(self, filter_: audit.PlatformAuditFilter, page: values.Page) -> values.PageResult[audit.AuditEntry]:
         """Return a page with the newest MAX_LISTED matching entries, newest first, with their number. Runs two statements."""
 
-    async def by_id(self, entry_id: UUID) -> AuditEntry | None: ...
+    async def by_id(self, entry_id: UUID) -> audit.AuditEntry | None: ...
 
-    async def batch(self, filter_: PlatformAuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
+    async def batch(self, filter_: audit.PlatformAuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
         """Return the next matching entries, newest first. `last` is the last entry in the batch before, or None."""
 
     async def names(self, objects: Mapping[str, Collection[str]]) -> Names:
         """Return these objects' names today, ids by type. Objects without a name are left out."""
 
-    async def find_objects(self, text: str, limit: int) -> list[ObjectKey]:
+    async def find_objects(self, text: str, limit: int) -> list[audit.ObjectKey]:
         """Return at most `limit` objects with this text.
 
         Accounts are found by the whole address or the beginning of a name, organizations by the slug, the platform's
@@ -103,22 +93,22 @@ class PlatformLogRead(Protocol):
 class WebhooksRead(Protocol):
     """Read access to the organizations' webhooks."""
 
-    async def of_org(self, org_id: UUID) -> list[Webhook]:
+    async def of_org(self, org_id: UUID) -> list[webhooks.Webhook]:
         """Return all the organization's webhooks, oldest first."""
 
-    async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None: ...
+    async def by_id(self, org_id: UUID, webhook_id: UUID) -> webhooks.Webhook | None: ...
 
 
 class Webhooks(WebhooksRead, Protocol):
     """Write access to webhooks. Callers lock the organization first. Secrets are stored encrypted."""
 
-    async def add(self, webhook: Webhook, secret: str) -> None:
+    async def add(self, webhook: webhooks.Webhook, secret: str) -> None:
         """Add a webhook. Raises: WebhookNameTaken."""
 
-    async def save(self, webhook: Webhook) -> None:
+    async def save(self, webhook: webhooks.Webhook) -> None:
         """Store a webhook's changes and wake the dispatchers in all processes. Raises: WebhookNameTaken."""
 
-    async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
+    async def rotate(self, webhook: webhooks.Webhook, secret: str, former_until: datetime) -> None:
         """Replace the signing secret.
 
         The old secret signs beside the new secret until `former_until`. Older secrets sign until their own time ends.
@@ -136,13 +126,13 @@ class DeliveriesRead(Protocol):
     """Read access to webhook deliveries."""
 
     async def page(
-        self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
-    ) -> PageResult[Delivery]:
+        self, org_id: UUID, webhook_id: UUID, page: values.Page, *, event_type: str | None, delivered: bool | None
+    ) -> values.PageResult[webhooks.Delivery]:
         """Return a page with the deliveries, newest first, with the total number. Runs two statements."""
 
-    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None: ...
+    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> webhooks.Delivery | None: ...
 
-    async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, WebhookHealth]:
+    async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, webhooks.WebhookHealth]:
         """Return these webhooks' health. Webhooks without an attempt are left out."""
 
     async def count_to_resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None) -> int:
@@ -154,10 +144,10 @@ class Deliveries(DeliveriesRead, Protocol):
 
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
-    ) -> Delivery:
+    ) -> webhooks.Delivery:
         """Queue a delivery. The commit wakes the dispatchers in all processes. Callers lock the organization first."""
 
-    async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
+    async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> webhooks.Delivery | None:
         """Queue a copy of a delivery, with the id `new_id`.
 
         Return None if the webhook has no delivery `delivery_id`. Otherwise as `add`.
@@ -172,7 +162,7 @@ class Deliveries(DeliveriesRead, Protocol):
     async def purge(self, webhook_id: UUID, limit: int) -> None:
         """Delete at most `limit` deliveries to a deleted webhook."""
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
+    async def record(self, outcomes: Sequence[webhooks.DeliveryOutcome[webhooks.ClaimedDelivery]]) -> None:
         """Store attempt outcomes.
 
         A failure is ignored if the delivery was claimed again since, because the later attempt
@@ -189,7 +179,7 @@ class Deliveries(DeliveriesRead, Protocol):
         than `wake` could change.
         """
 
-    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
+    async def claim(self, now: datetime, lease_until: datetime, capacity: webhooks.DispatchCapacity) -> list[webhooks.ClaimedDelivery]:
         """Lease due deliveries to active webhooks, as far as there is capacity.
 
         Webhooks in inactive organizations are skipped.
@@ -208,7 +198,7 @@ class LogoutNotices(Protocol):
     The queue works as the queue for webhook deliveries, but a notice that was delivered or given up is deleted.
     """
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
+    async def record(self, outcomes: Sequence[webhooks.DeliveryOutcome[webhooks.ClaimedLogoutNotice]]) -> list[UUID]:
         """Store attempt outcomes. Return the ids of the notices that were given up with this call."""
 
     async def wake(self, now: datetime, limit: int) -> None:
@@ -217,7 +207,7 @@ class LogoutNotices(Protocol):
     def next_due(self) -> Awaitable[datetime | None]:
         """Return when the earliest waiting notice is due, as for deliveries."""
 
-    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
+    async def claim(self, now: datetime, lease_until: datetime, capacity: webhooks.DispatchCapacity) -> list[webhooks.ClaimedLogoutNotice]:
         """Lease due notices, as far as there is capacity.
 
         Applications without a logout URI, and applications in inactive organizations, are skipped.
@@ -230,13 +220,13 @@ class LogoutNotices(Protocol):
 class SiemRead(Protocol):
     """Read access to the organizations' SIEM configurations and queues."""
 
-    async def status(self, org_id: UUID) -> SiemStatus | None:
+    async def status(self, org_id: UUID) -> siem.SiemStatus | None:
         """Return the configuration and the forwarding state. Queued entries are counted up to PENDING_CAP."""
 
-    async def sink(self, org_id: UUID) -> SiemSink | None:
+    async def sink(self, org_id: UUID) -> siem.SiemSink | None:
         """Return the configuration with its token. Raises: SealBroken."""
 
-    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[siem.QueuedEntry]:
         """Return the queue's first positions with the entries as they are now.
 
         The list has at most `limit` positions, and ends after the entry that reaches `max_bytes`.
@@ -250,10 +240,10 @@ class Siem(SiemRead, Protocol):
     Recording an entry reads the configuration without a lock.
     """
 
-    async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
+    async def put(self, siem_id: UUID, sink: siem.SiemSink, now: datetime) -> None:
         """Add the configuration, or replace the present configuration, which keeps its id and its queue."""
 
-    async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
+    async def remove(self, org_id: UUID, now: datetime) -> siem.SiemConfiguration | None:
         """Remove and return the configuration. The housekeeper deletes the queue."""
 
     async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
@@ -262,7 +252,7 @@ class Siem(SiemRead, Protocol):
     async def end_test(self, org_id: UUID, until: datetime) -> None:
         """End the reservation that `begin_test` made with the same `until`."""
 
-    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> siem.ClaimedSiemQueue | None:
         """Lease the queue that has been due for the longest time.
 
         Only enabled configurations with a queued entry in active organizations are considered.
@@ -271,13 +261,15 @@ class Siem(SiemRead, Protocol):
         before `leased_until`.
         """
 
-    async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+    async def record_success(
+        self, claimed: siem.ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool
+    ) -> None:
         """Remove these positions from the queue and make the rest due now.
 
         `posted` is false if no request was necessary. Without a request, the forwarding state stays as it is.
         """
 
-    async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
+    async def record_failure(self, claimed: siem.ClaimedSiemQueue, failure: siem.SiemResult, now: datetime, due_at: datetime) -> None:
         """End the lease, keep all entries, and make the queue due at `due_at`.
 
         Does nothing if another process leased the queue after this lease expired.

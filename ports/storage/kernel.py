@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from core.kernel.rate_limits import Bucket, RequestTokens, Window
+from core.kernel import rate_limits
 
 T = TypeVar("T")
 
@@ -31,28 +31,28 @@ class OrganizationTokens(OrganizationTokensRead[T], Protocol[T]):
 class Rates(Protocol):
     """Token buckets and windows per client, shared by all processes."""
 
-    async def take(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
+    async def take(self, client: str, buckets: tuple[rate_limits.Bucket, ...], now: datetime) -> float:
         """Take a token from every bucket and return 0 if all have a token.
 
         Otherwise take none and return how many seconds remain until all have a token.
         """
 
-    def take_of_request(self, tokens: RequestTokens) -> Awaitable[None]:
+    def take_of_request(self, tokens: rate_limits.RequestTokens) -> Awaitable[None]:
         """Take a request's tokens. Raises: Limited if a bucket is empty and this may refuse the request."""
 
-    async def charge_window(self, client: str, window: Window, now: datetime) -> float:
+    async def charge_window(self, client: str, window: rate_limits.Window, now: datetime) -> float:
         """Add 1 to this window's count and return 0, if the count is below the limit.
 
         Otherwise return how many seconds remain until then.
         """
 
-    async def window_wait(self, client: str, window: Window, now: datetime) -> float:
+    async def window_wait(self, client: str, window: rate_limits.Window, now: datetime) -> float:
         """Return the wait that `charge_window` would return. Nothing is counted."""
 
-    async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
+    async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[rate_limits.Bucket, ...]) -> None:
         """Remember that these tokens were just taken for a sign-in, until the buckets have refilled them by themselves."""
 
-    async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
+    async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[rate_limits.Bucket, ...], now: datetime) -> None:
         """Return these tokens, and the tokens kept for the sign-in that the buckets have not refilled yet.
 
         A token is returned only once.

@@ -6,8 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.email_queue import NoticedSecret
+from core.maintenance.model import housekeeping
 from core.maintenance.model.expiring_secrets import ExpiringSecret
-from core.maintenance.model.housekeeping import SealedColumn, Sweep
 
 
 class Leases(Protocol):
@@ -23,7 +23,7 @@ class Leases(Protocol):
 class Housekeeping(Protocol):
     """Deleting obsolete rows."""
 
-    async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
+    async def sweep(self, kind: housekeeping.Sweep, before: datetime, limit: int) -> int:
         """Delete at most `limit` rows that were obsolete at `before`. Return their number. Rows that are locked are skipped.
 
         Login totals are merged instead of deleted: totals for days before `before` become a single row per day. The
@@ -36,14 +36,14 @@ class Housekeeping(Protocol):
 class SealedColumns(Protocol):
     """The values that are encrypted at rest."""
 
-    async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
+    async def renew(self, column: housekeeping.SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
         """Encrypt the values in up to `limit` rows under the active key, in the order of the row names.
 
         Start after the row named `after`, or at the first row if it is "". Return how many values had another key, and
         the last row's name, or None if no rows are left. Every value takes a statement.
         """
 
-    async def check(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
+    async def check(self, column: housekeeping.SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
         """Decrypt the values in up to `limit` rows, in the same order as `renew`.
 
         Return how many values there are, and the last row's name or None.

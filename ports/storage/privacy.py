@@ -5,17 +5,17 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.kernel import values
 from core.kernel.callers import Person
-from core.kernel.values import Email, Page, PageResult
 from core.maintenance.model.housekeeping import PersonalLog
-from core.privacy.model.personal_data import ExportedItem, ExportedList, MembershipControl, MfaLogEntry, PrivacyLogEntry
+from core.privacy.model import personal_data
 from core.tenancy.model.invitations import Invitation
 
 
 class PrivacyRead(Protocol):
     """Read access to the control over a user, and to the logs that are still to redact."""
 
-    async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
+    async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[personal_data.MembershipControl]:
         """Return all the user's memberships, and whether `owner_id` owns their organizations, ordered by organization id.
 
         The organization that created the account has the user as a confirmed member, also while its directory blocks
@@ -42,8 +42,13 @@ class PersonalDataRead(Protocol):
         """Return how many login records there are. With `within`, only logins to services in these organizations count."""
 
     async def items(
-        self, list_: ExportedList, user_id: UUID, within: Collection[UUID] | None, last: ExportedItem | None, limit: int
-    ) -> list[ExportedItem]:
+        self,
+        list_: personal_data.ExportedList,
+        user_id: UUID,
+        within: Collection[UUID] | None,
+        last: personal_data.ExportedItem | None,
+        limit: int,
+    ) -> list[personal_data.ExportedItem]:
         """Return a list's next items, after the last item from the previous call, or from the start.
 
         `within` is for lists that belong to an organization's part. A part has the logins and identities at its
@@ -76,7 +81,7 @@ class Privacy(PrivacyRead, Protocol):
     async def lock_memberships(self, user_id: UUID) -> None:
         """Lock the user's memberships, ordered by organization."""
 
-    async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
+    async def replace_email(self, user_id: UUID, placeholder: values.Email, now: datetime) -> None:
         """Mark the account as anonymized, with this address and without a password or a second factor. Raises: EmailTaken."""
 
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
@@ -98,7 +103,7 @@ class Privacy(PrivacyRead, Protocol):
     async def redact_impersonations(self, user_id: UUID, now: datetime) -> None:
         """End the sessions in which the user impersonated another user, and redact these sessions."""
 
-    async def redact_joins(self, user_id: UUID, email: Email) -> None:
+    async def redact_joins(self, user_id: UUID, email: values.Email) -> None:
         """Redact the audit entries that record how the user joined an organization while they were not signed in.
 
         The redaction covers all organizations that the user is a member of, or that ever invited an address of the
@@ -106,7 +111,7 @@ class Privacy(PrivacyRead, Protocol):
         """
 
     async def end_invitations(
-        self, user_id: UUID, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime
+        self, user_id: UUID, email: values.Email, placeholder: values.Email, locked: Collection[UUID], now: datetime
     ) -> list[Invitation]:
         """Replace the user's addresses in invitations and in their audit entries and events.
 
@@ -114,7 +119,7 @@ class Privacy(PrivacyRead, Protocol):
         `locked` organizations are canceled, or marked as expired if their time is over. Return these invitations.
         """
 
-    async def remove_emails(self, user_id: UUID, email: Email) -> None:
+    async def remove_emails(self, user_id: UUID, email: values.Email) -> None:
         """Delete all emails to the user's addresses, queued or sent."""
 
     async def redact_deliveries(self, user_id: UUID) -> None:
@@ -133,8 +138,8 @@ class Privacy(PrivacyRead, Protocol):
 class AccountLogsRead(Protocol):
     """Read access to the logs about an account. Pages have the newest MAX_LISTED entries, newest first, and their number."""
 
-    async def mfa(self, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
+    async def mfa(self, user_id: UUID, page: values.Page) -> values.PageResult[personal_data.MfaLogEntry]:
         """Return a page from the second-factor log. Runs two statements."""
 
-    async def privacy(self, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
+    async def privacy(self, user_id: UUID, page: values.Page) -> values.PageResult[personal_data.PrivacyLogEntry]:
         """Return a page from the privacy log about the user. Runs two statements."""

@@ -5,61 +5,58 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import AccountSummary
-from core.accounts.model.email_queue import CreatedSecret, EndedCredential, NoticedSecret
 from core.applications.model.analytics import CredentialToReview
+from core.kernel import roles, values
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
-from core.kernel.roles import Authority, Rights, RoleName
-from core.kernel.values import Page, PageResult
-from core.programs.model.api_resources import ApiResource, ExternalTarget, ResourceAssignment, ResourceClient, ResourceIdentifier
+from core.programs.model import api_resources, registration_tokens, service_accounts
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
-from core.programs.model.registration_tokens import RegistrationToken, RegistrationTokenRecord
-from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
 from core.tenancy.model.groups import AssignedGroup
-from ports.storage.kernel import OrganizationTokens, OrganizationTokensRead
+from ports.storage import kernel
 
 
 class ApiResourcesRead(Protocol):
     """Read access to API resources, their clients and the users that are assigned to them."""
 
-    async def of_org(self, org_id: UUID) -> list[ApiResource]:
+    async def of_org(self, org_id: UUID) -> list[api_resources.ApiResource]:
         """Return the organization's API resources, oldest first."""
 
-    async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None: ...
+    async def by_id(self, org_id: UUID, resource_id: UUID) -> api_resources.ApiResource | None: ...
     async def count(self, org_id: UUID) -> int: ...
 
-    async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
+    async def requested(self, service_id: UUID, canonical: str) -> api_resources.ApiResource | None:
         """Return the active API resource with this identifier, after normalization, if the service is its client.
 
         The service and the API resource belong to the same organization.
         """
 
-    async def find_for_external(self, canonical: str) -> ExternalTarget | None:
+    async def find_for_external(self, canonical: str) -> api_resources.ExternalTarget | None:
         """Return the active API resource with this identifier, after normalization, in any active organization."""
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         """Return whether the user has access to the API resource. The result is false if there is no such API resource."""
 
-    async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
+    async def clients(self, org_id: UUID, resource_id: UUID, page: values.Page) -> values.PageResult[api_resources.ResourceClient]:
         """Return a page with the applications that may ask for the resource, by name."""
 
-    async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None: ...
+    async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> api_resources.ResourceClient | None: ...
 
-    async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
+    async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[api_resources.ApiResource, tuple[str, ...]] | None:
         """Return the active API resource with this identifier, after normalization, if this program of the same organization is a client.
 
         The texts are the scopes that the program gets for itself. `client_id` belongs to an application or a service account.
         """
 
-    async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
+    async def of_account(self, org_id: UUID, account_id: UUID) -> list[service_accounts.AccountResource]:
         """Return the API resources that have given a service account scopes, by name."""
 
-    async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> AccountResource | None: ...
+    async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> service_accounts.AccountResource | None: ...
 
     async def assignments(
-        self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
-    ) -> PageResult[ResourceAssignment]:
+        self, org_id: UUID, resource_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[api_resources.ResourceAssignment]:
         """Return a page with the users that are assigned to the resource, earliest first.
 
         `search` is a lower-case part of an email address.
@@ -72,13 +69,13 @@ class ApiResourcesRead(Protocol):
 class ApiResources(ApiResourcesRead, Protocol):
     """Write access to API resources. Callers lock the organization before calling any method but `lock`."""
 
-    async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+    async def lock(self, org_id: UUID, resource_id: UUID) -> api_resources.ApiResource | None:
         """Return the API resource, and let concurrent transactions change it only after this transaction ends."""
 
-    async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
+    async def add(self, resource: api_resources.ApiResource, identifier: api_resources.ResourceIdentifier) -> None:
         """Add an API resource with this identifier. Raises: IdentifierTaken."""
 
-    async def save(self, resource: ApiResource) -> None:
+    async def save(self, resource: api_resources.ApiResource) -> None:
         """Save all fields that can change in an API resource.
 
         The resource's clients and service accounts lose the scopes that it no longer has.
@@ -87,7 +84,7 @@ class ApiResources(ApiResourcesRead, Protocol):
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
         """Delete an API resource with its clients, assignments and consents."""
 
-    async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None: ...
+    async def save_client(self, org_id: UUID, resource_id: UUID, client: api_resources.ResourceClient) -> None: ...
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None: ...
     async def origins_of_external_clients(self, org_id: UUID, resource_id: UUID) -> list[str | None]:
         """Return the origins of external clients that may ask for the resource, without duplicates.
@@ -98,7 +95,7 @@ class ApiResources(ApiResourcesRead, Protocol):
     async def remove_external_clients(self, org_id: UUID, resource_id: UUID, origins: Collection[str | None]) -> None:
         """Forbid external clients with these origins to ask for the resource."""
 
-    async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None: ...
+    async def save_account(self, org_id: UUID, account_id: UUID, resource: service_accounts.AccountResource, now: datetime) -> None: ...
 
     async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:
         """Take away a service account's scopes. Return False if the account has none."""
@@ -124,10 +121,10 @@ class ServiceAccountsRead(Protocol):
     on after its owner left is live until `ends_at`.
     """
 
-    async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
+    async def page(self, org_id: UUID | None, page: values.Page, now: datetime) -> values.PageResult[service_accounts.ListedServiceAccount]:
         """Return a page with the accounts, newest first."""
 
-    async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> ListedServiceAccount | None: ...
+    async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> service_accounts.ListedServiceAccount | None: ...
     async def count(self, org_id: UUID | None) -> int: ...
 
     async def goes_on(self, org_id: UUID, owner_id: UUID, now: datetime) -> bool:
@@ -139,7 +136,9 @@ class ServiceAccountsRead(Protocol):
     async def next_end(self, now: datetime) -> tuple[UUID, UUID] | None:
         """Return the organization and owner with the account that ended first, if `forget_ends` has not settled its end."""
 
-    async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
+    async def load_context(
+        self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime
+    ) -> service_accounts.ServiceAccountContext | None:
         """Return the account, with the organization that has `slug`, or None if the account is not live."""
 
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
@@ -153,10 +152,10 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     of the platform owners who are involved, and then the service account.
     """
 
-    async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
+    async def lock(self, org_id: UUID | None, account_id: UUID) -> service_accounts.ServiceAccount | None:
         """Lock an account against its programs' requests and concurrent changes, and return it."""
 
-    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Authority | None:
+    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> roles.Authority | None:
         """Keep the account and its credential from being changed or revoked.
 
         Return the account's role and rights, or None if the account is not live.
@@ -165,18 +164,18 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         rights on the platform.
         """
 
-    async def with_role(self, org_id: UUID, role: RoleName) -> Sequence[tuple[UUID, Rights]]:
+    async def with_role(self, org_id: UUID, role: roles.RoleName) -> Sequence[tuple[UUID, roles.Rights]]:
         """Lock the accounts with this role, and return their ids with their granted capabilities."""
 
-    async def set_role(self, org_id: UUID, account_id: UUID, role: RoleName, granted: Rights, now: datetime) -> None:
+    async def set_role(self, org_id: UUID, account_id: UUID, role: roles.RoleName, granted: roles.Rights, now: datetime) -> None:
         """Store a locked account's new role, and its granted capabilities."""
 
-    async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
+    async def inviting_above(self, org_id: UUID, role: roles.RoleName) -> Sequence[UUID]:
         """Return the accounts that invited to this role, with the invitation pending, and have a role with fewer rights."""
 
-    async def add(self, account: ServiceAccount) -> None: ...
+    async def add(self, account: service_accounts.ServiceAccount) -> None: ...
 
-    async def save(self, account: ServiceAccount) -> None:
+    async def save(self, account: service_accounts.ServiceAccount) -> None:
         """Save all fields that can change in an account."""
 
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None: ...
@@ -192,7 +191,7 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         """
 
     async def end_going_on(
-        self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None, *, within: Rights | None = None
+        self, owner_id: UUID, org_id: UUID | None, now: datetime, account_id: UUID | None = None, *, within: roles.Rights | None = None
     ) -> int:
         """End this owner's accounts that go on, and return their number.
 
@@ -230,8 +229,8 @@ class Credentials(CredentialsRead, Protocol):
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None: ...
 
     async def end_created_by(
-        self, user_id: UUID, org_id: UUID | None, now: datetime, *, everywhere: bool, of_roles: Collection[RoleName] | None = None
-    ) -> list[EndedCredential]:
+        self, user_id: UUID, org_id: UUID | None, now: datetime, *, everywhere: bool, of_roles: Collection[roles.RoleName] | None = None
+    ) -> list[email_queue.EndedCredential]:
         """Remove and return the credentials that a user made for programs in this organization, or on the platform if it is None.
 
         `everywhere` covers all organizations and the platform. `of_roles` limits this to service accounts with these
@@ -241,7 +240,7 @@ class Credentials(CredentialsRead, Protocol):
     async def end_of_former_owner(self, org_id: UUID | None, account_id: UUID, owner_id: UUID, ends_at: datetime) -> None:
         """Let a service account's credentials that a former owner created expire at this time, if they do not expire earlier."""
 
-    async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
+    async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: roles.Rights) -> list[email_queue.EndedCredential]:
         """Remove and return a locked service account's credentials, unless an active member with all these rights made them.
 
         An account that goes on keeps its credentials, because it gets no further rights.
@@ -284,16 +283,18 @@ class ProgramClients(ProgramClientsRead, Protocol):
 class CreatedSecretsRead(Protocol):
     """Read access to API keys and SCIM tokens by their creator."""
 
-    async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
+    async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[email_queue.CreatedSecret]:
         """Return the live keys or tokens that this service account created, oldest first. The service account may be deleted."""
 
-    async def to_review(self, org_id: UUID, kinds: Collection[NoticedSecret], now: datetime, limit: int) -> list[CredentialToReview]:
+    async def to_review(
+        self, org_id: UUID, kinds: Collection[email_queue.NoticedSecret], now: datetime, limit: int
+    ) -> list[CredentialToReview]:
         """Return the oldest live keys or tokens of these kinds if their creator has left or may not create them now (security J-12)."""
 
     async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
         """Return whether the organization has this service account, or had it."""
 
-    async def creator(self, org_id: UUID, secret_id: UUID) -> Authority | None:
+    async def creator(self, org_id: UUID, secret_id: UUID) -> roles.Authority | None:
         """Return the role and the rights that the creator of this API key or SCIM token has now, or None if they act no longer.
 
         A service account has only the rights that remain when it is gone.
@@ -303,18 +304,18 @@ class CreatedSecretsRead(Protocol):
 class CreatedSecrets(CreatedSecretsRead, Protocol):
     """Write access. Callers lock the organization first."""
 
-    async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
+    async def end(self, org_id: UUID, creator_id: UUID) -> list[email_queue.CreatedSecret]:
         """Delete all that this service account created, also expired keys and tokens, and return them."""
 
 
-class RegistrationTokensRead(OrganizationTokensRead[RegistrationToken], Protocol):
+class RegistrationTokensRead(kernel.OrganizationTokensRead[registration_tokens.RegistrationToken], Protocol):
     """Read access to the organizations' registration tokens."""
 
-    async def by_hash(self, token_hash: bytes, now: datetime) -> RegistrationTokenRecord | None:
+    async def by_hash(self, token_hash: bytes, now: datetime) -> registration_tokens.RegistrationTokenRecord | None:
         """Return the token with this hash if it works now, as in `use`."""
 
 
-class RegistrationTokens(OrganizationTokens[RegistrationToken], RegistrationTokensRead, Protocol):
+class RegistrationTokens(kernel.OrganizationTokens[registration_tokens.RegistrationToken], RegistrationTokensRead, Protocol):
     """Write access to registration tokens. Callers lock the organization first."""
 
     async def use(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:

@@ -6,28 +6,27 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.kernel import values
 from core.kernel.roles import Rights
-from core.kernel.values import Email, Page, PageResult
-from core.provisioning.model.directories import ScimRequest, ScimToken, ScimTokenRecord
+from core.provisioning.model import directories, users
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
-from core.provisioning.model.users import DirectoryBlock, GroupOfUser, ScimUser, WelcomeContext
 from core.tenancy.model.groups import DirectoryCreator
 from core.tenancy.model.organizations import Membership
-from ports.storage.kernel import OrganizationTokens, OrganizationTokensRead
+from ports.storage import kernel
 
 # SCIM tokens
 
 
-class ScimTokensRead(OrganizationTokensRead[ScimToken], Protocol):
+class ScimTokensRead(kernel.OrganizationTokensRead[directories.ScimToken], Protocol):
     """Read access to SCIM tokens."""
 
-    async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
+    async def by_hash(self, token_hash: bytes, now: datetime) -> directories.ScimTokenRecord | None:
         """Return the token with its organization, or None if it is unknown."""
 
 
-class ScimTokens(OrganizationTokens[ScimToken], ScimTokensRead, Protocol):
+class ScimTokens(kernel.OrganizationTokens[directories.ScimToken], ScimTokensRead, Protocol):
     """Write access to SCIM tokens. Callers lock the organization first."""
 
     def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Awaitable[bool]:
@@ -50,12 +49,12 @@ class ScimUsersRead(Protocol):
     userName has the address as userName, or the id if another user has this userName.
     """
 
-    async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
+    async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> values.PageResult[users.ScimUser]:
         """Return a page with the matching users, oldest first, with the total number."""
 
-    async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
+    async def by_id(self, org_id: UUID, user_id: UUID) -> users.ScimUser | None: ...
 
-    async def groups(self, org_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
+    async def groups(self, org_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[users.GroupOfUser]]:
         """Return the directory's groups that these users are in, by name. Users without groups are left out."""
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
@@ -83,7 +82,7 @@ class ScimUsers(ScimUsersRead, Protocol):
     async def with_other_rights(self, org_id: UUID, user_ids: Collection[UUID], rights: Rights) -> set[UUID]:
         """Return which of these locked users are members, not owners, and have a right beyond these."""
 
-    def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> Awaitable[WelcomeContext | None]:
+    def welcome_context(self, org_id: UUID, email: values.Email, now: datetime) -> Awaitable[users.WelcomeContext | None]:
         """Return the names for the welcome email to the user with this address.
 
         Return None if the organization is not active.
@@ -108,7 +107,7 @@ class ScimUsers(ScimUsersRead, Protocol):
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         """Make the directory know this user as provisioned."""
 
-    async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
+    async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: values.Email, now: datetime) -> None:
         """Store the profile. `email` is stored only for users who are not members. Raises: UserNameTaken."""
 
     async def save_group_external_id(self, org_id: UUID, group_id: UUID, external_id: str | None, now: datetime) -> None:
@@ -144,7 +143,7 @@ class DirectoryBlocksRead(Protocol):
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
 
-    async def page(self, org_id: UUID, page: Page) -> PageResult[DirectoryBlock]:
+    async def page(self, org_id: UUID, page: values.Page) -> values.PageResult[users.DirectoryBlock]:
         """Return a page with the blocks, newest first, with the total number."""
 
 
@@ -163,12 +162,12 @@ class DirectoryBlocks(DirectoryBlocksRead, Protocol):
 class ScimRequestsRead(Protocol):
     """Read access to the organizations' last SCIM requests."""
 
-    async def last(self, org_id: UUID) -> list[ScimRequest]:
+    async def last(self, org_id: UUID) -> list[directories.ScimRequest]:
         """Return the last MAX_ENTRIES requests, newest first."""
 
 
 class ScimRequests(Protocol):
     """Write access to the last SCIM requests. A database crash may lose the requests."""
 
-    async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
+    async def add(self, org_id: UUID, requests: Sequence[directories.ScimRequest]) -> None:
         """Store at most MAX_ENTRIES requests, oldest first, and delete the requests before the last MAX_ENTRIES."""

@@ -4,6 +4,8 @@ from typing import Any, Generic, Never, Protocol, TypeAlias, TypeVar, overload
 
 from core.kernel.callers import Person
 from core.kernel.event_catalog import Event
+from ports.storage import eventing, maintenance, programs, provisioning, setup
+from ports.storage.accounts import emails, security
 from ports.storage.accounts.accounts import (
     Accounts,
     AccountsRead,
@@ -16,27 +18,8 @@ from ports.storage.accounts.accounts import (
     PlatformRead,
     PlatformUsersRead,
 )
-from ports.storage.accounts.emails import EmailLeases, EmailQueue
 from ports.storage.accounts.passkeys import Passkeys, PasskeysRead
-from ports.storage.accounts.security import (
-    AttemptLimits,
-    AttemptReset,
-    Devices,
-    DevicesRead,
-    Mfa,
-    MfaLog,
-    MfaRead,
-    SecurityNotices,
-    SecurityNoticesRead,
-)
-from ports.storage.applications.authorization import (
-    AccessReasonsRead,
-    Authorizations,
-    AuthorizationsRead,
-    EvaluationsRead,
-    RoleAssignments,
-    RoleAssignmentsRead,
-)
+from ports.storage.applications import authorization, users
 from ports.storage.applications.figures import FigureCounting, FiguresRead
 from ports.storage.applications.services import (
     ApiKeys,
@@ -50,17 +33,7 @@ from ports.storage.applications.services import (
     Services,
     ServicesRead,
 )
-from ports.storage.applications.users import (
-    AnalyticsRead,
-    Assignments,
-    AssignmentsRead,
-    EndUsers,
-    EndUsersRead,
-    OverviewRead,
-    OwnApplications,
-    ServiceUsers,
-    ServiceUsersRead,
-)
+from ports.storage.authentication import sign_ins
 from ports.storage.authentication.credentials import (
     Identities,
     IdentitiesRead,
@@ -91,38 +64,8 @@ from ports.storage.authentication.sessions import (
     SessionSignInsRead,
     SessionsRead,
 )
-from ports.storage.authentication.sign_ins import (
-    FailedLogins,
-    KeptForms,
-    KeptFormsRead,
-    Logins,
-    PolicyPasses,
-    PolicyPassesRead,
-    PolicyPassUse,
-    ReauthenticationCodeAttempts,
-    Reauthentications,
-    ReauthenticationsRead,
-    Recoveries,
-    RecoveriesRead,
-    RecoveryAttempts,
-    SentForms,
-    SentFormsRead,
-    SignInLogRead,
-)
 from ports.storage.billing import Billing, Cancellations, Checkouts, Customers, CustomersRead, Subscriptions, SubscriptionsRead
-from ports.storage.eventing import (
-    Audit,
-    AuditOutcomes,
-    AuditRead,
-    Deliveries,
-    DeliveriesRead,
-    LogoutNotices,
-    PlatformLogRead,
-    Siem,
-    SiemRead,
-    Webhooks,
-    WebhooksRead,
-)
+from ports.storage.federation import oauth
 from ports.storage.federation.connections import (
     ConnectionHealths,
     ConnectionHealthsRead,
@@ -135,52 +78,10 @@ from ports.storage.federation.connections import (
     OrganizationConnections,
     OrganizationConnectionsRead,
 )
-from ports.storage.federation.oauth import (
-    AuthorizationCodes,
-    AuthorizationCodeUse,
-    Consents,
-    ConsentsRead,
-    DeviceCodes,
-    DeviceCodesRead,
-    DevicePolls,
-    ExternalClients,
-    ExternalClientsRead,
-    ExternalGrants,
-    ExternalGrantsRead,
-    PushedRequests,
-    PushedRequestsRead,
-    PushedRequestUses,
-    UsedAssertions,
-)
 from ports.storage.federation.saml import Saml, SamlLogouts, SamlRead, SamlSignOns, SamlSignOnsRead, SamlSignOnStarts
 from ports.storage.kernel import Rates
-from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, SealedColumns
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, Privacy, PrivacyRead
-from ports.storage.programs import (
-    ApiResources,
-    ApiResourcesRead,
-    CreatedSecrets,
-    CreatedSecretsRead,
-    Credentials,
-    CredentialsRead,
-    ProgramClients,
-    ProgramClientsRead,
-    RegistrationTokens,
-    RegistrationTokensRead,
-    ServiceAccounts,
-    ServiceAccountsRead,
-)
-from ports.storage.provisioning import (
-    DirectoryBlocks,
-    DirectoryBlocksRead,
-    ScimRequests,
-    ScimRequestsRead,
-    ScimTokens,
-    ScimTokensRead,
-    ScimUsers,
-    ScimUsersRead,
-)
-from ports.storage.setup import SetupLinks, SetupLinksAutocommit, SetupLinksRead
+from ports.storage.tenancy import settings
 from ports.storage.tenancy.attributes import Attributes, AttributesRead
 from ports.storage.tenancy.groups import GroupRoles, GroupRolesRead, Groups, GroupsRead, Roles, RolesRead
 from ports.storage.tenancy.organizations import (
@@ -194,7 +95,6 @@ from ports.storage.tenancy.organizations import (
     Tiers,
     TiersRead,
 )
-from ports.storage.tenancy.settings import Branding, BrandingRead, Domains, DomainsRead, HomeRealm, HomeRealmRead, Smtp, SmtpRead
 from ports.storage.tenancy.sign_in_policies import SignInPolicies, SignInPoliciesRead
 
 R_co = TypeVar("R_co", covariant=True)
@@ -238,55 +138,55 @@ class Repositories:
 
     # accounts
     accounts = Views[AccountsRead, Accounts, Absent]()
-    devices = Views[DevicesRead, Devices, Absent]()
-    attempt_limits = Views[Absent, AttemptReset, AttemptLimits]()
+    devices = Views[security.DevicesRead, security.Devices, Absent]()
+    attempt_limits = Views[Absent, security.AttemptReset, security.AttemptLimits]()
     email_changes = Views[EmailChangesRead, EmailChanges, Absent]()
-    security_notices = Views[SecurityNoticesRead, SecurityNotices, Absent]()
-    email_queue = Views[Absent, EmailQueue, EmailLeases]()
+    security_notices = Views[security.SecurityNoticesRead, security.SecurityNotices, Absent]()
+    email_queue = Views[Absent, emails.EmailQueue, emails.EmailLeases]()
     images = Views[ImagesRead, Images, Absent]()
-    mfa = Views[MfaRead, Mfa, MfaLog]()
+    mfa = Views[security.MfaRead, security.Mfa, security.MfaLog]()
     one_time_tokens = Views[OneTimeTokensRead, OneTimeTokens, Absent]()
     passkeys = Views[PasskeysRead, Passkeys, Absent]()
     platform = Views[PlatformRead, Absent, Absent]()
     platform_users = Views[PlatformUsersRead, Absent, Absent]()
     # tenancy
-    branding = Views[BrandingRead, Branding, Absent]()
-    domains = Views[DomainsRead, Domains, Absent]()
+    branding = Views[settings.BrandingRead, settings.Branding, Absent]()
+    domains = Views[settings.DomainsRead, settings.Domains, Absent]()
     groups = Views[GroupsRead, Groups, Absent]()
     group_roles = Views[GroupRolesRead, GroupRoles, Absent]()
-    home_realm = Views[HomeRealmRead, HomeRealm, Absent]()
+    home_realm = Views[settings.HomeRealmRead, settings.HomeRealm, Absent]()
     invitations = Views[InvitationsRead, Invitations, Absent]()
     members = Views[MembersRead, Members, Confirmations]()
     organizations = Views[OrganizationsRead, Organizations, Absent]()
     roles = Views[RolesRead, Roles, Absent]()
     attributes = Views[AttributesRead, Attributes, Absent]()
     sign_in_policies = Views[SignInPoliciesRead, SignInPolicies, Absent]()
-    smtp = Views[SmtpRead, Smtp, Absent]()
+    smtp = Views[settings.SmtpRead, settings.Smtp, Absent]()
     tiers = Views[TiersRead, Tiers, Absent]()
     # applications
-    analytics = Views[AnalyticsRead, Absent, Absent]()
+    analytics = Views[users.AnalyticsRead, Absent, Absent]()
     api_keys = Views[ApiKeysRead, ApiKeys, ApiKeyUse]()
-    assignments = Views[AssignmentsRead, Assignments, Absent]()
-    authorizations = Views[AuthorizationsRead, Authorizations, Absent]()
-    evaluations = Views[EvaluationsRead, Absent, Absent]()
-    end_users = Views[EndUsersRead, EndUsers, Absent]()
+    assignments = Views[users.AssignmentsRead, users.Assignments, Absent]()
+    authorizations = Views[authorization.AuthorizationsRead, authorization.Authorizations, Absent]()
+    evaluations = Views[authorization.EvaluationsRead, Absent, Absent]()
+    end_users = Views[users.EndUsersRead, users.EndUsers, Absent]()
     figure_counting = Views[Absent, FigureCounting, Absent]()
     figures = Views[FiguresRead, Absent, Absent]()
-    overview = Views[OverviewRead, Absent, Absent]()
-    own_applications = Views[OwnApplications, Absent, Absent]()
+    overview = Views[users.OverviewRead, Absent, Absent]()
+    own_applications = Views[users.OwnApplications, Absent, Absent]()
     plans = Views[PlansRead, Plans, Absent]()
-    role_assignments = Views[RoleAssignmentsRead, RoleAssignments, Absent]()
-    access_reasons = Views[AccessReasonsRead, Absent, Absent]()
+    role_assignments = Views[authorization.RoleAssignmentsRead, authorization.RoleAssignments, Absent]()
+    access_reasons = Views[authorization.AccessReasonsRead, Absent, Absent]()
     service_claims = Views[ServiceClaimsRead, ServiceClaims, Absent]()
-    service_users = Views[ServiceUsersRead, ServiceUsers, Absent]()
+    service_users = Views[users.ServiceUsersRead, users.ServiceUsers, Absent]()
     services = Views[ServicesRead, Services, ClientCharges]()
     # programs
-    api_resources = Views[ApiResourcesRead, ApiResources, Absent]()
-    created_secrets = Views[CreatedSecretsRead, CreatedSecrets, Absent]()
-    registration_tokens = Views[RegistrationTokensRead, RegistrationTokens, Absent]()
-    credentials = Views[CredentialsRead, Credentials, Absent]()
-    program_clients = Views[ProgramClientsRead, Absent, ProgramClients]()
-    service_accounts = Views[ServiceAccountsRead, ServiceAccounts, Absent]()
+    api_resources = Views[programs.ApiResourcesRead, programs.ApiResources, Absent]()
+    created_secrets = Views[programs.CreatedSecretsRead, programs.CreatedSecrets, Absent]()
+    registration_tokens = Views[programs.RegistrationTokensRead, programs.RegistrationTokens, Absent]()
+    credentials = Views[programs.CredentialsRead, programs.Credentials, Absent]()
+    program_clients = Views[programs.ProgramClientsRead, Absent, programs.ProgramClients]()
+    service_accounts = Views[programs.ServiceAccountsRead, programs.ServiceAccounts, Absent]()
     # billing
     billing = Views[Absent, Billing, Absent]()
     cancellations = Views[Absent, Cancellations, Absent]()
@@ -295,67 +195,67 @@ class Repositories:
     subscriptions = Views[SubscriptionsRead, Subscriptions, Absent]()
     # authentication
     dpop_proofs = Views[Absent, UsedProofsCleaning, UsedProofs]()
-    failed_logins = Views[Absent, Absent, FailedLogins]()
+    failed_logins = Views[Absent, Absent, sign_ins.FailedLogins]()
     flows = Views[FlowsRead, Flows, FlowSteps]()
     identities = Views[IdentitiesRead, Identities, Absent]()
     impersonations = Views[ImpersonationsRead, Impersonations, Absent]()
-    kept_forms = Views[KeptFormsRead, KeptForms, Absent]()
-    logins = Views[Absent, Logins, Absent]()
+    kept_forms = Views[sign_ins.KeptFormsRead, sign_ins.KeptForms, Absent]()
+    logins = Views[Absent, sign_ins.Logins, Absent]()
     oauth_credentials = Views[OAuthCredentialsRead, OAuthCredentials, Absent]()
     openid_facts = Views[OpenIdFactsRead, OpenIdFacts, Absent]()
     organization_sessions = Views[OrganizationSessionsRead, OrganizationSessions, Absent]()
     personal_tokens = Views[PersonalTokensRead, PersonalTokens, PersonalTokenUse]()
-    policy_passes = Views[PolicyPassesRead, PolicyPasses, PolicyPassUse]()
-    reauthentications = Views[ReauthenticationsRead, Reauthentications, ReauthenticationCodeAttempts]()
-    recoveries = Views[RecoveriesRead, Recoveries, RecoveryAttempts]()
+    policy_passes = Views[sign_ins.PolicyPassesRead, sign_ins.PolicyPasses, sign_ins.PolicyPassUse]()
+    reauthentications = Views[sign_ins.ReauthenticationsRead, sign_ins.Reauthentications, sign_ins.ReauthenticationCodeAttempts]()
+    recoveries = Views[sign_ins.RecoveriesRead, sign_ins.Recoveries, sign_ins.RecoveryAttempts]()
     refresh_tokens = Views[RefreshTokensRead, RefreshTokens, RefreshTokenRotation]()
-    sent_forms = Views[SentFormsRead, SentForms, Absent]()
+    sent_forms = Views[sign_ins.SentFormsRead, sign_ins.SentForms, Absent]()
     session_contexts = Views[SessionContextsRead, SessionContextsRead, Absent]()
     session_sign_ins = Views[SessionSignInsRead, SessionSignIns, Absent]()
     sessions = Views[SessionsRead, Sessions, Absent]()
-    sign_in_log = Views[SignInLogRead, Absent, Absent]()
+    sign_in_log = Views[sign_ins.SignInLogRead, Absent, Absent]()
     signing_keys = Views[SigningKeysRead, SigningKeys, Absent]()
     # federation
-    authorization_codes = Views[Absent, AuthorizationCodes, AuthorizationCodeUse]()
-    client_assertions = Views[Absent, Absent, UsedAssertions]()
+    authorization_codes = Views[Absent, oauth.AuthorizationCodes, oauth.AuthorizationCodeUse]()
+    client_assertions = Views[Absent, Absent, oauth.UsedAssertions]()
     connections = Views[OrganizationConnectionsRead, OrganizationConnections, Absent]()
     connection_healths = Views[ConnectionHealthsRead, ConnectionHealths, Absent]()
     connection_identities = Views[ConnectionIdentitiesRead, ConnectionIdentities, Absent]()
     connection_keys = Views[ConnectionKeysRead, ConnectionKeys, Absent]()
     connection_logins = Views[ConnectionLoginsRead, ConnectionLogins, Absent]()
-    consents = Views[ConsentsRead, Consents, Absent]()
-    external_grants = Views[ExternalGrantsRead, ExternalGrants, Absent]()
-    device_codes = Views[DeviceCodesRead, DeviceCodes, DevicePolls]()
-    external_clients = Views[ExternalClientsRead, ExternalClients, Absent]()
-    pushed_requests = Views[PushedRequestsRead, PushedRequests, PushedRequestUses]()
+    consents = Views[oauth.ConsentsRead, oauth.Consents, Absent]()
+    external_grants = Views[oauth.ExternalGrantsRead, oauth.ExternalGrants, Absent]()
+    device_codes = Views[oauth.DeviceCodesRead, oauth.DeviceCodes, oauth.DevicePolls]()
+    external_clients = Views[oauth.ExternalClientsRead, oauth.ExternalClients, Absent]()
+    pushed_requests = Views[oauth.PushedRequestsRead, oauth.PushedRequests, oauth.PushedRequestUses]()
     saml = Views[SamlRead, Saml, Absent]()
     saml_logouts = Views[Absent, SamlLogouts, Absent]()
     saml_sign_ons = Views[SamlSignOnsRead, SamlSignOns, SamlSignOnStarts]()
     # provisioning
-    directory_blocks = Views[DirectoryBlocksRead, DirectoryBlocks, Absent]()
-    scim_requests = Views[ScimRequestsRead, Absent, ScimRequests]()
-    scim_tokens = Views[ScimTokensRead, ScimTokens, Absent]()
-    scim_users = Views[ScimUsersRead, ScimUsers, Absent]()
+    directory_blocks = Views[provisioning.DirectoryBlocksRead, provisioning.DirectoryBlocks, Absent]()
+    scim_requests = Views[provisioning.ScimRequestsRead, Absent, provisioning.ScimRequests]()
+    scim_tokens = Views[provisioning.ScimTokensRead, provisioning.ScimTokens, Absent]()
+    scim_users = Views[provisioning.ScimUsersRead, provisioning.ScimUsers, Absent]()
     # setup
-    setup_links = Views[SetupLinksRead, SetupLinks, SetupLinksAutocommit]()
+    setup_links = Views[setup.SetupLinksRead, setup.SetupLinks, setup.SetupLinksAutocommit]()
     # eventing
-    audit = Views[AuditRead, Audit, AuditOutcomes]()
-    deliveries = Views[DeliveriesRead, Deliveries, Absent]()
-    logout_notices = Views[Absent, LogoutNotices, Absent]()
-    platform_log = Views[PlatformLogRead, Absent, Absent]()
-    siem = Views[SiemRead, Siem, Absent]()
-    webhooks = Views[WebhooksRead, Webhooks, Absent]()
+    audit = Views[eventing.AuditRead, eventing.Audit, eventing.AuditOutcomes]()
+    deliveries = Views[eventing.DeliveriesRead, eventing.Deliveries, Absent]()
+    logout_notices = Views[Absent, eventing.LogoutNotices, Absent]()
+    platform_log = Views[eventing.PlatformLogRead, Absent, Absent]()
+    siem = Views[eventing.SiemRead, eventing.Siem, Absent]()
+    webhooks = Views[eventing.WebhooksRead, eventing.Webhooks, Absent]()
     # maintenance
-    housekeeping = Views[Absent, Housekeeping, Absent]()
-    leases = Views[Absent, Leases, Absent]()
+    housekeeping = Views[Absent, maintenance.Housekeeping, Absent]()
+    leases = Views[Absent, maintenance.Leases, Absent]()
     # kernel
     rates = Views[Absent, Rates, Rates]()
     # several areas
     account_logs = Views[AccountLogsRead, Absent, Absent]()
-    expiring_secrets = Views[Absent, ExpiringSecrets, Absent]()
+    expiring_secrets = Views[Absent, maintenance.ExpiringSecrets, Absent]()
     personal_data = Views[PersonalDataRead, Absent, Absent]()
     privacy = Views[PrivacyRead, Privacy, Absent]()
-    sealed = Views[Absent, SealedColumns, Absent]()
+    sealed = Views[Absent, maintenance.SealedColumns, Absent]()
 
 
 class Reading(Repositories):

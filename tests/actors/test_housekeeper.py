@@ -17,6 +17,7 @@ from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model
+from core.maintenance.model import housekeeping as model_housekeeping
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, PASSWORD, add_account, add_organization, log_in, run_sql
@@ -97,7 +98,7 @@ async def test_a_block_by_a_directory_does_not_keep_an_unverified_account(ports:
 
 
 async def test_a_backlog_is_deleted_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "BATCH", 4)
+    monkeypatch.setattr(model_housekeeping, "BATCH", 4)
     account = await add_account(ports)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(10):

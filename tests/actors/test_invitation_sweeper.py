@@ -17,6 +17,7 @@ from core.kernel.roles import MEMBER
 from core.kernel.values import Email, digest, new_id
 from core.tenancy import invitations
 from core.tenancy.model import invitations as invitations_model
+from core.tenancy.model import invitations as model_invitations
 from core.tenancy.model.invitations import Invitation, InvitationStatus
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
@@ -86,7 +87,7 @@ async def test_a_sweep_without_overdue_invitations_changes_nothing(ports: Ports,
 
 
 async def test_a_backlog_expires_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invitations, "BATCH", 4)
+    monkeypatch.setattr(model_invitations, "BATCH", 4)
     late = await invite(ports, await add_organization(pool, "acme"), 10, clock.now())
     assert await invitations.sweep(ports, new_id()) == {"invitations": 10}
     assert await expired(pool) == set(late)
@@ -111,9 +112,9 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
 async def test_each_invitation_expires_once_with_many_sweepers(
     ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invitations, "BATCH", 7)
+    monkeypatch.setattr(model_invitations, "BATCH", 7)
     # The lease ends at once, so the sweepers compete as often as possible.
-    monkeypatch.setattr(invitations, "LEASE", timedelta())
+    monkeypatch.setattr(model_invitations, "LEASE", timedelta())
     orgs = [await add_organization(pool, slug) for slug in ("acme", "acme-two", "acme-three")]
     late = [id_ for org in orgs for id_ in await invite(ports, org, 20, clock.now(), org.hex)]
     swept = await run_concurrently(8, lambda _: invitations.sweep(ports, new_id()))

@@ -15,6 +15,7 @@ from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_queue
 from core.accounts.model import email_queue as email_queue_model
+from core.accounts.model import email_queue as model_email_queue
 from core.accounts.model.email_queue import EmailKind, TokenPurpose
 from core.kernel.values import Email, digest
 from core.mailing import preparation
@@ -181,7 +182,7 @@ async def test_the_mailer_wakes_by_itself_for_a_retry(
                 raise MailRefused("not now")
             await sent.send(email_message)
 
-    monkeypatch.setattr(email_queue, "compute_backoff", lambda attempts, spread: timedelta(milliseconds=20))
+    monkeypatch.setattr(model_email_queue, "compute_backoff", lambda attempts, spread: timedelta(milliseconds=20))
     # With the system clock, because the mailer sleeps in real time.
     ports = replace(ports, mail=RefusesOnce(), clock=SystemClock())
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)

@@ -26,6 +26,7 @@ from core.kernel.roles import ROLES, Capability, Permission
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance import expiring_secrets
 from core.maintenance.model import expiring_secrets as expiring_secrets_model
+from core.maintenance.model import expiring_secrets as model_expiring_secrets
 from core.programs.model.credentials import Credential, CredentialKind
 from core.programs.model.registration_tokens import RegistrationToken
 from core.provisioning.model.directories import ScimToken
@@ -316,9 +317,9 @@ async def test_users_who_cannot_receive_it_get_nothing_until_they_can(world: Wor
 
 
 async def test_each_announcement_is_queued_once_with_many_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiring_secrets, "BATCH", 3)
+    monkeypatch.setattr(model_expiring_secrets, "BATCH", 3)
     # The lease ends at once, so the processes compete as often as possible.
-    monkeypatch.setattr(expiring_secrets, "LEASE", timedelta())
+    monkeypatch.setattr(model_expiring_secrets, "LEASE", timedelta())
     names = Counter[tuple[str, str]]()
     for kind, recipient in RECIPIENTS.items():
         for number in range(10):

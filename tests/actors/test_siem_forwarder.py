@@ -15,6 +15,7 @@ from actors.siem_forwarder import siem_forwarder
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
+from core.eventing.model import siem as model_siem
 from core.eventing.model import siem as siem_model
 from core.eventing.model.siem import ClaimedSiemQueue
 from ports import Ports
@@ -212,7 +213,7 @@ async def test_a_siem_that_hangs_does_not_delay_others(
 async def test_a_siem_that_never_answers_times_out(
     ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem, "POST_TIMEOUT", 0.05)
+    monkeypatch.setattr(model_siem, "POST_TIMEOUT", 0.05)
     await configure(ports, make_sink(acme, sink.url()))
     await record(ports, acme, "x")
     sink.gates["/collect"] = trio.Event()
@@ -229,7 +230,7 @@ async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
         assert to.org_id == other_tenant, "a defect"
         return headers(to)
 
-    monkeypatch.setattr(siem, "build_headers", defective)
+    monkeypatch.setattr(model_siem, "build_headers", defective)
     for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
         await configure(ports, make_sink(org, sink.url(path)))
         await record(ports, org, "x")

@@ -26,6 +26,7 @@ from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.sweep_jobs import sweeper
 from actors.webhook_dispatcher import webhook_dispatcher
+from adapters import prometheus
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
@@ -256,7 +257,7 @@ async def test_a_sweeper_wakes_at_the_next_expiry_in_the_database(
 async def test_the_wiring_sends_signals_of_storage_to_the_actors_mailboxes(
     conninfo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wiring, "PrometheusMetrics", FakeMetrics)
+    monkeypatch.setattr(prometheus, "PrometheusMetrics", FakeMetrics)
     settings = Settings(data_dir=tmp_path)
     adapters_of_settings.encryption_keys(settings)
     async with wiring.wire(settings, "http://localhost", conninfo) as wired:

@@ -13,6 +13,7 @@ from actors.mailbox import TimedMailbox
 from actors.sweep_jobs import SUBSCRIPTION_EXPIRY, sweeper
 from adapters.postgres.engine.pool import Pool
 from core.billing import subscriptions
+from core.billing.model import subscriptions as model_subscriptions
 from core.billing.model import subscriptions as subscriptions_model
 from core.kernel.values import new_id
 from ports import Ports
@@ -88,7 +89,7 @@ async def test_a_sweep_without_overdue_subscriptions_changes_nothing(ports: Port
 
 @pytest.mark.slow
 async def test_a_backlog_expires_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "EXPIRY_BATCH", 4)
+    monkeypatch.setattr(model_subscriptions, "EXPIRY_BATCH", 4)
     late = await subscribe(ports, pool, await add_plan_of_a_service(pool), 10, clock.now())
     assert await subscriptions.sweep(ports, new_id()) == {"subscriptions": 10}
     assert await expired(pool) == late
@@ -136,9 +137,9 @@ async def test_a_subscription_that_is_renewed_during_the_sweep_does_not_expire(p
 async def test_each_subscription_expires_once_with_many_sweepers(
     ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "EXPIRY_BATCH", 7)
+    monkeypatch.setattr(model_subscriptions, "EXPIRY_BATCH", 7)
     # The lease ends at once, so the sweepers compete as often as possible.
-    monkeypatch.setattr(subscriptions, "LEASE", timedelta())
+    monkeypatch.setattr(model_subscriptions, "LEASE", timedelta())
     late = set[UUID]()
     for slug in ("acme", "acme-two", "acme-three"):
         late |= await subscribe(ports, pool, await add_plan_of_a_service(pool, slug), 20, clock.now())

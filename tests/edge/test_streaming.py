@@ -15,7 +15,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.applications.plans import Plans
 from adapters.postgres.engine.pool import Pool
-from core.applications import plans
+from core.applications.model import plans as model_plans
 from core.kernel.errors import StorageDown
 from core.kernel.values import Batches
 from entrypoints.http.edge.bodies import ResponseModel
@@ -32,7 +32,7 @@ from tests.tables import table
 @pytest.fixture
 async def shops(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     """A service `shop` with five plans, which are read in batches of two."""
-    monkeypatch.setattr(plans, "PLAN_BATCH", 2)
+    monkeypatch.setattr(model_plans, "PLAN_BATCH", 2)
     service = await add_service(acme.pool, acme.org)
     for number in range(5):
         await add_plan(acme.pool, service, f"n{number}")

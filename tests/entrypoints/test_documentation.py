@@ -7,7 +7,7 @@ import pytest
 from lxml import html
 from quart_trio import QuartTrio
 
-from entrypoints.http.base.rendering import documentation
+from entrypoints.http.base.rendering import documentation, guides
 from entrypoints.http.base.rendering.assets import HTTP
 from entrypoints.http.base.rendering.guides import GUIDES
 from tests.support.builders import Api
@@ -75,7 +75,7 @@ async def test_files_are_served_as_what_they_are(app: QuartTrio) -> None:
     for name, content_type in (("assets/overview.png", "image/png"), ("walk.sh", "text/plain; charset=utf-8")):
         response = await app.test_client().get(f"/docs/{name}")
         assert (response.status_code, response.headers["Content-Type"]) == (200, content_type)
-        assert await response.get_data(as_text=False) == (documentation.FOLDER / name).read_bytes()
+        assert await response.get_data(as_text=False) == (guides.FOLDER / name).read_bytes()
 
 
 @pytest.mark.parametrize("path", ["nothing", "guides", "navigation.toml", "..%2fREADME", "../README", "guides/saml.md", "%00", "assets/"])

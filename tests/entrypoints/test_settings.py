@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from adapters import crypto
 from adapters.crypto import generate_key
 from adapters.http.payments import PaymentSettings
 from core.kernel import connections
@@ -667,7 +668,7 @@ def test_two_concurrent_first_starts_use_the_same_encryption_keys(
             others[0] = encryption_keys(settings)
         return generate_key()
 
-    monkeypatch.setattr(adapters_of_settings, "generate_key", start_another_process)
+    monkeypatch.setattr(crypto, "generate_key", start_another_process)
     assert encryption_keys(settings) == others[0] == encryption_keys(settings)
     assert [path.name for path in tmp_path.iterdir()] == ["encryption-keys"]
     assert (tmp_path / "encryption-keys").stat().st_mode & 0o777 == 0o600

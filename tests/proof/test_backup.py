@@ -23,11 +23,11 @@ from adapters.clock import SystemClock
 from adapters.crypto.vault import make_key_checks
 from adapters.postgres.backup import BackupError, transfer
 from adapters.postgres.backup.catalog import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
-from adapters.postgres.engine import embedded
+from adapters.postgres.engine import embedded, migrate
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from adapters.postgres.engine.migrate import SQL_FILES, read_migrations
 from adapters.postgres.engine.pool import Pool
-from entrypoints import backup
+from entrypoints import adapters_of_settings, backup
 from entrypoints.adapters_of_settings import key_file
 from entrypoints.settings import Settings
 from ports.crypto import SealBroken
@@ -273,7 +273,7 @@ def test_a_restore_needs_an_empty_database(made: Path, world: str, tmp_path: Pat
 def test_a_restore_keeps_the_keys_of_a_service_that_starts_at_the_same_time(
     made: Path, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "known_keys", lambda _: None)  # the file appears a moment later
+    monkeypatch.setattr(adapters_of_settings, "known_keys", lambda _: None)  # the file appears a moment later
     settings = settings_of(fresh, tmp_path)
     settings.data_dir.mkdir()
     key_file(settings).write_text(OTHER_KEYS)
@@ -284,7 +284,7 @@ def test_a_restore_keeps_the_keys_of_a_service_that_starts_at_the_same_time(
 
 def test_a_backup_with_a_changed_migration_is_refused(made: Path, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later = replace(read_migrations(SQL_FILES)[0], number=9999, name="9999_later", sha256="1")
-    monkeypatch.setattr(transfer, "read_migrations", lambda directory: [*read_migrations(directory), later])
+    monkeypatch.setattr(migrate, "read_migrations", lambda directory: [*read_migrations(directory), later])
     shutil.copytree(made / "backup", tmp_path / "backup")
     change_description(tmp_path / "backup", lambda text: text["migrations"].append({"number": 9999, "name": "9999_later", "sha256": "0"}))
     with pytest.raises(BackupError, match="The migration 9999_later of the backup differs from the one of this release"):

@@ -11,15 +11,13 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
-from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.connections import verified_owner
 from adapters.postgres.kernel.roles import rights_columns
-from core.accounts.model.accounts import Account, AccountOrigin, EmailChange, EmailTaken
+from core.accounts.model import accounts, profiles
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.platform import AccountNotFound
-from core.accounts.model.profiles import OwnProfile, Profile
 from core.kernel.errors import refuse
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
@@ -30,7 +28,7 @@ DIRECTORY_TIME: Final = f"case when {ONLY_DIRECTORY} then deactivated_at else di
 WITHOUT_DIRECTORY: Final = "deactivated_at = least(platform_deactivated_at, closed_at), directory_deactivated_at = null"
 
 
-class AccountClosures(Repository):
+class AccountClosures(statements.Repository):
     """A part of the port `ports.storage.accounts.accounts.Accounts`."""
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
@@ -94,7 +92,7 @@ class AccountClosures(Repository):
         self._signals.send(Signal.FIGURES_CHANGED)
 
 
-EMAIL_CHANGE: Final = Record(EmailChange, "c", old_email=Email, new_email=Email)
+EMAIL_CHANGE: Final = records.Record(accounts.EmailChange, "c", old_email=Email, new_email=Email)
 INSERT_CHANGE: Final = EMAIL_CHANGE.insert("email_changes")
 SELECT_CHANGE: Final = f"select {EMAIL_CHANGE.columns} from email_changes c "
 UNDOABLE: Final = f"{SELECT_CHANGE} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null"
@@ -108,27 +106,27 @@ def reserved(email: LiteralString, user_id: LiteralString, now: LiteralString) -
         where c.old_email = {email} and c.user_id <> {user_id} and c.undone_at is null and c.undo_until > {now})"""
 
 
-class EmailChanges(Repository):
+class EmailChanges(statements.Repository):
     """Implements `ports.storage.accounts.accounts.EmailChanges`."""
 
-    async def add(self, change: EmailChange) -> None:
+    async def add(self, change: accounts.EmailChange) -> None:
         await self._run(INSERT_CHANGE, **EMAIL_CHANGE.values(change))
 
-    async def by_id(self, change_id: UUID) -> EmailChange | None:
+    async def by_id(self, change_id: UUID) -> accounts.EmailChange | None:
         return await self._one(EMAIL_CHANGE.read, SELECT_CHANGE + "where id = %(change_id)s", change_id=change_id)
 
-    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None:
+    async def pending(self, user_id: UUID, now: datetime) -> accounts.EmailChange | None:
         return await self._one(EMAIL_CHANGE.read, f"{SELECT_CHANGE} where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now)
 
-    async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
+    async def first_since(self, user_id: UUID, since: datetime) -> accounts.EmailChange | None:
         sql = f"""{SELECT_CHANGE} where user_id = %(user_id)s and requested_at >= %(since)s and undo_until is not null and undone_at is null
             order by position limit 1"""
         return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, since=since)
 
-    async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+    async def first_undoable(self, user_id: UUID, now: datetime) -> accounts.EmailChange | None:
         return await self._one(EMAIL_CHANGE.read, f"{UNDOABLE} order by position limit 1", user_id=user_id, now=now)
 
-    async def last_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+    async def last_undoable(self, user_id: UUID, now: datetime) -> accounts.EmailChange | None:
         return await self._one(EMAIL_CHANGE.read, f"{UNDOABLE} order by position desc limit 1", user_id=user_id, now=now)
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
@@ -156,7 +154,7 @@ class EmailChanges(Repository):
     async def mark_proved(self, change_id: UUID, now: datetime) -> None:
         await self._run("update email_changes set proved_at = %(now)s where id = %(change_id)s", change_id=change_id, now=now)
 
-    async def undo(self, change: EmailChange, now: datetime) -> None:
+    async def undo(self, change: accounts.EmailChange, now: datetime) -> None:
         sql = """
             update email_changes set undone_at = coalesce(undone_at, %(now)s),
                                      cancelled_at = case when proved_at is null then coalesce(cancelled_at, %(now)s) end
@@ -171,22 +169,24 @@ class EmailChanges(Repository):
         await self._run(sql, user_id=user_id, now=now)
 
 
-def to_profile(row: Row) -> Profile:
+def to_profile(row: statements.Row) -> profiles.Profile:
     """Return the profile in the PROFILE columns."""
-    return Profile(*row[:4], **(row[4] or {}))
+    return profiles.Profile(*row[:4], **(row[4] or {}))
 
 
-def profile_parameters(profile: Profile) -> dict[str, object]:
+def profile_parameters(profile: profiles.Profile) -> dict[str, object]:
     """Return the parameters named like these columns."""
     basics = {name: getattr(profile, name) for name in ("name", "picture", "locale", "zoneinfo")}
     return {**basics, "profile_details": Jsonb(details) if (details := profile.details) else None}
 
 
-PROFILE: Final = Columns("u.name, u.picture, u.locale, u.zoneinfo, u.profile_details", 5, to_profile, profile_parameters)
-ACCOUNT: Final = Record(Account, "u", email=Email, origin=AccountOrigin, profile=PROFILE)
+PROFILE: Final = records.Columns("u.name, u.picture, u.locale, u.zoneinfo, u.profile_details", 5, to_profile, profile_parameters)
+ACCOUNT: Final = records.Record(accounts.Account, "u", email=Email, origin=accounts.AccountOrigin, profile=PROFILE)
 to_account_if_any: Final = ACCOUNT.if_any("id")
 PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # at most one
-OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
+OWN_PROFILE: Final = records.Record(
+    profiles.OwnProfile, "u", email=Email, pending_email=records.Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE
+)
 # For an account `u`
 ACCOUNT_IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"  # for a row `u` in `users`
 HAS_SECOND_FACTOR: Final = "(u.mfa_enabled_at is not null or u.passkey_second_at is not null)"
@@ -210,11 +210,11 @@ OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
 
-ACCOUNT_CONTROL: Final = Record(
+ACCOUNT_CONTROL: Final = records.Record(
     AccountControl,
     "u",
     org_id="%(org_id)s::uuid",
-    origin=AccountOrigin,
+    origin=accounts.AccountOrigin,
     has_password="u.password_hash is not null",  # noqa: S106  (a condition)
     has_identity="exists (select 1 from identities i where i.user_id = u.id)",
     has_passkey=HAS_PASSKEY,
@@ -233,15 +233,15 @@ ACCOUNT_CONTROL: Final = Record(
 class Accounts(AccountClosures):
     """Implements `ports.storage.accounts.accounts.Accounts`."""
 
-    constraints: ClassVar = {"users_email_key": EmailTaken}
+    constraints: ClassVar = {"users_email_key": accounts.EmailTaken}
 
-    async def by_email(self, email: Email) -> Account | None:
+    async def by_email(self, email: Email) -> accounts.Account | None:
         return await self._one(ACCOUNT.read, SELECT + "where email = %(email)s", email=email)
 
-    async def by_id(self, user_id: UUID) -> Account | None:
+    async def by_id(self, user_id: UUID) -> accounts.Account | None:
         return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s", user_id=user_id)
 
-    async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
+    async def own_profile(self, user_id: UUID, now: datetime) -> profiles.OwnProfile | None:
         sql = f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s"
         return await self._one(OWN_PROFILE.read, sql, user_id=user_id, now=now)
 
@@ -269,12 +269,12 @@ class Accounts(AccountClosures):
             order by u.email"""
         return await self._all(lambda row: Email(row[0]), sql, rp_id=rp_id)
 
-    async def add(self, account: Account) -> None:
+    async def add(self, account: accounts.Account) -> None:
         if await self._run(INSERT, **ACCOUNT.values(account)) == 0:
-            raise EmailTaken
+            raise accounts.EmailTaken
         self._signals.send(Signal.FIGURES_CHANGED)
 
-    async def add_if_free(self, account: Account) -> bool:
+    async def add_if_free(self, account: accounts.Account) -> bool:
         # Waits for the outcome if a concurrent transaction is inserting the same address.
         is_added = await self._run(INSERT + "on conflict (email) do nothing", **ACCOUNT.values(account)) == 1
         if is_added:
@@ -283,16 +283,16 @@ class Accounts(AccountClosures):
 
     # "for no key update" makes writers to the account wait, but still lets concurrent transactions
     # insert rows that refer to it, such as sessions and logins.
-    def lock(self, user_id: UUID) -> Answer[Account | None]:
+    def lock(self, user_id: UUID) -> statements.Answer[accounts.Account | None]:
         return self._one(ACCOUNT.read, LOCK, user_id=user_id)
 
-    def lock_by_email(self, email: Email) -> Answer[Account | None]:
+    def lock_by_email(self, email: Email) -> statements.Answer[accounts.Account | None]:
         return self._one(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
 
-    async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
+    async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> accounts.Account | None:
         return await self._one(ACCOUNT.read, SELECT + OWNER_OF_LINK, token_hash=token_hash, purpose=purpose)
 
-    def lock_for_login(self, user_id: UUID, password_hash: str) -> Answer[Account | None]:
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> statements.Answer[accounts.Account | None]:
         sql = (
             SELECT
             + """
@@ -342,7 +342,7 @@ class Accounts(AccountClosures):
         await self._run(sql, user_id=user_id, enabled_at=enabled_at, now=now)
         self._signals.send(Signal.FIGURES_CHANGED)
 
-    async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
+    async def set_profile(self, user_id: UUID, profile: profiles.Profile, now: datetime) -> None:
         # An uploaded image goes when the picture changes.
         sql = """
             with replaced as (
@@ -367,9 +367,9 @@ class Accounts(AccountClosures):
             where id = %(user_id)s and not {reserved("%(email)s", "%(user_id)s", "%(now)s")}"""
         changed = await self._run(sql, user_id=user_id, email=email, now=now)
         if changed == 0:
-            raise EmailTaken
+            raise accounts.EmailTaken
 
-    async def next_to_erase(self, now: datetime) -> Account | None:
+    async def next_to_erase(self, now: datetime) -> accounts.Account | None:
         sql = f"{SELECT} where u.erase_at <= %(now)s and u.anonymized_at is null order by u.erase_at, u.id limit 1"
         return await self._one(ACCOUNT.read, sql, now=now)
 
@@ -385,7 +385,7 @@ class Accounts(AccountClosures):
                    or u.password_hash is null and u.passkey_count = 0 and not exists (select 1 from identities i where i.user_id = u.id))"""
         return await self._exists(sql, user_id=user_id)
 
-    async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
+    async def set_origin(self, user_id: UUID, origin: accounts.AccountOrigin, org_id: UUID | None, now: datetime) -> None:
         sql = "update users set origin = %(origin)s, origin_org_id = %(org_id)s, updated_at = %(now)s where id = %(user_id)s"
         await self._run(sql, user_id=user_id, origin=origin, org_id=org_id, now=now)
 

@@ -5,8 +5,8 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT, to_account_if_any
-from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from adapters.postgres.engine import statements
+from core.accounts.model import attempt_limits
 from core.accounts.model.devices import KnownBy
 from core.authentication.model.login import LoginAttempt
 from core.kernel.values import Email
@@ -62,7 +62,7 @@ COUNT_PASSWORD_ATTEMPT: Final = f"""
     select counted.subject, charged.blocked_until, {ACCOUNT.columns} from counted cross join charged left join account u on true"""
 
 
-def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
+def attempt_parameters(secret: attempt_limits.SecretKind, attempt_limit: attempt_limits.AttemptLimit, now: datetime) -> dict[str, object]:
     """Return the parameters for the statement from `count_attempt_sql`."""
     return {
         "secret": secret,
@@ -75,42 +75,46 @@ def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: dat
     }
 
 
-def to_login_attempt(row: Row) -> LoginAttempt:
+def to_login_attempt(row: statements.Row) -> LoginAttempt:
     return LoginAttempt(account=to_account_if_any(row[2:]), subject=row[0], blocked_until=row[1])
 
 
-class AttemptLimits(Repository):
+class AttemptLimits(statements.Repository):
     """Implements `ports.storage.accounts.security.AttemptLimits`.
 
     The attempt that reaches the limit is still allowed, and makes the next attempt wait. A later attempt is allowed
     after its wait, and doubles the wait. A quiet period resets the counter.
     """
 
-    async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
+    async def count_attempt(
+        self, secret: attempt_limits.SecretKind, subject: bytes, attempt_limit: attempt_limits.AttemptLimit, now: datetime
+    ) -> datetime | None:
         return await self._one(
             lambda row: row[0], count_attempt_sql("%(subject)s"), subject=subject, **attempt_parameters(secret, attempt_limit, now)
         )
 
-    async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
+    async def count_password_attempt(
+        self, email: Email, known: KnownBy, attempt_limit: attempt_limits.AttemptLimit, now: datetime
+    ) -> LoginAttempt:
         attempt = await self._one(
             to_login_attempt,
             COUNT_PASSWORD_ATTEMPT,
             email=email,
             trust_hash=known.trust_hash,
             client_hash=known.client_hash,
-            **attempt_parameters(SecretKind.PASSWORD, attempt_limit, now),
+            **attempt_parameters(attempt_limits.SecretKind.PASSWORD, attempt_limit, now),
         )
         assert attempt is not None, "the statement always returns a row"
         return attempt
 
-    async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
+    async def uncount(self, secret: attempt_limits.SecretKind, subject: bytes, attempt_limit: attempt_limits.AttemptLimit) -> None:
         # If this attempt reached the limit, the wait that it caused ends too.
         sql = """
             update guesses set failures = failures - 1, blocked_until = case when failures > %(limit)s then blocked_until end
             where secret = %(secret)s and subject = %(subject)s and failures > 0"""
         await self._run(sql, secret=secret, subject=subject, limit=attempt_limit.limit)
 
-    async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
+    async def clear_of_account(self, secret: attempt_limits.SecretKind, user_id: UUID, email: Email) -> None:
         sql = f"""
             delete from guesses
             where secret = %(secret)s
@@ -118,5 +122,5 @@ class AttemptLimits(Repository):
                    or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s and d.revoked_at is null))"""
         await self._write(sql, secret=secret, user_id=user_id, email=email)
 
-    async def clear(self, secret: SecretKind, subject: bytes) -> None:
+    async def clear(self, secret: attempt_limits.SecretKind, subject: bytes) -> None:
         await self._write("delete from guesses where secret = %(secret)s and subject = %(subject)s", secret=secret, subject=subject)

@@ -5,33 +5,17 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
-from core.accounts.model.devices import (
-    FAILURE_PERIOD,
-    HABIT_PERIOD,
-    HIGH,
-    MAX_COUNTED_FAILURES,
-    MIN_LOGINS_FOR_HABIT,
-    TRUST_DAYS,
-    WRONG_PROOFS,
-    Device,
-    DeviceFingerprint,
-    DeviceType,
-    KnownDevice,
-    ListedDevice,
-    Location,
-    LoginHistory,
-    LoginRisk,
-)
+from adapters.postgres.engine import records, statements
+from core.accounts.model import devices
+from core.accounts.model.devices import HIGH, TRUST_DAYS
 
-DEVICE: Final = Record(
-    Device,
+DEVICE: Final = records.Record(
+    devices.Device,
     "d",
-    device_type=DeviceType,
+    device_type=devices.DeviceType,
     methods=tuple,
-    location=Record(Location, "d").as_field(if_any="country"),
-    risk=Record(LoginRisk, "d", score="d.risk_score", factors=Column(sql="d.risk_factors", read=tuple)).as_field(),
+    location=records.Record(devices.Location, "d").as_field(if_any="country"),
+    risk=records.Record(devices.LoginRisk, "d", score="d.risk_score", factors=records.Column(sql="d.risk_factors", read=tuple)).as_field(),
 )
 ADD: Final = DEVICE.insert("devices")
 UPDATE: Final = f"""
@@ -64,7 +48,7 @@ LISTED: Final = (
 )
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
-_WRONG: Final = ", ".join(f"'{reason}'" for reason in WRONG_PROOFS)
+_WRONG: Final = ", ".join(f"'{reason}'" for reason in devices.WRONG_PROOFS)
 # A successful sign-in `e` that makes later sign-ins usual.
 _USUAL: Final = f"e.success and e.risk_score <= {HIGH} and e.connection_id is not distinct from %(connection_id)s"
 # Every part stops counting at its limit. Only the search for a known location covers all times, and it has an index. Sign-ins at a
@@ -113,22 +97,22 @@ MATCH: Final[Mapping[tuple[bool, bool], LiteralString]] = {
 }
 
 
-def to_listed_device(row: Row, now: datetime) -> ListedDevice:
+def to_listed_device(row: statements.Row, now: datetime) -> devices.ListedDevice:
     device = DEVICE.read(row)
-    return ListedDevice(device, row[DEVICE.width], device.remembers_second_factor(row[DEVICE.width + 1], now))
+    return devices.ListedDevice(device, row[DEVICE.width], device.remembers_second_factor(row[DEVICE.width + 1], now))
 
 
-def _to_known_device(row: Row) -> KnownDevice:
+def _to_known_device(row: statements.Row) -> devices.KnownDevice:
     trust_days, trust_days_there, is_member, has_recovery, *history = row[DEVICE.width :]
-    return KnownDevice(to_device_if_any(row), trust_days, trust_days_there, has_recovery, is_member, LoginHistory(*history))
+    return devices.KnownDevice(to_device_if_any(row), trust_days, trust_days_there, has_recovery, is_member, devices.LoginHistory(*history))
 
 
-class Devices(Repository):
+class Devices(statements.Repository):
     """Implements `ports.storage.accounts.security.Devices`."""
 
     async def of_user(
-        self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: Device | None, limit: int
-    ) -> list[ListedDevice]:
+        self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: devices.Device | None, limit: int
+    ) -> list[devices.ListedDevice]:
         next_page = "" if after is None else "and (d.last_used_at, d.id) < (%(after_at)s, %(after_id)s)"
         return await self._all(
             lambda row: to_listed_device(row, now),
@@ -144,7 +128,7 @@ class Devices(Repository):
             limit=limit,
         )
 
-    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
+    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> devices.ListedDevice | None:
         sql = f"""
             select {LISTED} from devices d
             cross join lateral ({_trust_period("d.user_id")}) period
@@ -152,8 +136,8 @@ class Devices(Repository):
         return await self._one(lambda row: to_listed_device(row, now), sql, device_id=device_id, session_id=session_id, org_id=org_id)
 
     def find_match(
-        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
-    ) -> Answer[KnownDevice | None]:
+        self, user_id: UUID, fingerprint: devices.DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
+    ) -> statements.Answer[devices.KnownDevice | None]:
         return self._one(
             _to_known_device,
             MATCH[org_id is not None, fingerprint.location is not None],
@@ -165,25 +149,25 @@ class Devices(Repository):
             device_type=fingerprint.device_type.value,
             org_id=org_id,
             connection_id=connection_id,
-            failing_since=now - FAILURE_PERIOD,
-            failures=MAX_COUNTED_FAILURES,
-            since=now - HABIT_PERIOD,
-            habit=MIN_LOGINS_FOR_HABIT,
+            failing_since=now - devices.FAILURE_PERIOD,
+            failures=devices.MAX_COUNTED_FAILURES,
+            since=now - devices.HABIT_PERIOD,
+            habit=devices.MIN_LOGINS_FOR_HABIT,
             now=now,
             city=fingerprint.location.city if fingerprint.location else None,
             country=fingerprint.location.country if fingerprint.location else None,
         )
 
-    async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+    async def by_client(self, user_id: UUID, client_hash: bytes) -> devices.Device | None:
         sql = f"""
             select {DEVICE.columns} from devices d
             where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null"""
         return await self._one(DEVICE.read, sql, user_id=user_id, client_hash=client_hash)
 
-    async def add(self, device: Device) -> None:
+    async def add(self, device: devices.Device) -> None:
         await self._write(ADD, **DEVICE.values(device))
 
-    async def update(self, device: Device) -> None:
+    async def update(self, device: devices.Device) -> None:
         await self._write(UPDATE, **DEVICE.values(device))
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:

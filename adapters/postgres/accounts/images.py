@@ -5,13 +5,14 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
-from core.kernel.images import SMALL, ImageAddress, ImageOwner, NewImage
+from core.kernel import images
+from core.kernel.images import SMALL
 
 
 class Images(Repository):
     """Implements `ports.storage.accounts.accounts.Images`."""
 
-    async def content(self, address: ImageAddress) -> tuple[bytes, bool] | None:
+    async def content(self, address: images.ImageAddress) -> tuple[bytes, bool] | None:
         sql = f"select {'small' if address.size == SMALL else 'large'}, user_id is not null from images where key = %(key)s"
         return await self._one(lambda row: (bytes(row[0]), row[1]), sql, key=address.key)
 
@@ -22,7 +23,7 @@ class Images(Repository):
         sql = "select owner_id, key from images where owner_id = any(%(owner_ids)s)"
         return dict(await self._all(lambda row: (row[0], row[1]), sql, owner_ids=list(owner_ids)))
 
-    async def put(self, owner: ImageOwner, image: NewImage, now: datetime) -> None:
+    async def put(self, owner: images.ImageOwner, image: images.NewImage, now: datetime) -> None:
         sql = """
             insert into images (user_id, org_id, service_id, connection_id, key, small, large, created_at)
             values (%(user_id)s, %(org_id)s, %(service_id)s, %(connection_id)s, %(key)s, %(small)s, %(large)s, %(now)s)
@@ -40,7 +41,7 @@ class Images(Repository):
             now=now,
         )
 
-    async def remove(self, owner: ImageOwner) -> bool:
+    async def remove(self, owner: images.ImageOwner) -> bool:
         sql = """
             delete from images
             where owner_id = coalesce(%(user_id)s::uuid, %(service_id)s::uuid, %(connection_id)s::uuid, %(org_id)s::uuid)

@@ -6,28 +6,15 @@ from typing import Final, LiteralString, cast
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.flow_columns import NO_PROOFS
-from adapters.postgres.engine.statements import Answer, Repository, Row, SealingRepository
+from core.accounts.model import mfa
 from core.accounts.model.attempt_limits import SecretKind
-from core.accounts.model.mfa import (
-    DISABLED,
-    ENABLED,
-    FAILURES,
-    FORCE_DISABLED,
-    FactorLifetime,
-    FactorSwitch,
-    FirstFactor,
-    MfaEnrollment,
-    MfaEvent,
-    MfaStatus,
-    RedeemedCode,
-    attempt_subject,
-)
 from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.values import new_id
-from ports.crypto import SecretContext, Vault
+from ports import crypto
 
 TAKE_STEP: Final = """
     update mfa set last_step = %(step)s
@@ -73,7 +60,7 @@ def redeem_sql(taken: LiteralString) -> LiteralString:
         select {ACCOUNT.columns}, exists (select 1 from taken) from locked u cross join redeemed"""
 
 
-def redeem_parameters(first: FirstFactor) -> dict[str, object]:
+def redeem_parameters(first: mfa.FirstFactor) -> dict[str, object]:
     """Return the parameters for `redeem_sql`, without the parameters for `taken` and LOG."""
     return {
         "flow_id": first.flow_id,
@@ -82,39 +69,39 @@ def redeem_parameters(first: FirstFactor) -> dict[str, object]:
         "closed_ttl": CLOSED_TTL,
         "flow_ttl": FLOW_TTL,
         "secret": SecretKind.MFA,
-        "subject": attempt_subject(first.user_id),
+        "subject": mfa.attempt_subject(first.user_id),
     }
 
 
-def to_redeemed(row: Row) -> RedeemedCode:
-    return RedeemedCode(ACCOUNT.read(row), row[ACCOUNT.width])
+def to_redeemed(row: statements.Row) -> mfa.RedeemedCode:
+    return mfa.RedeemedCode(ACCOUNT.read(row), row[ACCOUNT.width])
 
 
-def secret_context(user_id: UUID) -> SecretContext:
-    return SecretContext("mfa", str(user_id), "secret")
+def secret_context(user_id: UUID) -> crypto.SecretContext:
+    return crypto.SecretContext("mfa", str(user_id), "secret")
 
 
-def former_secret_context(row: UUID) -> SecretContext:
-    return SecretContext("former_mfa", str(row), "secret")
+def former_secret_context(row: UUID) -> crypto.SecretContext:
+    return crypto.SecretContext("former_mfa", str(row), "secret")
 
 
-def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
+def to_enrollment(vault: crypto.Vault, user_id: UUID, row: statements.Row) -> mfa.MfaEnrollment:
     """Return the enrollment from a row with the ENROLLMENT columns.
 
     Raises: SealBroken.
     """
-    return MfaEnrollment(row[0] and vault.open(row[0], secret_context(user_id)).decode(), *row[1:])
+    return mfa.MfaEnrollment(row[0] and vault.open(row[0], secret_context(user_id)).decode(), *row[1:])
 
 
 def log_parameters(
-    user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, reason: str | None = None
+    user_id: UUID, events: Sequence[mfa.MfaEvent], caller: Caller, now: datetime, reason: str | None = None
 ) -> dict[str, object]:
     """Return the parameters for LOG."""
     person = caller if isinstance(caller, Person) else None
     return {
         "user_id": user_id,
         "events": [event.value for event in events],
-        "success": FAILURES.isdisjoint(events),
+        "success": mfa.FAILURES.isdisjoint(events),
         "actor_id": person.user_id if person and person.user_id != user_id else None,
         "impersonator_id": person.impersonator_id if person else None,
         "reason": reason,
@@ -124,47 +111,47 @@ def log_parameters(
     }
 
 
-class MfaLog(Repository):
+class MfaLog(statements.Repository):
     """Implements `ports.storage.accounts.security.MfaLog`."""
 
     __slots__ = ()
 
-    async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
+    async def log(self, user_id: UUID, events: Sequence[mfa.MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
         sql = f"{LOG} cross join (select from users where id = %(user_id)s and anonymized_at is null for key share) as there"
         await self._write(sql, **log_parameters(user_id, events, caller, now, reason))
 
 
-class Mfa(MfaLog, SealingRepository):
+class Mfa(MfaLog, statements.SealingRepository):
     """Implements `ports.storage.accounts.security.Mfa`."""
 
     __slots__ = ()
 
-    async def status(self, user_id: UUID) -> MfaStatus | None:
-        return await self._one(lambda row: MfaStatus(*row), f"select {STATUS} from users u where u.id = %(user_id)s", user_id=user_id)
+    async def status(self, user_id: UUID) -> mfa.MfaStatus | None:
+        return await self._one(lambda row: mfa.MfaStatus(*row), f"select {STATUS} from users u where u.id = %(user_id)s", user_id=user_id)
 
-    async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
+    async def enrollment(self, user_id: UUID) -> mfa.MfaEnrollment | None:
         sql = f"select {ENROLLMENT} from users u left join mfa m on m.user_id = u.id where u.id = %(user_id)s"
         return await self._one(lambda row: to_enrollment(self._vault, user_id, row), sql, user_id=user_id)
 
-    async def newest_at(self, user_id: UUID, event: MfaEvent) -> datetime | None:
+    async def newest_at(self, user_id: UUID, event: mfa.MfaEvent) -> datetime | None:
         sql = "select max(created_at) from mfa_events where user_id = %(user_id)s and event_type = %(event)s"
         return await self._one(lambda row: row[0], sql, user_id=user_id, event=event)
 
-    async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
+    async def switches(self, user_id: UUID, since: datetime) -> list[mfa.FactorSwitch]:
         sql = """
             select created_at, event_type from mfa_events
             where user_id = %(user_id)s and created_at >= %(since)s and event_type = any(%(on)s::text[] || %(off)s::text[])
             order by created_at desc, event_type = any(%(on)s::text[]) desc"""
-        events = {"on": list(ENABLED.values()), "off": [*DISABLED.values(), *FORCE_DISABLED.values()]}
-        return await self._all(lambda row: FactorSwitch(row[0], MfaEvent(row[1])), sql, user_id=user_id, since=since, **events)
+        events = {"on": list(mfa.ENABLED.values()), "off": [*mfa.DISABLED.values(), *mfa.FORCE_DISABLED.values()]}
+        return await self._all(lambda row: mfa.FactorSwitch(row[0], mfa.MfaEvent(row[1])), sql, user_id=user_id, since=since, **events)
 
-    async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[FactorLifetime]:
+    async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[mfa.FactorLifetime]:
         sql = """
             select false, mfa_enabled_at, null from users where id = %(user_id)s and mfa_enabled_at is not null
             union all select false, enabled_at, removed_at from former_mfa where user_id = %(user_id)s
             union all select true, created_at, null from passkeys where user_id = %(user_id)s and rp_id = %(rp_id)s
             union all select true, created_at, removed_at from former_passkeys where user_id = %(user_id)s and rp_id = %(rp_id)s"""
-        return await self._all(lambda row: FactorLifetime(*row), sql, user_id=user_id, rp_id=rp_id)
+        return await self._all(lambda row: mfa.FactorLifetime(*row), sql, user_id=user_id, rp_id=rp_id)
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         sql = "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"
@@ -223,15 +210,23 @@ class Mfa(MfaLog, SealingRepository):
     async def remove_codes(self, user_id: UUID) -> None:
         await self._run("delete from backup_codes where user_id = %(user_id)s", user_id=user_id)
 
-    def redeem_step(self, first: FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime) -> Answer[RedeemedCode | None]:
-        log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now)
+    def redeem_step(
+        self, first: mfa.FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime
+    ) -> statements.Answer[mfa.RedeemedCode | None]:
+        log = log_parameters(first.user_id, [mfa.MfaEvent.VERIFY_ATTEMPT, mfa.MfaEvent.VERIFY_SUCCESS], caller, now)
         return self._redeem(TAKE_STEP, first, log, setup_at=setup_at, step=step)
 
-    def redeem_backup_code(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Answer[RedeemedCode | None]:
-        log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now)
+    def redeem_backup_code(
+        self, first: mfa.FirstFactor, code_hash: bytes, caller: Caller, now: datetime
+    ) -> statements.Answer[mfa.RedeemedCode | None]:
+        log = log_parameters(
+            first.user_id, [mfa.MfaEvent.VERIFY_ATTEMPT, mfa.MfaEvent.VERIFY_SUCCESS, mfa.MfaEvent.BACKUP_CODE_USED], caller, now
+        )
         return self._redeem(USE_CODE, first, log, code_hash=code_hash)
 
-    def _redeem(self, take: LiteralString, first: FirstFactor, log: dict[str, object], **code: object) -> Answer[RedeemedCode | None]:
+    def _redeem(
+        self, take: LiteralString, first: mfa.FirstFactor, log: dict[str, object], **code: object
+    ) -> statements.Answer[mfa.RedeemedCode | None]:
         sql = redeem_sql(f"taken as ({take} and exists (select 1 from redeemed) returning 1)")
         return self._one(to_redeemed, sql, **redeem_parameters(first), **log, **code)
 

@@ -5,33 +5,22 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts import mfa
 from adapters.postgres.accounts.accounts import ACCOUNT
-from adapters.postgres.accounts.mfa import log_parameters, redeem_parameters, redeem_sql, to_redeemed
-from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
+from adapters.postgres.engine import records, statements
+from core.accounts.model import passkeys
 from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import FirstFactor, MfaEvent, RedeemedCode
-from core.accounts.model.passkeys import (
-    WAIT,
-    KeyHosts,
-    KnownPasskey,
-    Passkey,
-    PasskeyKind,
-    PasskeyTaken,
-    RedeemedPasskey,
-    UsedChallenge,
-    VerifiedAssertion,
-)
 from core.accounts.model.security_notices import UNDO_TTL
 from core.kernel.causes import Caller
 from ports.signals import Signal
 
-PASSKEY: Final = Record(Passkey, "k", kind=PasskeyKind, transports=tuple)
-KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), handle="u.passkey_handle")
+PASSKEY: Final = records.Record(passkeys.Passkey, "k", kind=passkeys.PasskeyKind, transports=tuple)
+KNOWN: Final = records.Record(passkeys.KnownPasskey, "u", passkey=PASSKEY.as_field(), handle="u.passkey_handle")
 # Almost all passkeys have this RP ID, so the query finds a passkey at once.
 STORED_RP_ID: Final = "select i.rp_id from issuer i where exists (select from passkeys k where k.rp_id = i.rp_id)"
 # For an account `u`. Without keys, no other table is read.
-KEY_HOSTS: Final = Columns(
+KEY_HOSTS: Final = records.Columns(
     f"""
     case when u.passkey_count > 0 then array(select k.rp_id from passkeys k where k.user_id = u.id and k.kind = 'passkey') end,
     case when u.security_key_count > 0 then array(select k.rp_id from passkeys k where k.user_id = u.id and k.kind = 'security_key') end,
@@ -65,12 +54,12 @@ REDEEM: Final = f"""
     used as ({USE} from locked where k.id = %(id)s and k.user_id = locked.id and {COUNTS_UP} returning 1),
     challenged as ({CHALLENGE})
     select u.*, exists (select from used), exists (select from challenged) from locked u"""
-REDEEM_SECOND: Final = redeem_sql(f"""
+REDEEM_SECOND: Final = mfa.redeem_sql(f"""
     used as ({USE} from redeemed where k.id = %(id)s and k.user_id = %(user_id)s and {COUNTS_UP} returning 1),
     taken as ({CHALLENGE})""")
 
 
-def _use_parameters(passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> dict[str, object]:
+def _use_parameters(passkey: passkeys.Passkey, seen: passkeys.VerifiedAssertion, now: datetime) -> dict[str, object]:
     return {
         "id": passkey.id,
         "user_id": passkey.user_id,
@@ -83,24 +72,24 @@ def _use_parameters(passkey: Passkey, seen: VerifiedAssertion, now: datetime) ->
     }
 
 
-def to_key_hosts(row: Row) -> KeyHosts:
-    return KeyHosts(row[0] or (), row[1] or (), row[2])
+def to_key_hosts(row: statements.Row) -> passkeys.KeyHosts:
+    return passkeys.KeyHosts(row[0] or (), row[1] or (), row[2])
 
 
-class Passkeys(Repository):
+class Passkeys(statements.Repository):
     """Implements `ports.storage.accounts.passkeys.Passkeys`."""
 
-    constraints: ClassVar = {"passkeys_credential_key": PasskeyTaken}
+    constraints: ClassVar = {"passkeys_credential_key": passkeys.PasskeyTaken}
 
-    async def of_user(self, user_id: UUID) -> list[Passkey]:
+    async def of_user(self, user_id: UUID) -> list[passkeys.Passkey]:
         sql = f"select {PASSKEY.columns} from passkeys k where k.user_id = %(user_id)s order by k.created_at, k.id"
         return await self._all(PASSKEY.read, sql, user_id=user_id)
 
-    async def by_id(self, user_id: UUID, passkey_id: UUID) -> Passkey | None:
+    async def by_id(self, user_id: UUID, passkey_id: UUID) -> passkeys.Passkey | None:
         sql = f"select {PASSKEY.columns} from passkeys k where k.user_id = %(user_id)s and k.id = %(id)s"
         return await self._one(PASSKEY.read, sql, user_id=user_id, id=passkey_id)
 
-    async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
+    async def by_credential(self, credential_id: bytes) -> passkeys.KnownPasskey | None:
         sql = f"""
             select {KNOWN.columns} from passkeys k join users u on u.id = k.user_id where k.credential_id = %(credential_id)s"""
         return await self._one(KNOWN.read, sql, credential_id=credential_id)
@@ -119,10 +108,10 @@ class Passkeys(Repository):
         sql = "select 1 from former_passkeys where credential_id = %(credential_id)s limit 1"
         return await self._exists(sql, credential_id=credential_id)
 
-    async def is_used(self, challenge: UsedChallenge) -> bool:
+    async def is_used(self, challenge: passkeys.UsedChallenge) -> bool:
         return await self._exists("select 1 from used_passkey_challenges where challenge_hash = %(hash)s", hash=challenge.hash)
 
-    async def find_offerable(self, user_id: UUID, before: datetime) -> KeyHosts | None:
+    async def find_offerable(self, user_id: UUID, before: datetime) -> passkeys.KeyHosts | None:
         sql = f"""
             select {KEY_HOSTS.sql} from users u
             where u.id = %(user_id)s and u.email_verified_at is not null and u.recovery_required_at is null
@@ -143,7 +132,7 @@ class Passkeys(Repository):
             select {ACCOUNT.columns} from users u
             where u.passkey_wait_at <= %(unused)s or (u.passkey_wait_at <= %(over)s and not u.passkey_wait_announced)
             order by u.passkey_wait_at limit 1"""
-        return await self._one(ACCOUNT.read, sql, unused=now - UNDO_TTL, over=now - WAIT)
+        return await self._one(ACCOUNT.read, sql, unused=now - UNDO_TTL, over=now - passkeys.WAIT)
 
     async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
         sql = """
@@ -161,21 +150,23 @@ class Passkeys(Repository):
     async def set_rp_id(self, rp_id: str) -> None:
         await self._run("update issuer set rp_id = %(rp_id)s", rp_id=rp_id)
 
-    async def use_challenge(self, challenge: UsedChallenge) -> bool:
+    async def use_challenge(self, challenge: passkeys.UsedChallenge) -> bool:
         sql = "insert into used_passkey_challenges values (%(hash)s, %(expires_at)s) on conflict do nothing"
         return await self._run(sql, hash=challenge.hash, expires_at=challenge.expires_at) == 1
 
-    def redeem(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Answer[RedeemedPasskey | None]:
+    def redeem(
+        self, passkey: passkeys.Passkey, seen: passkeys.VerifiedAssertion, now: datetime
+    ) -> statements.Answer[passkeys.RedeemedPasskey | None]:
         return self._one(
-            lambda row: RedeemedPasskey(ACCOUNT.read(row), *row[ACCOUNT.width :]), REDEEM, **_use_parameters(passkey, seen, now)
+            lambda row: passkeys.RedeemedPasskey(ACCOUNT.read(row), *row[ACCOUNT.width :]), REDEEM, **_use_parameters(passkey, seen, now)
         )
 
     def redeem_second(
-        self, first: FirstFactor, passkey: Passkey, seen: VerifiedAssertion, caller: Caller, now: datetime
-    ) -> Answer[RedeemedCode | None]:
-        log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.PASSKEY_USED], caller, now)
-        values = _use_parameters(passkey, seen, now) | log | redeem_parameters(first)
-        return self._one(to_redeemed, REDEEM_SECOND, **values)
+        self, first: FirstFactor, passkey: passkeys.Passkey, seen: passkeys.VerifiedAssertion, caller: Caller, now: datetime
+    ) -> statements.Answer[RedeemedCode | None]:
+        log = mfa.log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.PASSKEY_USED], caller, now)
+        values = _use_parameters(passkey, seen, now) | log | mfa.redeem_parameters(first)
+        return self._one(mfa.to_redeemed, REDEEM_SECOND, **values)
 
     async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
         sql = "update users set passkey_second_at = %(since)s, updated_at = %(now)s where id = %(user_id)s"
@@ -199,9 +190,9 @@ class Passkeys(Repository):
             where user_id = %(user_id)s and id = %(id)s and (refused_at is null or refused_at <= %(before)s)"""
         return await self._run(sql, user_id=user_id, id=passkey_id, before=before, now=now) == 1
 
-    async def add(self, passkey: Passkey) -> None:
+    async def add(self, passkey: passkeys.Passkey) -> None:
         if await self.is_deleted(passkey.credential_id):
-            raise PasskeyTaken
+            raise passkeys.PasskeyTaken
         await self._run(ADD, **PASSKEY.values(passkey))
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None:
@@ -242,7 +233,7 @@ class Passkeys(Repository):
             select id from gone order by id"""
         return await self._all(lambda row: UUID(str(row[0])), sql, user_id=user_id, since=since)
 
-    async def restore(self, user_id: UUID, since: datetime) -> Sequence[Passkey]:
+    async def restore(self, user_id: UUID, since: datetime) -> Sequence[passkeys.Passkey]:
         # Another account may have registered the credential since.
         sql = f"""
             with former as (delete from former_passkeys where user_id = %(user_id)s and removed_at >= %(since)s returning *),

@@ -6,38 +6,26 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
 from adapters.postgres.accounts.mfa import STATUS
-from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
+from core.accounts.model import platform
 from core.accounts.model.email_queue import EmailBacklog
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.platform import (
-    BACKUP_CODE_ALERT_THRESHOLD,
-    FAILURE_ALERT_THRESHOLD,
-    SHORTLY_AFTER_LOGIN,
-    FoundUser,
-    MfaAlert,
-    MfaAlertType,
-    MfaMetrics,
-    PlatformFigures,
-    UserMfaStatus,
-    UserOrganization,
-)
-from core.kernel.values import Email, rfc3339
+from core.kernel import values
 from core.maintenance.model.health import QueueState
 
 
-def to_organizations(row: Row) -> tuple[UserOrganization, ...]:
+def to_organizations(row: statements.Row) -> tuple[platform.UserOrganization, ...]:
     columns = (column or () for column in row)
-    return tuple(UserOrganization(id_, slug, name, role) for id_, slug, name, role in zip(*columns, strict=True))
+    return tuple(platform.UserOrganization(id_, slug, name, role) for id_, slug, name, role in zip(*columns, strict=True))
 
 
-FOUND_USER: Final = Record(
-    FoundUser,
+FOUND_USER: Final = records.Record(
+    platform.FoundUser,
     "u",
-    email=Email,
+    email=values.Email,
     mfa_enabled=HAS_SECOND_FACTOR,
     deactivated_by_platform="u.platform_deactivated_at is not null",
-    organizations=Columns("o.ids, o.slugs, o.names, o.roles", 4, to_organizations),
+    organizations=records.Columns("o.ids, o.slugs, o.names, o.roles", 4, to_organizations),
 )
 
 
@@ -110,28 +98,28 @@ ALERTS: Final = f"""
     order by f.detected_at desc, f.user_id, f.type"""
 
 
-def to_status(row: Row) -> UserMfaStatus:
+def to_status(row: statements.Row) -> platform.UserMfaStatus:
     totp_at, passkey_at, has_keys, backup_codes, user_id, email, last_challenge_at = row
-    return UserMfaStatus(totp_at, passkey_at, has_keys, backup_codes, user_id, Email(email), last_challenge_at)
+    return platform.UserMfaStatus(totp_at, passkey_at, has_keys, backup_codes, user_id, values.Email(email), last_challenge_at)
 
 
-def to_alert(row: Row) -> MfaAlert:
+def to_alert(row: statements.Row) -> platform.MfaAlert:
     user_id, email, type_, detected_at, count, since, address = row
-    alert_type = MfaAlertType(type_)
+    alert_type = platform.MfaAlertType(type_)
     details: dict[str, Any]
-    if alert_type is MfaAlertType.DISABLED_AFTER_LOGIN:
-        details = {"login_at": rfc3339(since), "ip_address": address}
+    if alert_type is platform.MfaAlertType.DISABLED_AFTER_LOGIN:
+        details = {"login_at": values.rfc3339(since), "ip_address": address}
     else:
-        details = {"count": count, "first_at": rfc3339(since)}
-    return MfaAlert(user_id, Email(email), alert_type, details, detected_at)
+        details = {"count": count, "first_at": values.rfc3339(since)}
+    return platform.MfaAlert(user_id, values.Email(email), alert_type, details, detected_at)
 
 
-class PlatformUsers(Repository):
+class PlatformUsers(statements.Repository):
     """Implements `ports.storage.accounts.accounts.PlatformUsersRead`."""
 
     async def search(
         self, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
-    ) -> list[FoundUser]:
+    ) -> list[platform.FoundUser]:
         if user_id is not None:
             statement = WITH_ID
         elif after is not None:
@@ -140,29 +128,29 @@ class PlatformUsers(Repository):
             statement = NEWEST if email is None else WITH_ADDRESS
         return await self._all(FOUND_USER.read, statement, email=email, user_id=user_id, after=after, limit=limit)
 
-    async def owners(self) -> list[FoundUser]:
+    async def owners(self) -> list[platform.FoundUser]:
         return await self._all(FOUND_USER.read, OWNERS, limit=None)
 
-    async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
+    async def mfa_status(self, user_id: UUID) -> platform.UserMfaStatus | None:
         return await self._one(to_status, MFA_STATUS, user_id=user_id)
 
-    async def mfa_metrics(self, since: datetime) -> MfaMetrics:
-        figures = await self._one(lambda row: MfaMetrics(*row), MFA_FIGURES, since=since)
+    async def mfa_metrics(self, since: datetime) -> platform.MfaMetrics:
+        figures = await self._one(lambda row: platform.MfaMetrics(*row), MFA_FIGURES, since=since)
         assert figures is not None, "an aggregate always has one row"
         return figures
 
-    async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
+    async def alerts(self, since: datetime, limit: int) -> list[platform.MfaAlert]:
         return await self._all(
             to_alert,
             ALERTS,
             since=since,
             limit=limit,
-            repeated_failures=MfaAlertType.REPEATED_FAILURES,
-            backup_code_burst=MfaAlertType.BACKUP_CODE_BURST,
-            disabled_after_login=MfaAlertType.DISABLED_AFTER_LOGIN,
-            many_failures=FAILURE_ALERT_THRESHOLD,
-            many_backup_codes=BACKUP_CODE_ALERT_THRESHOLD,
-            soon=SHORTLY_AFTER_LOGIN,
+            repeated_failures=platform.MfaAlertType.REPEATED_FAILURES,
+            backup_code_burst=platform.MfaAlertType.BACKUP_CODE_BURST,
+            disabled_after_login=platform.MfaAlertType.DISABLED_AFTER_LOGIN,
+            many_failures=platform.FAILURE_ALERT_THRESHOLD,
+            many_backup_codes=platform.BACKUP_CODE_ALERT_THRESHOLD,
+            soon=platform.SHORTLY_AFTER_LOGIN,
         )
 
 
@@ -181,15 +169,15 @@ DUE_LOGOUT_NOTICES: Final = """
     where n.status = 'due' or n.due_at <= %(now)s limit 100000"""
 
 
-class Platform(Repository):
+class Platform(statements.Repository):
     """Implements `ports.storage.accounts.accounts.PlatformRead`."""
 
-    async def figures(self) -> PlatformFigures:
+    async def figures(self) -> platform.PlatformFigures:
         sql = f"""
             select count(*), (select count(*) from organizations), count(*) filter (where {HAS_SECOND_FACTOR}),
                    count(*) filter (where {HAS_PASSKEY})
             from users u where deactivated_at is null and anonymized_at is null"""
-        figures = await self._one(lambda row: PlatformFigures(*row), sql)
+        figures = await self._one(lambda row: platform.PlatformFigures(*row), sql)
         assert figures is not None, "an aggregate always has one row"
         return figures
 

@@ -14,11 +14,11 @@ from adapters.postgres.applications.service_access import (
     is_of_organization,
     is_subscribed,
 )
-from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.access_reasons import ApplicationFacts, RoleAtApplication, UserState
+from adapters.postgres.engine import statements
+from core.applications.model import access_reasons
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.users import AccessPolicy
-from core.kernel.values import Email, Page, PageResult
+from core.kernel import values
 from core.tenancy.model.members import MemberHoldings
 
 ORG: Final = "%(org_id)s"
@@ -62,16 +62,16 @@ HOLDINGS: Final = f"""
     from unnest(%(user_ids)s::uuid[]) u (id)"""
 
 
-def to_holdings(row: Row) -> MemberHoldings:
+def to_holdings(row: statements.Row) -> MemberHoldings:
     groups, roles, attributes = row
     return MemberHoldings(tuple(groups), tuple((service, role) for service, role in roles or ()), attributes or {})
 
 
-def to_user_state(row: Row) -> UserState:
+def to_user_state(row: statements.Row) -> access_reasons.UserState:
     id_, email, is_member, is_end_user, is_deactivated, is_blocked_there, is_blocked_here = row
-    return UserState(
+    return access_reasons.UserState(
         user_id=id_,
-        email=Email(email),
+        email=values.Email(email),
         is_member=is_member,
         is_end_user=is_end_user,
         is_deactivated=is_deactivated,
@@ -80,16 +80,18 @@ def to_user_state(row: Row) -> UserState:
     )
 
 
-def to_application_facts(row: Row) -> ApplicationFacts:
+def to_application_facts(row: statements.Row) -> access_reasons.ApplicationFacts:
     slug, name, policy, is_assigned, has_subscription, groups, roles = row
-    return ApplicationFacts(
+    return access_reasons.ApplicationFacts(
         slug=slug,
         name=name,
         policy=AccessPolicy(policy),
         is_assigned=is_assigned,
         is_subscribed=has_subscription,
         groups=to_groups(groups),
-        roles=tuple(RoleAtApplication(slug, name, tuple(given), own, to_groups(by)) for slug, name, given, own, by in roles or ()),
+        roles=tuple(
+            access_reasons.RoleAtApplication(slug, name, tuple(given), own, to_groups(by)) for slug, name, given, own, by in roles or ()
+        ),
     )
 
 
@@ -97,13 +99,15 @@ def to_groups(value: list[Any] | None) -> tuple[GivingGroup, ...]:
     return tuple(GivingGroup(UUID(id_), name) for id_, name in value or ())
 
 
-class AccessReasons(Repository):
+class AccessReasons(statements.Repository):
     """Implements `ports.storage.applications.authorization.AccessReasonsRead`."""
 
-    async def find(self, org_id: UUID, user_id: UUID) -> UserState | None:
+    async def find(self, org_id: UUID, user_id: UUID) -> access_reasons.UserState | None:
         return await self._one(to_user_state, FIND, org_id=org_id, user_id=user_id)
 
-    async def applications(self, org_id: UUID, user_id: UUID, page: Page, now: datetime) -> PageResult[ApplicationFacts]:
+    async def applications(
+        self, org_id: UUID, user_id: UUID, page: values.Page, now: datetime
+    ) -> values.PageResult[access_reasons.ApplicationFacts]:
         return await self._page(
             to_application_facts, APPLICATIONS, org_id=org_id, user_id=user_id, limit=page.limit, offset=page.offset, now=now
         )

@@ -5,23 +5,13 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.services import LOGGED_NAME
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connections import CERTIFICATE_EXPIRES, FAILING, WITHOUT_DOMAIN
 from adapters.postgres.kernel.roles import admin_conditions
-from core.applications.model.analytics import (
-    COUNTED_TASKS,
-    DELIVERIES_CHECKED,
-    MOST_COUNTED,
-    DailyLogins,
-    DateRange,
-    OrganizationFigures,
-    ProviderLogins,
-    RecentLogin,
-    ServiceLogins,
-    ServiceUsage,
-)
+from core.applications.model import analytics
+from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 
@@ -48,7 +38,7 @@ ANY: Final = f"having {COUNT} > 0"
 #
 # The audit log has the members' sign-ins to the platform. Every part is in the order of its index.
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc limit %(limit)s"
-RECENT: Final = Record(RecentLogin, "l")
+RECENT: Final = Record(analytics.RecentLogin, "l")
 LATEST: Final = f"""
     with to_services as (
         select {RECENT.columns} from services v cross join lateral (
@@ -70,22 +60,24 @@ LATEST_FIRST_PAGE: Final = LATEST.format(older="")
 LATEST_NEXT_PAGE: Final = LATEST.format(older="and (l.created_at, l.id) < (%(created_at)s, %(id)s)")
 
 
-class Analytics(Repository):
+class Analytics(statements.Repository):
     """Implements `ports.storage.applications.users.AnalyticsRead`."""
 
-    async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
+    async def by_day(self, org_id: UUID, service_id: UUID | None, days: analytics.DateRange) -> list[analytics.DailyLogins]:
         sql = f"select t.day, {COUNT} from {_totals(service_id)} group by t.day {ANY} order by t.day"
         return await self._all(
-            lambda row: DailyLogins(row[0], row[1]), sql, org_id=org_id, service_id=service_id, first=days.first, last=days.last
+            lambda row: analytics.DailyLogins(row[0], row[1]), sql, org_id=org_id, service_id=service_id, first=days.first, last=days.last
         )
 
-    async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
+    async def by_service(self, org_id: UUID, days: analytics.DateRange) -> list[analytics.ServiceLogins]:
         sql = f"select v.id, {LOGGED_NAME}, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id"
-        return await self._all(lambda row: ServiceLogins(row[0], row[1], row[2]), sql, org_id=org_id, first=days.first, last=days.last)
-
-    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
         return await self._all(
-            lambda row: ProviderLogins(row[0], row[1]),
+            lambda row: analytics.ServiceLogins(row[0], row[1], row[2]), sql, org_id=org_id, first=days.first, last=days.last
+        )
+
+    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: analytics.DateRange) -> list[analytics.ProviderLogins]:
+        return await self._all(
+            lambda row: analytics.ProviderLogins(row[0], row[1]),
             f"""
             select t.provider, {COUNT} from {_totals(service_id)} and t.provider = any(%(providers)s)
             group by t.provider {ANY} order by {COUNT} desc, t.provider""",
@@ -96,7 +88,7 @@ class Analytics(Repository):
             providers=list(PLATFORM_CONNECTIONS),
         )
 
-    async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
+    async def recent(self, org_id: UUID, before: analytics.RecentLogin | None, limit: int) -> list[analytics.RecentLogin]:
         return await self._all(
             RECENT.read,
             LATEST_FIRST_PAGE if before is None else LATEST_NEXT_PAGE,
@@ -106,7 +98,7 @@ class Analytics(Repository):
             id=before.id if before else None,
         )
 
-    async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
+    async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> analytics.ServiceUsage:
         # Active users are counted by reading all the service's users, about 0.25 seconds for
         # 300,000. An index on the last login would make this fast, but every login would then
         # update every index on the table, and logins are far more frequent than this query.
@@ -116,8 +108,8 @@ class Analytics(Repository):
                    (select count(*) from service_users u where u.service_id = v.id and u.last_login_at >= %(since)s),
                    (select coalesce(sum(t.total), 0)::bigint from login_totals t where t.org_id = v.org_id and t.service_id = v.id)
             from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"""
-        usage = await self._one(lambda row: ServiceUsage(*row), sql, org_id=org_id, service_id=service_id, since=since)
-        return usage or ServiceUsage(0, 0, 0, 0)  # the service was deleted after the key was checked
+        usage = await self._one(lambda row: analytics.ServiceUsage(*row), sql, org_id=org_id, service_id=service_id, since=since)
+        return usage or analytics.ServiceUsage(0, 0, 0, 0)  # the service was deleted after the key was checked
 
 
 def _totals(service_id: UUID | None) -> LiteralString:
@@ -180,13 +172,15 @@ FIGURES: Final = f"""
     from organizations o where o.id = %(org_id)s"""
 
 
-def to_figures(row: Row) -> OrganizationFigures:
-    return OrganizationFigures(row[0], row[1], row[2], {task: count for task, count in zip(COUNTED_TASKS, row[3:], strict=True) if count})
+def to_figures(row: statements.Row) -> analytics.OrganizationFigures:
+    return analytics.OrganizationFigures(
+        row[0], row[1], row[2], {task: count for task, count in zip(analytics.COUNTED_TASKS, row[3:], strict=True) if count}
+    )
 
 
-class OrganizationOverview(Repository):
+class OrganizationOverview(statements.Repository):
     """Implements `ports.storage.applications.users.OverviewRead`."""
 
-    async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
+    async def figures(self, org_id: UUID, now: datetime) -> analytics.OrganizationFigures:
         figures = await self._one(to_figures, FIGURES, org_id=org_id, now=now, certificates_until=now + CERTIFICATE_EXPIRES_SOON)
-        return figures or OrganizationFigures(0, 0, False, {})  # the organization was deleted after the session was checked
+        return figures or analytics.OrganizationFigures(0, 0, False, {})  # the organization was deleted after the session was checked

@@ -7,14 +7,14 @@ from uuid import UUID
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from core.applications.model.api_keys import ApiKey, ApiKeyRecord
+from core.applications.model import api_keys
 from core.kernel.roles import Permission
 from core.kernel.values import PageResult
 
-API_KEY: Final = Record(ApiKey, "k", permissions=lambda names: tuple(map(Permission, names)))
+API_KEY: Final = Record(api_keys.ApiKey, "k", permissions=lambda names: tuple(map(Permission, names)))
 INSERT: Final = API_KEY.insert("api_keys", "key_hash")
 API_KEY_RECORD: Final = Record(
-    ApiKeyRecord, "k", key_id="k.id", permissions=lambda names: frozenset(map(Permission, names)), service=CONTEXT.as_field()
+    api_keys.ApiKeyRecord, "k", key_id="k.id", permissions=lambda names: frozenset(map(Permission, names)), service=CONTEXT.as_field()
 )
 KEY_IS_LIVE: Final = "(k.expires_at is null or k.expires_at > %(now)s)"
 OF_THE_SERVICE: Final = "k.org_id = %(org_id)s and k.service_id = %(service_id)s"
@@ -23,7 +23,7 @@ OF_THE_SERVICE: Final = "k.org_id = %(org_id)s and k.service_id = %(service_id)s
 class ApiKeys(Repository):
     """Implements `ports.storage.applications.services.ApiKeys` and `ApiKeyUse`."""
 
-    async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
+    async def by_hash(self, key_hash: bytes, now: datetime) -> api_keys.ApiKeyRecord | None:
         sql = f"""
             select {API_KEY_RECORD.columns}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id
@@ -36,7 +36,7 @@ class ApiKeys(Repository):
             where id = %(key_id)s and service_id = %(service_id)s and (expires_at is null or expires_at > %(now)s)"""
         return await self._exists(sql, service_id=service_id, key_id=key_id, now=now)
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[api_keys.ApiKey]:
         # The outer join returns a single row with the total if the page is empty.
         sql = f"""
             select counted.total, {API_KEY.columns}
@@ -46,11 +46,11 @@ class ApiKeys(Repository):
             order by k.created_at desc, k.id desc"""
         return await self._page(API_KEY.read, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
 
-    async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None:
+    async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> api_keys.ApiKey | None:
         sql = f"select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s"
         return await self._one(API_KEY.read, sql, org_id=org_id, service_id=service_id, key_id=key_id)
 
-    async def add(self, key: ApiKey, key_hash: bytes) -> None:
+    async def add(self, key: api_keys.ApiKey, key_hash: bytes) -> None:
         await self._run(INSERT, **API_KEY.values(key), key_hash=key_hash)
 
     async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None:

@@ -9,9 +9,10 @@ from adapters.postgres.applications.end_users import ASSIGN
 from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.applications.service_users import remove_without_subscription
 from adapters.postgres.applications.services import BEFORE_ALL
-from adapters.postgres.engine.statements import Repository, Row, matching_email
+from adapters.postgres.engine import statements
+from adapters.postgres.engine.statements import matching_email
 from core.applications.model.users import Assignment, EnrollmentOrigin
-from core.kernel.values import Email, Page, PageResult
+from core.kernel import values
 from core.tenancy.model.groups import AssignedGroup
 
 OF_SERVICE: Final = f"org_id = %(org_id)s and service_id = %(service_id)s and enrolled_by in {ASSIGNED}"
@@ -19,14 +20,14 @@ BY_DIRECTORY: Final = "org_id = %(org_id)s and service_id = %(service_id)s and e
 REMOVE_UNUSED: Final = remove_without_subscription("service_id = %(service_id)s and enrolled_by = 'self' and first_login_at is null")
 
 
-def to_assignment(row: Row) -> Assignment:
-    return Assignment(row[0], Email(row[1]), EnrollmentOrigin(row[2]), row[3], row[4])
+def to_assignment(row: statements.Row) -> Assignment:
+    return Assignment(row[0], values.Email(row[1]), EnrollmentOrigin(row[2]), row[3], row[4])
 
 
-class Assignments(Repository):
+class Assignments(statements.Repository):
     """Implements `ports.storage.applications.users.Assignments`."""
 
-    async def page(self, org_id: UUID, service_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
+    async def page(self, org_id: UUID, service_id: UUID, page: values.Page, *, search: str | None = None) -> values.PageResult[Assignment]:
         columns: LiteralString = "user_id, email, enrolled_by, first_login_at, last_login_at"
         listed = f"from service_users where {OF_SERVICE} {matching_email('email', search)}"
         return await self._counted_page(

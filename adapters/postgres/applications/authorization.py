@@ -7,16 +7,8 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.authorization import (
-    AuthorizationDocument,
-    DeclaredPermission,
-    FirstHolders,
-    HolderCount,
-    RoleDefinition,
-    ServiceAuthorization,
-    StoredRole,
-)
+from adapters.postgres.engine import statements
+from core.applications.model import authorization
 from core.kernel.values import Email
 
 # A single statement, so that the version fits the document.
@@ -58,34 +50,36 @@ FIND_ROLE: Final = """
     from service_roles r where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.slug = %(slug)s"""
 
 
-def to_stored_role(row: Row) -> StoredRole:
+def to_stored_role(row: statements.Row) -> authorization.StoredRole:
     id_, slug, name, description, permissions, created_at, updated_at = row
-    return StoredRole(id_, RoleDefinition(slug, name, description, tuple(permissions)), created_at, updated_at)
+    return authorization.StoredRole(id_, authorization.RoleDefinition(slug, name, description, tuple(permissions)), created_at, updated_at)
 
 
-def to_authorization(row: Row) -> ServiceAuthorization:
+def to_authorization(row: statements.Row) -> authorization.ServiceAuthorization:
     version, permissions, roles = row
-    declared = sorted((DeclaredPermission(*permission) for permission in permissions or ()), key=lambda each: each.name)
+    declared = sorted((authorization.DeclaredPermission(*permission) for permission in permissions or ()), key=lambda each: each.name)
     stored = sorted((_from_json(*role) for role in roles or ()), key=lambda each: each.definition.slug)
-    document = AuthorizationDocument(tuple(declared), tuple(role.definition for role in stored))
-    return ServiceAuthorization(version, document, tuple(stored))
+    document = authorization.AuthorizationDocument(tuple(declared), tuple(role.definition for role in stored))
+    return authorization.ServiceAuthorization(version, document, tuple(stored))
 
 
-def _from_json(id_: str, *values: Any) -> StoredRole:
+def _from_json(id_: str, *values: Any) -> authorization.StoredRole:
     *definition, created_at, updated_at = values
     return to_stored_role((UUID(id_), *definition, datetime.fromisoformat(created_at), datetime.fromisoformat(updated_at)))
 
 
-class Authorizations(Repository):
+class Authorizations(statements.Repository):
     """Implements `ports.storage.applications.authorization.Authorizations`."""
 
-    async def find(self, org_id: UUID, service_id: UUID) -> ServiceAuthorization | None:
+    async def find(self, org_id: UUID, service_id: UUID) -> authorization.ServiceAuthorization | None:
         return await self._one(to_authorization, FIND, org_id=org_id, service_id=service_id)
 
-    async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None:
+    async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> authorization.StoredRole | None:
         return await self._one(to_stored_role, FIND_ROLE, org_id=org_id, service_id=service_id, slug=slug)
 
-    async def count_holders(self, org_id: UUID, service_id: UUID, slugs: Collection[str] | None = None) -> Mapping[str, HolderCount]:
+    async def count_holders(
+        self, org_id: UUID, service_id: UUID, slugs: Collection[str] | None = None
+    ) -> Mapping[str, authorization.HolderCount]:
         sql = """
             select c.* from (
                 select r.slug, (select count(*) from service_role_users h where h.role_id = r.id and h.org_id = r.org_id) as users,
@@ -94,7 +88,7 @@ class Authorizations(Repository):
                     and (%(slugs)s::text[] is null or r.slug = any(%(slugs)s))) c
             where c.users > 0 or c.groups > 0"""
         values = {"org_id": org_id, "service_id": service_id, "slugs": None if slugs is None else list(slugs)}
-        return dict(await self._all(lambda row: (row[0], HolderCount(row[1], row[2])), sql, **values))
+        return dict(await self._all(lambda row: (row[0], authorization.HolderCount(row[1], row[2])), sql, **values))
 
     async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
         sql = """
@@ -102,7 +96,7 @@ class Authorizations(Repository):
             where r.org_id = %(org_id)s and r.slug = %(slug)s order by v.name, v.id limit 1"""
         return await self._one(lambda row: row[0], sql, org_id=org_id, slug=slug)
 
-    async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> FirstHolders:
+    async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> authorization.FirstHolders:
         users = """
             select a.email from (
                 select u.user_id, min(u.assigned_at) as since
@@ -116,12 +110,12 @@ class Authorizations(Repository):
                 where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.slug = any(%(role_slugs)s))
             order by o.name_key limit %(limit)s"""
         values: dict[str, object] = {"org_id": org_id, "service_id": service_id, "role_slugs": list(role_slugs), "limit": limit}
-        return FirstHolders(
+        return authorization.FirstHolders(
             await self._all(lambda row: Email(row[0]), users, **values), await self._all(lambda row: str(row[0]), groups, **values)
         )
 
     async def save(
-        self, org_id: UUID, service_id: UUID, document: AuthorizationDocument, role_ids: Mapping[str, UUID], now: datetime
+        self, org_id: UUID, service_id: UUID, document: authorization.AuthorizationDocument, role_ids: Mapping[str, UUID], now: datetime
     ) -> int:
         roles: list[dict[str, Any]] = [
             {

@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.applications.service_access import ORIGINS, has_membership, is_blocked_by_admin, may_sign_on, may_use
 from adapters.postgres.applications.services import LOGGED_NAME
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.locks import SERVICES
-from adapters.postgres.engine.statements import Answer, Repository
 from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
 from core.kernel.values import Email, Page, PageResult
@@ -172,7 +172,7 @@ def enrollment_parameters(now: datetime) -> dict[str, object]:
     return {"now": now, "login_at": now, "origin": EnrollmentOrigin.SELF}
 
 
-class EndUsers(Repository):
+class EndUsers(statements.Repository):
     """Implements `ports.storage.applications.users.EndUsers`."""
 
     async def page(
@@ -259,8 +259,8 @@ class EndUsers(Repository):
         sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null"
         return await self._exists(sql, org_id=org_id, user_id=user_id)
 
-    def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> Answer[bool]:
+    def enroll(self, service_id: UUID, user_id: UUID, now: datetime) -> statements.Answer[bool]:
         return self._exists(ENROLL, service_id=service_id, user_id=user_id, **enrollment_parameters(now))
 
-    def enroll_by_saml(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> Answer[bool]:
+    def enroll_by_saml(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> statements.Answer[bool]:
         return self._exists(ENROLL_BY_SAML, org_slug=org_slug, slug=service_slug, user_id=user_id, **enrollment_parameters(now))

@@ -9,9 +9,9 @@ from adapters.postgres.applications.api_keys import API_KEY_RECORD, KEY_IS_LIVE
 from adapters.postgres.applications.role_assignments import role_sources
 from adapters.postgres.applications.service_access import is_blocked, is_of_organization, may_use
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import statements
+from core.applications.model import evaluation
 from core.applications.model.api_keys import ApiKeyRecord
-from core.applications.model.evaluation import Question, SubjectFacts, SubjectState
 from core.kernel.callers import ServiceContext
 
 # The user with a userName in the organization's directory, as SCIM has it: the stored userName, or else the address. An
@@ -58,17 +58,17 @@ BY_ID_OR_NAME: Final = f"left join users u on u.id = coalesce(q.user_id, ({BY_US
 IN_ORDER: Final = "order by q.number"
 
 
-def to_facts(row: Row) -> SubjectFacts:
+def to_facts(row: statements.Row) -> evaluation.SubjectFacts:
     _, state, is_declared, role, group = row
-    return SubjectFacts(SubjectState(state), is_declared, role, group)
+    return evaluation.SubjectFacts(evaluation.SubjectState(state), is_declared, role, group)
 
 
-def facts_of(rows: Sequence[Row], start: int = 0) -> list[SubjectFacts]:
+def facts_of(rows: Sequence[statements.Row], start: int = 0) -> list[evaluation.SubjectFacts]:
     """Return the facts in these rows. The rows' columns begin at `start`. Without questions, there is a single row without a number."""
     return [to_facts(row[start:]) for row in rows if row[start] is not None]
 
 
-def questions_sql(questions: Sequence[Question]) -> LiteralString:
+def questions_sql(questions: Sequence[evaluation.Question]) -> LiteralString:
     """Return the joins from a service `v` to the questions, their subjects and the subjects' roles."""
     has_names = any(question.user_name is not None for question in questions)
     return f"""
@@ -76,7 +76,7 @@ def questions_sql(questions: Sequence[Question]) -> LiteralString:
         {BY_ID_OR_NAME if has_names else BY_ID} left join lateral ({ROLES}) g on true"""
 
 
-def parameters_of(questions: Sequence[Question]) -> dict[str, object]:
+def parameters_of(questions: Sequence[evaluation.Question]) -> dict[str, object]:
     if len(questions) == 1:
         [question] = questions
         return {"user_id": question.user_id, "user_name": question.user_name, "permission": question.permission}
@@ -87,10 +87,12 @@ def parameters_of(questions: Sequence[Question]) -> dict[str, object]:
     }
 
 
-class Evaluations(Repository):
+class Evaluations(statements.Repository):
     """Implements `ports.storage.applications.authorization.EvaluationsRead`."""
 
-    async def by_key(self, key_hash: bytes, questions: Sequence[Question], now: datetime) -> tuple[ApiKeyRecord, list[SubjectFacts]] | None:
+    async def by_key(
+        self, key_hash: bytes, questions: Sequence[evaluation.Question], now: datetime
+    ) -> tuple[ApiKeyRecord, list[evaluation.SubjectFacts]] | None:
         rows = await self._facts(
             f"""
             select {API_KEY_RECORD.columns}, {FACTS}
@@ -102,13 +104,15 @@ class Evaluations(Repository):
         )
         return (API_KEY_RECORD.read(rows[0]), facts_of(rows, API_KEY_RECORD.width)) if rows else None
 
-    async def by_service(self, org_id: UUID, service_id: UUID, questions: Sequence[Question], now: datetime) -> list[SubjectFacts]:
+    async def by_service(
+        self, org_id: UUID, service_id: UUID, questions: Sequence[evaluation.Question], now: datetime
+    ) -> list[evaluation.SubjectFacts]:
         sql = f"select {FACTS} from services v {questions_sql(questions)} where v.org_id = %(org_id)s and v.id = %(service_id)s {IN_ORDER}"
         return facts_of(await self._facts(sql, questions, now, org_id=org_id, service_id=service_id))
 
     async def by_credential(
-        self, client_id: UUID, credential_id: UUID, questions: Sequence[Question], now: datetime
-    ) -> tuple[ServiceContext, list[SubjectFacts]] | None:
+        self, client_id: UUID, credential_id: UUID, questions: Sequence[evaluation.Question], now: datetime
+    ) -> tuple[ServiceContext, list[evaluation.SubjectFacts]] | None:
         rows = await self._facts(
             f"""
             select {CONTEXT.columns}, {FACTS}
@@ -121,5 +125,7 @@ class Evaluations(Repository):
         )
         return (CONTEXT.read(rows[0]), facts_of(rows, CONTEXT.width)) if rows else None
 
-    async def _facts(self, sql: LiteralString, questions: Sequence[Question], now: datetime, **of: object) -> list[Row]:
+    async def _facts(
+        self, sql: LiteralString, questions: Sequence[evaluation.Question], now: datetime, **of: object
+    ) -> list[statements.Row]:
         return await self._rows(sql, **parameters_of(questions), now=now, **of)

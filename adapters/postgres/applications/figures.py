@@ -13,23 +13,8 @@ from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
 from adapters.postgres.applications.analytics import TOTALS
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.statements import Repository
-from core.applications.model.figures import (
-    DAY,
-    HOUR,
-    PLATFORM_ID,
-    SUCCESS,
-    WEEK,
-    ApplicationSignIns,
-    FigurePeriod,
-    FigureSpan,
-    Population,
-    TrafficCount,
-    TrafficKind,
-    WeeklyUsers,
-    start_of_day,
-    start_of_hour,
-    start_of_week,
-)
+from core.applications.model import figures
+from core.applications.model.figures import PLATFORM_ID, SUCCESS
 
 COUNTED: Final = """
     select start, service_id, method, result, total from sign_in_figures
@@ -64,13 +49,15 @@ def count_traffic_sql(recorded: LiteralString, kind: LiteralString) -> LiteralSt
 class Figures(Repository):
     """Implements `ports.storage.applications.figures.FiguresRead`."""
 
-    async def by_result(self, org_id: UUID | None, period: FigurePeriod) -> dict[str, list[int]]:
+    async def by_result(self, org_id: UUID | None, period: figures.FigurePeriod) -> dict[str, list[int]]:
         return await self._by("result", "", org_id, period)
 
-    async def by_method(self, org_id: UUID | None, period: FigurePeriod) -> dict[str, list[int]]:
+    async def by_method(self, org_id: UUID | None, period: figures.FigurePeriod) -> dict[str, list[int]]:
         return await self._by("method", f"where c.result = '{SUCCESS}'", org_id, period)
 
-    async def _by(self, column: LiteralString, condition: LiteralString, org_id: UUID | None, period: FigurePeriod) -> dict[str, list[int]]:
+    async def _by(
+        self, column: LiteralString, condition: LiteralString, org_id: UUID | None, period: figures.FigurePeriod
+    ) -> dict[str, list[int]]:
         sql = f"""
             select c.{column}, c.start, sum(c.total)::bigint from ({_counted(org_id, period)}) c {condition}
             group by c.{column}, c.start having sum(c.total) > 0
@@ -80,7 +67,7 @@ class Figures(Repository):
             counts.setdefault(name, {})[start] = total
         return {name: period.spread(of_name) for name, of_name in counts.items()}
 
-    async def by_application(self, org_id: UUID, period: FigurePeriod, most: int) -> list[ApplicationSignIns]:
+    async def by_application(self, org_id: UUID, period: figures.FigurePeriod, most: int) -> list[figures.ApplicationSignIns]:
         # Rank 0 has all remaining applications.
         sql = f"""
             with counted as materialized (
@@ -98,7 +85,7 @@ class Figures(Repository):
         for rank, service_id, name, start, total in await self._rows(sql, most=most, **_parameters(org_id, period)):
             found.setdefault(rank, (service_id, name, {}))[2][start] = total
         return [
-            ApplicationSignIns(
+            figures.ApplicationSignIns(
                 None if rank == 0 or service_id == PLATFORM_ID else service_id,
                 name,
                 period.spread(counts),
@@ -107,39 +94,39 @@ class Figures(Repository):
             for rank, (service_id, name, counts) in found.items()
         ]
 
-    async def users(self, org_id: UUID | None, period: FigurePeriod) -> tuple[list[int], list[int]]:
+    async def users(self, org_id: UUID | None, period: figures.FigurePeriod) -> tuple[list[int], list[int]]:
         sql = """
             select start, active, new_users from user_figures where org_id = %(org_id)s and span = %(span)s and start >= %(since)s"""
         rows = await self._rows(sql, **_parameters(org_id, period))
         return period.spread({row[0]: row[1] for row in rows}), period.spread({row[0]: row[2] for row in rows})
 
-    async def weekly_users(self, org_id: UUID | None, weeks: Sequence[datetime]) -> list[WeeklyUsers]:
+    async def weekly_users(self, org_id: UUID | None, weeks: Sequence[datetime]) -> list[figures.WeeklyUsers]:
         sql = """
             select date_trunc('week', start, 'UTC'), sum(first_of_week)::bigint from user_figures
             where org_id = %(org_id)s and span = 'day' and start >= %(first)s and start < %(end)s group by 1"""
-        rows = await self._rows(sql, org_id=org_id or PLATFORM_ID, first=weeks[0], end=weeks[-1] + WEEK)
+        rows = await self._rows(sql, org_id=org_id or PLATFORM_ID, first=weeks[0], end=weeks[-1] + figures.WEEK)
         counts = {row[0]: row[1] for row in rows}
-        return [WeeklyUsers(week.date(), counts.get(week, 0)) for week in weeks]
+        return [figures.WeeklyUsers(week.date(), counts.get(week, 0)) for week in weeks]
 
-    async def populations(self, org_id: UUID | None, since: date) -> list[Population]:
+    async def populations(self, org_id: UUID | None, since: date) -> list[figures.Population]:
         sql = """
             select day, users, second_factor, passkeys, organizations from population_figures
             where org_id = %(org_id)s and day >= %(since)s order by day"""
-        return await self._all(lambda row: Population(*row), sql, org_id=org_id or PLATFORM_ID, since=since)
+        return await self._all(lambda row: figures.Population(*row), sql, org_id=org_id or PLATFORM_ID, since=since)
 
-    async def traffic(self, org_id: UUID | None, kind: TrafficKind, period: FigurePeriod) -> list[TrafficCount]:
+    async def traffic(self, org_id: UUID | None, kind: figures.TrafficKind, period: figures.FigurePeriod) -> list[figures.TrafficCount]:
         sql = """
             select start, outcome, total, milliseconds, slowest from traffic_figures
             where org_id = %(org_id)s and kind = %(kind)s and span = %(span)s and start >= %(since)s order by start, outcome"""
-        return await self._all(lambda row: TrafficCount(*row), sql, kind=kind, **_parameters(org_id, period))
+        return await self._all(lambda row: figures.TrafficCount(*row), sql, kind=kind, **_parameters(org_id, period))
 
 
-def _counted(org_id: UUID | None, period: FigurePeriod) -> LiteralString:
-    by_totals = org_id is not None and period.span is FigureSpan.DAY
+def _counted(org_id: UUID | None, period: figures.FigurePeriod) -> LiteralString:
+    by_totals = org_id is not None and period.span is figures.FigureSpan.DAY
     return COUNTED_DAYS if by_totals else COUNTED
 
 
-def _parameters(org_id: UUID | None, period: FigurePeriod) -> dict[str, object]:
+def _parameters(org_id: UUID | None, period: figures.FigurePeriod) -> dict[str, object]:
     starts = period.starts
     return {
         "org_id": org_id or PLATFORM_ID,
@@ -293,8 +280,8 @@ class FigureCounting(Repository):
 
     async def count_hour(self, hour: datetime) -> None:
         await self._allow_statements_of(LONGEST)
-        day = start_of_day(hour)
-        times = {"hour": hour, "end": hour + HOUR, "day": day, "day_end": day + DAY, "week": start_of_week(hour)}
+        day = figures.start_of_day(hour)
+        times = {"hour": hour, "end": hour + figures.HOUR, "day": day, "day_end": day + figures.DAY, "week": figures.start_of_week(hour)}
         for table, count, add_up in (
             ("sign_in_figures", COUNT_SIGN_INS, SUM_SIGN_INS),
             ("user_figures", COUNT_USERS, SUM_USERS),
@@ -316,7 +303,7 @@ class FigureCounting(Repository):
 
     async def sum_traffic(self, since: datetime) -> None:
         await self._allow_statements_of(LONGEST)
-        times = {"hour": since, "day": start_of_day(since)}
+        times = {"hour": since, "day": figures.start_of_day(since)}
         await self._write(f"delete from traffic_figures where org_id = {PLATFORM} and {RECENT_TRAFFIC}", **times)
         sql = f"""
             insert into traffic_figures (org_id, kind, span, start, outcome, total, milliseconds, slowest)
@@ -326,8 +313,8 @@ class FigureCounting(Repository):
 
     async def count_populations(self, now: datetime) -> None:
         await self._allow_statements_of(LONGEST)
-        day = start_of_day(now)
-        await self._run(COUNT_POPULATIONS, day=day.date(), now=now, hour=start_of_hour(now))
+        day = figures.start_of_day(now)
+        await self._run(COUNT_POPULATIONS, day=day.date(), now=now, hour=figures.start_of_hour(now))
 
     async def remove(self, hours_before: datetime, days_before: datetime, limit: int) -> int:
         return await self._count(REMOVE, hours_before=hours_before, days_before=days_before, limit=limit)

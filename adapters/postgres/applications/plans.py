@@ -6,9 +6,10 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from core.applications.model.plans import FREE_PLAN_NAME, Entitlement, Plan, SubscriptionStatus
+from core.applications.model import plans
+from core.applications.model.plans import FREE_PLAN_NAME
 
-PLAN: Final = Record(Plan, "p", features=tuple)
+PLAN: Final = Record(plans.Plan, "p", features=tuple)
 INSERT: Final = PLAN.insert("plans")
 FIXED: Final = ("id", "org_id", "service_id", "created_at")
 UPDATE: Final = f"update plans set {PLAN.assignments(without=FIXED)} where org_id = %(org_id)s and id = %(id)s"
@@ -17,7 +18,7 @@ UPDATE: Final = f"update plans set {PLAN.assignments(without=FIXED)} where org_i
 class Plans(Repository):
     """Implements `ports.storage.applications.services.Plans`."""
 
-    async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None:
+    async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> plans.Plan | None:
         sql = f"""
             select {PLAN.columns} from plans p
             where org_id = %(org_id)s and service_id = %(service_id)s and id = %(plan_id)s and removed_at is null"""
@@ -27,7 +28,7 @@ class Plans(Repository):
         sql = "select service_id from plans where org_id = %(org_id)s and id = %(plan_id)s and removed_at is null"
         return await self._one(lambda row: row[0], sql, org_id=org_id, plan_id=plan_id)
 
-    async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
+    async def list_after(self, org_id: UUID, service_id: UUID, after: plans.Plan | None, limit: int) -> list[plans.Plan]:
         newer = "and (created_at, id) > (%(created_at)s, %(id)s)" if after is not None else ""
         return await self._all(
             PLAN.read,
@@ -42,10 +43,10 @@ class Plans(Repository):
             limit=limit,
         )
 
-    async def add(self, plan: Plan) -> None:
+    async def add(self, plan: plans.Plan) -> None:
         await self._run(INSERT, **PLAN.values(plan))
 
-    async def save(self, plan: Plan) -> None:
+    async def save(self, plan: plans.Plan) -> None:
         await self._run(UPDATE, **PLAN.values(plan))
 
     async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
@@ -76,4 +77,4 @@ def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralStr
 
 
 # For a row from `entitlement` with the alias `n`
-ENTITLEMENT: Final = Record(Entitlement, "n", plan="n.name", status=SubscriptionStatus, features=tuple)
+ENTITLEMENT: Final = Record(plans.Entitlement, "n", plan="n.name", status=plans.SubscriptionStatus, features=tuple)

@@ -5,38 +5,41 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.service_access import is_of_organization
-from adapters.postgres.engine.statements import Repository, Row, matching_email
-from core.applications.model.authorization import GivingGroup, RoleOfUser, ServiceRoleHolder
-from core.kernel.values import Email, Page, PageResult
+from adapters.postgres.engine import statements
+from adapters.postgres.engine.statements import matching_email
+from core.applications.model import authorization
+from core.kernel import values
 from core.tenancy.model.groups import AssignedGroup
 
 HOLDERS: Final = """
     from service_role_users h join users u on u.id = h.user_id where h.org_id = %(org_id)s and h.role_id = %(role_id)s"""
 
 
-def to_role_holder(row: Row) -> ServiceRoleHolder:
-    return ServiceRoleHolder(row[0], Email(row[1]), row[2])
+def to_role_holder(row: statements.Row) -> authorization.ServiceRoleHolder:
+    return authorization.ServiceRoleHolder(row[0], values.Email(row[1]), row[2])
 
 
-def to_role_of_user(row: Row) -> RoleOfUser:
-    groups = tuple(GivingGroup(UUID(id_), name) for id_, name in row[6] or ())
-    return RoleOfUser(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], groups)
+def to_role_of_user(row: statements.Row) -> authorization.RoleOfUser:
+    groups = tuple(authorization.GivingGroup(UUID(id_), name) for id_, name in row[6] or ())
+    return authorization.RoleOfUser(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], groups)
 
 
-class RoleAssignments(Repository):
+class RoleAssignments(statements.Repository):
     """Implements `ports.storage.applications.authorization.RoleAssignments`."""
 
-    async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ServiceRoleHolder]:
+    async def page(
+        self, org_id: UUID, role_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[authorization.ServiceRoleHolder]:
         listed, order = f"{HOLDERS} {matching_email('u.email', search)}", "h.assigned_at, h.user_id"
         return await self._counted_page(
             to_role_holder, "h.user_id, u.email, h.assigned_at", listed, order, page, org_id=org_id, role_id=role_id, search=search
         )
 
-    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> ServiceRoleHolder | None:
+    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> authorization.ServiceRoleHolder | None:
         sql = f"select h.user_id, u.email, h.assigned_at {HOLDERS} and h.user_id = %(user_id)s"
         return await self._one(to_role_holder, sql, org_id=org_id, role_id=role_id, user_id=user_id)
 
-    async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[RoleOfUser]:
+    async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[authorization.RoleOfUser]:
         sources = role_sources("%(org_id)s", "%(user_id)s", None if service_id is None else "%(service_id)s")
         sql = f"""
             select v.slug, v.name, r.slug, r.name, r.permissions, min(s.assigned_at) filter (where s.group_id is null),
@@ -68,7 +71,7 @@ class RoleAssignments(Repository):
             where j.org_id = %(org_id)s and j.role_id = %(role_id)s order by g.name_key"""
         return await self._all(lambda row: AssignedGroup(*row), sql, org_id=org_id, role_id=role_id)
 
-    async def of_group(self, org_id: UUID, group_id: UUID) -> list[RoleOfUser]:
+    async def of_group(self, org_id: UUID, group_id: UUID) -> list[authorization.RoleOfUser]:
         sql = """
             select v.slug, v.name, r.slug, r.name, r.permissions, j.assigned_at, null
             from service_role_groups j join service_roles r on r.id = j.role_id and r.org_id = j.org_id

@@ -5,10 +5,10 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.service_access import ASSIGNED
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import statements
 from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.users import ServiceUser
-from core.kernel.values import Email, PageResult
+from core.kernel import values
 
 # Takes application roles from users who are `gone` from the end users, and are no confirmed members. Only the
 # organization's own users have such roles.
@@ -18,14 +18,14 @@ TAKE_ROLES: Final = """
         select 1 from memberships m where m.org_id = h.org_id and m.user_id = h.user_id and m.confirmed_at is not null)"""
 
 
-def to_service_user(row: Row) -> ServiceUser:
-    return ServiceUser(row[0], Email(row[1]), row[2])
+def to_service_user(row: statements.Row) -> ServiceUser:
+    return ServiceUser(row[0], values.Email(row[1]), row[2])
 
 
-class ServiceUsers(Repository):
+class ServiceUsers(statements.Repository):
     """Implements `ports.storage.applications.users.ServiceUsers`."""
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> values.PageResult[ServiceUser]:
         # The page is built before the join, so that only its own users are looked up. The outer
         # join returns a single row with the total if the page is empty.
         sql = """
@@ -44,11 +44,13 @@ class ServiceUsers(Repository):
             where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.user_id = %(user_id)s"""
         return await self._one(to_service_user, sql, org_id=org_id, service_id=service_id, user_id=user_id)
 
-    async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Email]:
+    async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, values.Email]:
         sql = """
             select user_id, email from service_users
             where org_id = %(org_id)s and service_id = %(service_id)s and user_id = any(%(user_ids)s)"""
-        rows = await self._all(lambda row: (row[0], Email(row[1])), sql, org_id=org_id, service_id=service_id, user_ids=list(user_ids))
+        rows = await self._all(
+            lambda row: (row[0], values.Email(row[1])), sql, org_id=org_id, service_id=service_id, user_ids=list(user_ids)
+        )
         return dict(rows)
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:

@@ -9,18 +9,16 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.plans import ENTITLEMENT, entitlement
 from adapters.postgres.applications.service_users import TAKE_ROLES
+from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.locks import SERVICES
-from adapters.postgres.engine.records import Column, Description, Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.housekeeping import OF_SERVICES
 from adapters.postgres.tenancy.groups import leave_groups
+from core.applications.model import services, users
 from core.applications.model.client_settings import SELF_REGISTERED
 from core.applications.model.plans import Entitlement
-from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType, StoredClaims
-from core.applications.model.users import AccessPolicy, AccessSettings
-from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel import callers
 from core.kernel.proofs import Strength
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
@@ -28,34 +26,34 @@ from core.kernel.values import Slug
 # For a service `v`, which may be missing: the strength that it requires from every sign-in
 REQUIRED_STRENGTH: Final = "case v.required_acr when 'phr' then 3 when 'mfa' then 2 else 1 end"
 # For `services v` and `organizations vo`
-CONTEXT: Final = Record(
-    ServiceContext,
+CONTEXT: Final = records.Record(
+    callers.ServiceContext,
     "v",
-    is_public=Column(sql="v.service_type", read=lambda service_type: ServiceType(service_type).is_public),
+    is_public=records.Column(sql="v.service_type", read=lambda service_type: services.ServiceType(service_type).is_public),
     org_id="vo.id",
     org_slug="vo.slug",
-    status=Column(sql="vo.status", read=OrganizationStatus),
+    status=records.Column(sql="vo.status", read=callers.OrganizationStatus),
     has_sign_in_policy="vo.sign_in_policy_version is not null",
-    required_strength=Column(sql=REQUIRED_STRENGTH, read=tuple(Strength).__getitem__),
+    required_strength=records.Column(sql=REQUIRED_STRENGTH, read=tuple(Strength).__getitem__),
 )
-ACCESS: Final = Record(AccessSettings, "v", policy=Column(sql="v.access_policy", read=AccessPolicy))
-COLUMNS: Final[Mapping[str, Description]] = {
+ACCESS: Final = records.Record(users.AccessSettings, "v", policy=records.Column(sql="v.access_policy", read=users.AccessPolicy))
+COLUMNS: Final[Mapping[str, records.Description]] = {
     "slug": Slug,
-    "service_type": ServiceType,
+    "service_type": services.ServiceType,
     "redirect_uris": tuple,
     "post_logout_redirect_uris": tuple,
     "access": ACCESS.as_field(),
-    "jwks": Column(read=tuple, write=Jsonb),
+    "jwks": records.Column(read=tuple, write=Jsonb),
 }
-CONNECTION_SCOPES: Final = Column(
+CONNECTION_SCOPES: Final = records.Column(
     sql="""
     (select jsonb_object_agg(c.slug, x.scopes)
      from service_connections x join connections c on c.id = x.connection_id and c.org_id is null
      where x.service_id = v.id and x.scopes is not null)""",
     read=lambda scopes: {slug: tuple(each) for slug, each in scopes.items()},
 )
-SERVICE: Final = Record(Service, "v", **COLUMNS, connection_scopes=CONNECTION_SCOPES)
-STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
+SERVICE: Final = records.Record(services.Service, "v", **COLUMNS, connection_scopes=CONNECTION_SCOPES)
+STORED: Final = records.Record(services.Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
 # The name of a service `v` in logs and figures: for an external client its host, because such a client chooses its own name. A client that
 # registered itself has no host.
 LOGGED_NAME: Final = f"""
@@ -88,7 +86,7 @@ NO_OTHER: Final = """
 BEFORE_ALL: Final = UUID(int=0)  # not a user's id, and less than all user ids
 
 
-def to_client(row: Row) -> tuple[Service, ServiceContext]:
+def to_client(row: statements.Row) -> tuple[services.Service, callers.ServiceContext]:
     return SERVICE.read(row), CONTEXT.read(row[SERVICE.width :])
 
 
@@ -99,54 +97,56 @@ def context_and_entitlement_sql(user_id: LiteralString) -> LiteralString:
         left join lateral ({entitlement("v.id", user_id)}) n on true where v.id = %(service_id)s"""
 
 
-def to_context_and_entitlement(row: Row) -> tuple[ServiceContext, Entitlement]:
+def to_context_and_entitlement(row: statements.Row) -> tuple[callers.ServiceContext, Entitlement]:
     return CONTEXT.read(row), ENTITLEMENT.read(row[CONTEXT.width :])
 
 
-class Services(Repository):
+class Services(statements.Repository):
     """Implements `ports.storage.applications.services.Services`."""
 
-    constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
+    constraints: ClassVar = {"services_org_slug_key": services.ServiceSlugTaken}
 
-    async def by_slug(self, org_id: UUID, slug: str) -> Service | None:
+    async def by_slug(self, org_id: UUID, slug: str) -> services.Service | None:
         return await self._one(
             SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s and {REGISTERED}", org_id=org_id, slug=slug
         )
 
-    async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None:
+    async def by_id(self, org_id: UUID, service_id: UUID) -> services.Service | None:
         sql = f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s"
         return await self._one(SERVICE.read, sql, org_id=org_id, service_id=service_id)
 
-    async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None:
+    async def context_by_slug(self, org_slug: str, slug: str) -> callers.ServiceContext | None:
         sql = f"""
             select {CONTEXT.columns} from organizations vo join services v on v.org_id = vo.id
             where vo.slug = %(org_slug)s and v.slug = %(slug)s and {REGISTERED}"""
         return await self._one(CONTEXT.read, sql, org_slug=org_slug, slug=slug)
 
-    async def context_by_id(self, service_id: UUID) -> ServiceContext | None:
+    async def context_by_id(self, service_id: UUID) -> callers.ServiceContext | None:
         sql = f"select {CONTEXT.columns} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s"
         return await self._one(CONTEXT.read, sql, service_id=service_id)
 
-    def context_and_entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Answer[tuple[ServiceContext, Entitlement] | None]:
+    def context_and_entitlement(
+        self, service_id: UUID, user_id: UUID, now: datetime
+    ) -> statements.Answer[tuple[callers.ServiceContext, Entitlement] | None]:
         return self._one(
             to_context_and_entitlement, context_and_entitlement_sql("%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
 
-    async def client_by_id(self, org_id: UUID, service_id: UUID) -> tuple[Service, ServiceContext] | None:
+    async def client_by_id(self, org_id: UUID, service_id: UUID) -> tuple[services.Service, callers.ServiceContext] | None:
         sql = f"{CLIENT} where vo.id = %(org_id)s and v.id = %(service_id)s"
         return await self._one(to_client, sql, org_id=org_id, service_id=service_id)
 
-    async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
+    async def client_by_slug(self, org_slug: str, slug: str) -> tuple[services.Service, callers.ServiceContext] | None:
         return await self._one(
             to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s and {REGISTERED}", org_slug=org_slug, slug=slug
         )
 
-    async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
+    async def by_client_id(self, client_id: UUID) -> tuple[services.Service, callers.ServiceContext] | None:
         return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s and {REGISTERED}", client_id=client_id)
 
     async def charge_client(
         self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
-    ) -> tuple[Service, ServiceContext, float | None] | None:
+    ) -> tuple[services.Service, callers.ServiceContext, float | None] | None:
         return await self._one(
             lambda row: (*to_client(row), row[-1]),
             f"""
@@ -162,24 +162,24 @@ class Services(Repository):
     async def list_after(
         self,
         org_id: UUID,
-        service_type: ServiceType | None,
-        after: Service | None,
+        service_type: services.ServiceType | None,
+        after: services.Service | None,
         limit: int,
         offset: int,
         *,
         search: str | None = None,
-        order: ServiceOrder = ServiceOrder.CREATED,
-    ) -> list[ServiceSummary]:
+        order: services.ServiceOrder = services.ServiceOrder.CREATED,
+    ) -> list[services.ServiceSummary]:
         of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
         found = "strpos(lower(v.name), %(search)s) > 0 or strpos(v.slug, %(search)s) > 0 or v.client_id::text = %(search)s"
         matching = f"and ({found})" if search else ""
         # Only this organization's services are read and sorted. The organization's tier limits the
         # number of services.
-        position: LiteralString = "v.created_at" if order is ServiceOrder.CREATED else "lower(v.name)"
-        start: LiteralString = "%(created_at)s" if order is ServiceOrder.CREATED else "lower(%(name)s)"
+        position: LiteralString = "v.created_at" if order is services.ServiceOrder.CREATED else "lower(v.name)"
+        start: LiteralString = "%(created_at)s" if order is services.ServiceOrder.CREATED else "lower(%(name)s)"
         later = f"and ({position}, v.id) > ({start}, %(id)s)" if after is not None else ""
         return await self._all(
-            lambda row: ServiceSummary(SERVICE.read(row), row[SERVICE.width]),
+            lambda row: services.ServiceSummary(SERVICE.read(row), row[SERVICE.width]),
             f"""
             select {SERVICE.columns}, (select count(*) from plans p where p.service_id = v.id and p.removed_at is null)
             from services v where v.org_id = %(org_id)s and {REGISTERED} {of_type} {matching} {later}
@@ -194,11 +194,11 @@ class Services(Repository):
             offset=offset,
         )
 
-    async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
+    async def with_policy(self, org_id: UUID, policy: users.AccessPolicy) -> list[services.Service]:
         sql = f"{SELECT} where v.org_id = %(org_id)s and v.access_policy = %(policy)s and {REGISTERED} order by v.created_at, v.id"
         return await self._all(SERVICE.read, sql, org_id=org_id, policy=policy)
 
-    async def of_group(self, org_id: UUID, group_id: UUID) -> list[Service]:
+    async def of_group(self, org_id: UUID, group_id: UUID) -> list[services.Service]:
         sql = f"""
             {SELECT} where v.org_id = %(org_id)s and v.id in (
                 select service_id from service_groups_assigned where org_id = %(org_id)s and group_id = %(group_id)s)
@@ -215,13 +215,13 @@ class Services(Repository):
                 where v.org_id = %(org_id)s and {REGISTERED} and (lower(url) = %(origin)s or starts_with(lower(url), %(origin)s || '/')))"""
         return await self._one(lambda row: bool(row[0]), sql, org_id=org_id, origin=origin) or False
 
-    async def add(self, service: Service) -> None:
+    async def add(self, service: services.Service) -> None:
         await self._put(INSERT, service)
 
-    async def save(self, service: Service) -> None:
+    async def save(self, service: services.Service) -> None:
         await self._put(UPDATE, service)
 
-    async def _put(self, statement: LiteralString, service: Service) -> None:
+    async def _put(self, statement: LiteralString, service: services.Service) -> None:
         scopes = Jsonb({slug: list(each) for slug, each in (service.connection_scopes or {}).items()})
         sql = f"with saved as ({statement} returning id, org_id) {PUT_SCOPES}"
         await self._run(sql, **STORED.values(service), connection_scopes=scopes)
@@ -277,14 +277,14 @@ class Services(Repository):
         await self._run(sql, service_id=service_id, limit=limit)
 
 
-class ServiceClaims(Repository):
+class ServiceClaims(statements.Repository):
     """Implements `ports.storage.applications.services.ServiceClaims`."""
 
-    async def find(self, org_id: UUID, service_id: UUID) -> StoredClaims | None:
+    async def find(self, org_id: UUID, service_id: UUID) -> services.StoredClaims | None:
         sql = """
             select c.document, v.claims_version, c.changed_at from service_claims c join services v on v.id = c.service_id
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s"""
-        return await self._one(lambda row: StoredClaims(*row), sql, org_id=org_id, service_id=service_id)
+        return await self._one(lambda row: services.StoredClaims(*row), sql, org_id=org_id, service_id=service_id)
 
     async def service_with_source(self, org_id: UUID, source: str) -> str | None:
         sql = """

@@ -8,13 +8,12 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
-from adapters.postgres.authentication.flows import FLOW, StoredFlows, add_flow_sql, code_context, push_out_parameters
+from adapters.postgres.authentication import flows
 from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
+from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
-from adapters.postgres.engine.records import Column, Description, Record
-from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row
-from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.accounts.model.devices import KnownBy, Location
+from adapters.postgres.engine.statements import ASYNC_COMMIT
+from core.accounts.model import attempt_limits, devices
 from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge
 from core.kernel.values import Email
 
@@ -27,30 +26,32 @@ def _to_json(origin: ChallengeOrigin) -> Jsonb:
 
 def _to_origin(stored: dict[str, Any]) -> ChallengeOrigin:
     country = stored.get("country")
-    return ChallengeOrigin(stored.get("address"), stored.get("agent"), None if country is None else Location(stored.get("city"), country))
+    return ChallengeOrigin(
+        stored.get("address"), stored.get("agent"), None if country is None else devices.Location(stored.get("city"), country)
+    )
 
 
-OF_CHALLENGE: Final[Mapping[str, Description]] = {
+OF_CHALLENGE: Final[Mapping[str, records.Description]] = {
     "user_id": "f.challenge_user_id",
     "begun_at": "f.challenge_begun_at",
     "expires_at": "f.challenge_expires_at",
-    "flow": FLOW.as_field(),
+    "flow": flows.FLOW.as_field(),
 }
-EMAIL: Final = Record(
+EMAIL: Final = records.Record(
     EmailChallenge,
     "f",
     **OF_CHALLENGE,
     id="f.challenge_id",
-    email=Column(sql="f.challenge_email", read=Email),
-    origin=Column(sql="f.challenge", read=_to_origin, write=_to_json),
+    email=records.Column(sql="f.challenge_email", read=Email),
+    origin=records.Column(sql="f.challenge", read=_to_origin, write=_to_json),
 )
-TRIP: Final = Record(
+TRIP: Final = records.Record(
     ConnectionTrip,
     "f",
     **OF_CHALLENGE,
     hints="null",
     connection_id="(f.challenge ->> 'connection')::uuid",
-    scopes=Column(sql="f.challenge -> 'scopes'", read=tuple),
+    scopes=records.Column(sql="f.challenge -> 'scopes'", read=tuple),
 )
 NAMES: Final = (
     "challenge_id",
@@ -67,7 +68,7 @@ SESSION_LIVES: Final = f"""
     (%(session_id)s::uuid is null or exists (
         select 1 from sessions s
         where s.id = %(session_id)s and s.user_id = %(challenge_user_id)s and {SESSION_NOT_ENDED} for key share))"""
-ADD: Final = add_flow_sql(FLOW.insert("sign_in_flows", *NAMES, source=f"where {SESSION_LIVES} returning 1"))
+ADD: Final = flows.add_flow_sql(flows.FLOW.insert("sign_in_flows", *NAMES, source=f"where {SESSION_LIVES} returning 1"))
 # A ticket has a session and a secret. The browser that opens it uses it up. Attempts start again, so the proofs from an
 # earlier step must not stay: their attempts would, too.
 START: Final = f"""
@@ -117,7 +118,7 @@ def _values(challenge: EmailChallenge | ConnectionTrip) -> dict[str, object]:
     return values if challenge.user_id is not None else values | {"session_id": None}
 
 
-class Flows(StoredFlows):
+class Flows(flows.StoredFlows):
     """Implements `ports.storage.authentication.flows.Flows` and `FlowSteps`."""
 
     __slots__ = ()
@@ -128,13 +129,13 @@ class Flows(StoredFlows):
             **_values(challenge),
             challenge_hash=state_hash,
             now=challenge.begun_at,
-            **push_out_parameters(),
+            **flows.push_out_parameters(),
         )
 
     # Emails
 
     def _code(self, flow_id: UUID, sealed: bytes | None) -> str | None:
-        return None if sealed is None else self._vault.open(sealed, code_context(flow_id)).decode()
+        return None if sealed is None else self._vault.open(sealed, flows.code_context(flow_id)).decode()
 
     async def email_of(self, flow_id: UUID, browser_hash: bytes, now: datetime) -> EmailChallenge | None:
         sql = f"select {EMAIL.columns} from sign_in_flows f where {OF_BROWSER} and {LIVE_EMAIL}"
@@ -146,7 +147,7 @@ class Flows(StoredFlows):
         return await self._one(EMAIL.read, sql, link_hash=link_hash, now=now)
 
     async def find_email(self, challenge_id: UUID, now: datetime) -> tuple[EmailChallenge, str | None, str | None] | None:
-        def read(row: Row) -> tuple[EmailChallenge, str | None, str | None]:
+        def read(row: statements.Row) -> tuple[EmailChallenge, str | None, str | None]:
             challenge, (service_name, code) = EMAIL.read(row), row[EMAIL.width :]
             return challenge, service_name, self._code(challenge.flow.id, code)
 
@@ -160,7 +161,7 @@ class Flows(StoredFlows):
         sql = """
             update sign_in_flows set challenge_user_id = %(user_id)s, challenge_hash = %(link_hash)s, challenge_code = %(code)s
             where challenge_id = %(id)s"""
-        sealed = self._vault.seal(code.encode(), code_context(challenge.flow.id))
+        sealed = self._vault.seal(code.encode(), flows.code_context(challenge.flow.id))
         await self._write(sql, id=challenge.id, user_id=user_id, link_hash=link_hash, code=sealed)
 
     async def remove_older_emails(self, email: Email, begun_at: datetime) -> None:
@@ -172,9 +173,15 @@ class Flows(StoredFlows):
         return await self._run(sql, id=challenge_id, now=now) == 1
 
     async def count_email_attempt(
-        self, flow_id: UUID | None, holder_hash: bytes, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
+        self,
+        flow_id: UUID | None,
+        holder_hash: bytes,
+        known: devices.KnownBy,
+        tries: int,
+        attempt_limit: attempt_limits.AttemptLimit,
+        now: datetime,
     ) -> EmailAttempt | None:
-        def read(row: Row) -> EmailAttempt:
+        def read(row: statements.Row) -> EmailAttempt:
             challenge, (code, *count) = EMAIL.read(row), row[EMAIL.width :]
             return EmailAttempt(challenge, self._code(challenge.flow.id, code), *count)
 
@@ -186,7 +193,7 @@ class Flows(StoredFlows):
             flow_id=flow_id,
             holder_hash=holder_hash,
             tries=tries,
-            **attempt_parameters(SecretKind.EMAIL_CODE, attempt_limit, now),
+            **attempt_parameters(attempt_limits.SecretKind.EMAIL_CODE, attempt_limit, now),
         )
 
     # Trips
@@ -204,7 +211,9 @@ class Flows(StoredFlows):
 
     # A provider's response names no organization, so this statement cannot either: the state alone
     # identifies the service.
-    def take_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> Answer[ConnectionTrip | None]:
+    def take_trip(
+        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
+    ) -> statements.Answer[ConnectionTrip | None]:
         # The commit does not wait for the disk. Every result from the trip is committed later, and reaches the disk after this.
         sql = f"""
             with {ASYNC_COMMIT},

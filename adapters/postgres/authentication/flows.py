@@ -8,29 +8,31 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.accounts import mfa
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
-from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
-from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
+from adapters.postgres.accounts.mfa import ENROLLMENT
+from adapters.postgres.authentication import sign_in_proofs
+from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Row, SealingRepository
-from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from adapters.postgres.engine.statements import ASYNC_COMMIT
+from core.accounts.model import attempt_limits
 from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowEnded, FlowTarget, read_stored
 from core.authentication.model.identities import PendingIdentity
-from core.kernel.connections import ConnectionSlug, ProviderTokens
+from core.kernel import connections
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
-FLOW: Final = Record(
+FLOW: Final = records.Record(
     Flow,
     "f",
     target=FlowTarget,
-    proofs=Column(
-        read=lambda proofs: tuple(to_proof(proof) for proof in proofs), write=lambda proofs: Jsonb([to_json(proof) for proof in proofs])
+    proofs=records.Column(
+        read=lambda proofs: tuple(sign_in_proofs.to_proof(proof) for proof in proofs),
+        write=lambda proofs: Jsonb([sign_in_proofs.to_json(proof) for proof in proofs]),
     ),
     identity=None,  # sealed
-    connection_link=Column(write=Jsonb),
+    connection_link=records.Column(write=Jsonb),
     is_stored=None,
     service=None,
 )
@@ -90,13 +92,15 @@ def code_context(flow_id: UUID) -> SecretContext:
 def _to_identity(stored: bytes) -> PendingIdentity:
     """Return the identity. Raises: FlowEnded."""
 
-    def to_tokens(tokens: object) -> ProviderTokens:
-        return read_stored(ProviderTokens, tokens, expires_at=datetime.fromisoformat, scopes=tuple)
+    def to_tokens(tokens: object) -> connections.ProviderTokens:
+        return read_stored(connections.ProviderTokens, tokens, expires_at=datetime.fromisoformat, scopes=tuple)
 
-    return read_stored(PendingIdentity, json.loads(stored), service_id=UUID, provider=ConnectionSlug, email=Email, tokens=to_tokens)
+    return read_stored(
+        PendingIdentity, json.loads(stored), service_id=UUID, provider=connections.ConnectionSlug, email=Email, tokens=to_tokens
+    )
 
 
-class StoredFlows(SealingRepository):
+class StoredFlows(statements.SealingRepository):
     """The methods in `ports.storage.authentication.flows.Flows` and `FlowSteps` that are not about challenges."""
 
     __slots__ = ()
@@ -106,7 +110,7 @@ class StoredFlows(SealingRepository):
             return None
         return self._vault.seal(json.dumps(asdict(flow.identity), default=str).encode(), identity_context(flow.id))
 
-    def _to_flow(self, row: Row) -> Flow:
+    def _to_flow(self, row: statements.Row) -> Flow:
         """Convert the FLOW columns and the identity. If another release stored it differently, the proofs do not count.
 
         Raises: SealBroken.
@@ -159,7 +163,7 @@ class StoredFlows(SealingRepository):
             where {OPEN}"""
         return await self._run(sql, **FLOW.values(flow), identity=self._sealed(flow)) == 1
 
-    def close(self, flow: Flow, now: datetime) -> Answer[bool]:
+    def close(self, flow: Flow, now: datetime) -> statements.Answer[bool]:
         return self._exists(CLOSE, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL)
 
     async def reopen(self, flow: Flow) -> None:
@@ -187,7 +191,9 @@ class StoredFlows(SealingRepository):
             where user_id = %(user_id)s and browser_hash is not null or challenge_user_id = %(user_id)s and challenge_id is not null"""
         await self._write(sql, user_id=user_id)
 
-    async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
+    async def count_attempt(
+        self, flow: Flow, tries: int, subject: bytes, attempt_limit: attempt_limits.AttemptLimit, now: datetime
+    ) -> CodeAttempt | None:
         return await self._one(
             self._to_attempt,
             COUNT_ATTEMPT,
@@ -196,18 +202,18 @@ class StoredFlows(SealingRepository):
             browser_hash=flow.browser_hash,
             tries=tries,
             subject=subject,
-            **attempt_parameters(SecretKind.MFA, attempt_limit, now),
+            **attempt_parameters(attempt_limits.SecretKind.MFA, attempt_limit, now),
         )
 
-    def _to_attempt(self, row: Row) -> CodeAttempt | None:
+    def _to_attempt(self, row: statements.Row) -> CodeAttempt | None:
         flow, (blocked_until, *rest) = self._to_flow(row), row[FLOW.width + 1 :]
         if not flow.proofs:
             return None
-        account = ACCOUNT.read(tuple(rest[ENROLLMENT_COLUMN_COUNT:]))
-        enrollment = tuple(rest[:ENROLLMENT_COLUMN_COUNT])
+        account = ACCOUNT.read(tuple(rest[mfa.ENROLLMENT_COLUMN_COUNT :]))
+        enrollment = tuple(rest[: mfa.ENROLLMENT_COLUMN_COUNT])
         return CodeAttempt(
             flow=flow,
             account=account,
-            enrollment=to_enrollment(self._vault, account.id, enrollment),
+            enrollment=mfa.to_enrollment(self._vault, account.id, enrollment),
             blocked_until=blocked_until,
         )

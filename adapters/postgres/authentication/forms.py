@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Repository, Row, SealingRepository
-from core.authentication.model.sessions import EmailedCode, KeptForm, PendingReauthentication
+from core.authentication.model import sessions
 from core.kernel.connections import ConnectionSlug
 from ports.crypto import SecretContext
 
@@ -18,24 +18,24 @@ def secret_context(form_id: UUID) -> SecretContext:
     return SecretContext("kept_forms", str(form_id), "fields")
 
 
-class KeptForms(SealingRepository):
+class KeptForms(statements.SealingRepository):
     """Implements `ports.storage.authentication.sign_ins.KeptForms`."""
 
-    def _to_kept_form(self, row: Row) -> KeptForm:
+    def _to_kept_form(self, row: statements.Row) -> sessions.KeptForm:
         fields = json.loads(self._vault.open(row[4], secret_context(row[0])))
-        return KeptForm(row[0], row[1], row[2], row[3], fields, row[5], row[6])
+        return sessions.KeptForm(row[0], row[1], row[2], row[3], fields, row[5], row[6])
 
-    async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> KeptForm | None:
+    async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> sessions.KeptForm | None:
         sql = f"select {COLUMNS} from kept_forms where id = %(id)s and session_id = %(session_id)s and expires_at > %(now)s"
         return await self._one(self._to_kept_form, sql, id=form_id, session_id=session_id, now=now)
 
-    async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
+    async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> sessions.KeptForm | None:
         sql = f"""
             delete from kept_forms
             where id = %(id)s and session_id = %(session_id)s and path = %(path)s and expires_at > %(now)s returning {COLUMNS}"""
         return await self._one(self._to_kept_form, sql, id=form_id, session_id=session_id, path=path, now=now)
 
-    async def add(self, form: KeptForm, limit: int) -> bool:
+    async def add(self, form: sessions.KeptForm, limit: int) -> bool:
         # In a separate statement: the next statement then sees the forms from requests that this statement waited for.
         sql = "select id from sessions where id = %(session_id)s and ended_at is null for no key update"
         session = await self._one(lambda row: row[0], sql, session_id=form.session_id)
@@ -60,7 +60,7 @@ class KeptForms(SealingRepository):
         return True
 
 
-class SentForms(Repository):
+class SentForms(statements.Repository):
     """Implements `ports.storage.authentication.sign_ins.SentForms`."""
 
     async def contains(self, form_hash: bytes) -> bool:
@@ -75,16 +75,16 @@ class SentForms(Repository):
         return await self._one(lambda row: row[0], sql, form_hash=form_hash, expires_at=expires_at) is not None
 
 
-CODE: Final = Record(EmailedCode, "r", salt="r.code_salt", expires_at="r.code_expires_at")
+CODE: Final = Record(sessions.EmailedCode, "r", salt="r.code_salt", expires_at="r.code_expires_at")
 SAVE_CODE: Final = f"""
     {CODE.insert("reauthentications", "session_id")}
     on conflict (session_id) do update set {CODE.overwrites(without=())}, failures = 0"""
 
 
-class Reauthentications(Repository):
+class Reauthentications(statements.Repository):
     """Implements `ports.storage.authentication.sign_ins.Reauthentications` and `ReauthenticationCodeAttempts`."""
 
-    async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
+    async def save_code(self, session_id: UUID, code: sessions.EmailedCode) -> None:
         await self._run(SAVE_CODE, **CODE.values(code), session_id=session_id)
 
     async def save_provider(self, session_id: UUID, provider: ConnectionSlug, now: datetime) -> None:
@@ -93,11 +93,11 @@ class Reauthentications(Repository):
             on conflict (session_id) do update set provider = excluded.provider, provider_at = excluded.provider_at"""
         await self._run(sql, session_id=session_id, provider=provider, now=now)
 
-    async def load(self, session_id: UUID) -> PendingReauthentication | None:
+    async def load(self, session_id: UUID) -> sessions.PendingReauthentication | None:
         sql = "select provider, provider_at from reauthentications where session_id = %(session_id)s and provider is not null"
-        return await self._one(lambda row: PendingReauthentication(row[0], row[1]), sql, session_id=session_id)
+        return await self._one(lambda row: sessions.PendingReauthentication(row[0], row[1]), sql, session_id=session_id)
 
-    async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
+    async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> sessions.EmailedCode | None:
         sql = f"""
             update reauthentications r set failures = failures + 1
             where session_id = %(session_id)s and failures < %(tries)s and code_expires_at > %(now)s

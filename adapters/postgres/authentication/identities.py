@@ -4,12 +4,12 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.locks import SUBJECTS
-from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.security_notices import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
-from core.authentication.model.identities import Identity, IdentityMatch, LinkedPlace, ProviderToken, TokenRenewal
-from core.kernel.connections import ConnectionSlug, ProviderTokens
+from core.authentication.model import identities
+from core.kernel import connections
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
@@ -25,23 +25,23 @@ def refresh_token_context(row: str) -> SecretContext:
     return SecretContext("identities", row, "refresh_token")
 
 
-class Identities(SealingRepository):
+class Identities(statements.SealingRepository):
     """Implements `ports.storage.authentication.credentials.Identities`."""
 
-    def _to_token(self, row: Row) -> ProviderToken:
+    def _to_token(self, row: statements.Row) -> identities.ProviderToken:
         name, sealed, expires_at, scopes, can_be_renewed = row
         access_token = self._vault.open(sealed, access_token_context(str(name))).decode()
-        return ProviderToken(access_token, expires_at, tuple(scopes or ()), can_be_renewed=can_be_renewed)
+        return identities.ProviderToken(access_token, expires_at, tuple(scopes or ()), can_be_renewed=can_be_renewed)
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         sql = f"select provider, provider_user_id, email, linked_at from identities where {OF_CONTEXT} order by linked_at, id"
         return await self._all(lambda row: LinkedIdentity(*row), sql, user_id=user_id, service_id=service_id)
 
-    async def list_providers(self, user_id: UUID) -> list[ConnectionSlug]:
+    async def list_providers(self, user_id: UUID) -> list[connections.ConnectionSlug]:
         sql = "select distinct provider from identities where user_id = %(user_id)s order by provider"
         return await self._all(lambda row: row[0], sql, user_id=user_id)
 
-    async def list_places(self, user_id: UUID) -> list[LinkedPlace]:
+    async def list_places(self, user_id: UUID) -> list[identities.LinkedPlace]:
         sql = """
             select i.provider, v.org_id, v.id, v.name, exists (
                 select from service_connections x join connections c on c.id = x.connection_id
@@ -49,7 +49,7 @@ class Identities(SealingRepository):
             from identities i left join services v on v.id = i.service_id left join organizations o on o.id = v.org_id
             where i.user_id = %(user_id)s and (i.service_id is null or o.status = 'active')
             order by i.service_id is not null, i.linked_at, i.id"""
-        return await self._all(lambda row: LinkedPlace(*row), sql, user_id=user_id)
+        return await self._all(lambda row: identities.LinkedPlace(*row), sql, user_id=user_id)
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         # If the sign-up did not verify the present address, the linked accounts may belong to a squatter. If it verified another
@@ -70,27 +70,31 @@ class Identities(SealingRepository):
             since=since,
         )
 
-    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug) -> ProviderToken | None:
+    async def load_provider_token(
+        self, user_id: UUID, service_id: UUID | None, provider: connections.ConnectionSlug
+    ) -> identities.ProviderToken | None:
         sql = f"""
             select id, access_token, token_expires_at, scopes, refresh_token is not null from identities
             where {OF_CONTEXT} and provider = %(provider)s and access_token is not null"""
         return await self._one(self._to_token, sql, user_id=user_id, service_id=service_id, provider=provider)
 
-    async def lock_subject(self, provider: ConnectionSlug, issuer: str, subject: str) -> None:
+    async def lock_subject(self, provider: connections.ConnectionSlug, issuer: str, subject: str) -> None:
         # If two lock numbers collide, no harm is done: a sign-in then waits for an unrelated
         # sign-in.
         await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider} {issuer} {subject}")
 
-    async def match(self, provider: ConnectionSlug, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
+    async def match(
+        self, provider: connections.ConnectionSlug, issuer: str, subject: str, service_id: UUID | None
+    ) -> identities.IdentityMatch | None:
         sql = """
             select id, user_id, service_id is not distinct from %(service_id)s as here from identities
             where provider = %(provider)s and issuer = %(issuer)s and provider_user_id = %(subject)s
             order by here desc, linked_at, id limit 1"""
         return await self._one(
-            lambda row: IdentityMatch(*row), sql, provider=provider, issuer=issuer, subject=subject, service_id=service_id
+            lambda row: identities.IdentityMatch(*row), sql, provider=provider, issuer=issuer, subject=subject, service_id=service_id
         )
 
-    async def add(self, identity: Identity) -> bool:
+    async def add(self, identity: identities.Identity) -> bool:
         # The foreign key holds the service until the transaction ends.
         return await self._exists(
             """
@@ -111,7 +115,7 @@ class Identities(SealingRepository):
             **self._sealed(identity.id, identity.tokens),
         )
 
-    async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
+    async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: connections.ProviderTokens) -> None:
         sql = """
             update identities set email = coalesce(%(email)s, email), access_token = %(access_token)s,
                                   refresh_token = coalesce(%(refresh_token)s, refresh_token), token_expires_at = %(token_expires_at)s,
@@ -120,10 +124,10 @@ class Identities(SealingRepository):
         await self._run(sql, id=identity_id, email=email, **self._sealed(identity_id, tokens))
 
     async def claim_renewal(
-        self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug, now: datetime, until: datetime
-    ) -> TokenRenewal | None:
+        self, user_id: UUID, service_id: UUID | None, provider: connections.ConnectionSlug, now: datetime, until: datetime
+    ) -> identities.TokenRenewal | None:
         return await self._one(
-            lambda row: TokenRenewal(row[0], self._vault.open(row[1], refresh_token_context(str(row[0]))).decode(), until),
+            lambda row: identities.TokenRenewal(row[0], self._vault.open(row[1], refresh_token_context(str(row[0]))).decode(), until),
             f"""
             update identities set renewing_until = %(until)s
             where {OF_CONTEXT} and provider = %(provider)s and token_expires_at <= %(now)s and refresh_token is not null
@@ -136,7 +140,7 @@ class Identities(SealingRepository):
             until=until,
         )
 
-    async def complete_renewal(self, renewal: TokenRenewal, tokens: ProviderTokens) -> bool:
+    async def complete_renewal(self, renewal: identities.TokenRenewal, tokens: connections.ProviderTokens) -> bool:
         sql = """
             update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
                                   token_expires_at = %(token_expires_at)s, renewing_until = null,
@@ -144,11 +148,11 @@ class Identities(SealingRepository):
             where id = %(id)s and renewing_until = %(until)s returning 1"""
         return await self._exists(sql, id=renewal.identity_id, until=renewal.until, **self._sealed(renewal.identity_id, tokens))
 
-    async def release_renewal(self, renewal: TokenRenewal) -> None:
+    async def release_renewal(self, renewal: identities.TokenRenewal) -> None:
         sql = "update identities set renewing_until = null where id = %(id)s and renewing_until = %(until)s"
         await self._run(sql, id=renewal.identity_id, until=renewal.until)
 
-    def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
+    def _sealed(self, identity_id: UUID, tokens: connections.ProviderTokens) -> dict[str, object]:
         """Return the column values for these tokens, encrypted for this identity."""
         row, access, refresh = str(identity_id), tokens.access_token, tokens.refresh_token
         return {
@@ -168,15 +172,15 @@ class Identities(SealingRepository):
               and (i.provider, i.issuer, i.provider_user_id) = (a.provider, a.issuer, a.provider_user_id)"""
         await self._run(sql, user_id=user_id, identity_id=identity_id)
 
-    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[connections.ConnectionSlug]:
         sql = "delete from identities where user_id = %(user_id)s and linked_at >= %(since)s returning provider"
         return await self._all(lambda row: row[0], sql, user_id=user_id, since=since)
 
-    async def remove(self, user_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
+    async def remove(self, user_id: UUID, service_id: UUID, provider: connections.ConnectionSlug) -> bool:
         sql = f"delete from identities where {OF_CONTEXT} and provider = %(provider)s"
         return await self._run(sql, user_id=user_id, service_id=service_id, provider=provider) == 1
 
-    async def remove_everywhere(self, user_id: UUID, provider: ConnectionSlug, notice_id: UUID | None) -> list[UUID | None]:
+    async def remove_everywhere(self, user_id: UUID, provider: connections.ConnectionSlug, notice_id: UUID | None) -> list[UUID | None]:
         sql = """
             with removed as (
                 delete from identities where user_id = %(user_id)s and provider = %(provider)s
@@ -186,7 +190,7 @@ class Identities(SealingRepository):
             select service_id from removed"""
         return await self._all(lambda row: row[0], sql, user_id=user_id, provider=provider, notice_id=notice_id)
 
-    async def link_again(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
+    async def link_again(self, user_id: UUID, since: datetime) -> list[connections.ConnectionSlug]:
         sql = """
             insert into identities (id, user_id, service_id, provider, issuer, provider_user_id, email, linked_at)
             select i.id, n.user_id, i.service_id, i.provider, i.issuer, i.provider_user_id, i.email, i.linked_at

@@ -5,27 +5,17 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
-from adapters.postgres.engine.statements import ASYNC_COMMIT, DeliveringRepository, Repository
+from adapters.postgres.engine import statements
+from adapters.postgres.engine.statements import ASYNC_COMMIT
+from adapters.postgres.kernel import rate_limits
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
-from adapters.postgres.kernel.rate_limits import return_tokens, take_open_tokens
 from core.accounts.model.devices import Device
 from core.applications.model.client_settings import known_name
+from core.authentication.model import sign_in_log
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import Session
-from core.authentication.model.sign_in_log import (
-    MANY_ATTEMPTS,
-    MAX_COUNTED_NETWORKS,
-    MAX_ELSEWHERE,
-    MAX_FAILURES,
-    MAX_LOCKED,
-    MAX_NAMED_FAILURES,
-    UNKNOWN_ACCOUNT,
-    FailedLogin,
-    logged_names,
-    to_network,
-)
+from core.kernel import proofs
 from core.kernel.event_catalog import SIGN_IN_FAILED
-from core.kernel.proofs import first_method_of, in_session, used_connection
 from core.kernel.values import new_id
 from ports.signals import Signal
 
@@ -89,7 +79,7 @@ def _login_values(session: Session, device: Device | None, *, for_application: b
     return {
         **session_parameters(session),
         "login_id": new_id(),
-        "provider": first_method_of(in_session(session.proofs, session.service.org_id if session.service else None)),
+        "provider": proofs.first_method_of(proofs.in_session(session.proofs, session.service.org_id if session.service else None)),
         "seen_by": seen_by,
         "external_client": _external_client(session),
         "request_id": session.request_id,
@@ -100,11 +90,11 @@ def _login_values(session: Session, device: Device | None, *, for_application: b
 
 def _connection_values(session: Session) -> dict[str, object]:
     """Return the connection through which the user signed in, and the names of the received claims, or None without a connection."""
-    proof = used_connection(session.proofs, session.service.org_id if session.service else None)
-    return {"connection_id": proof and proof.connection, "received": proof and (logged_names(proof.received) or None)}
+    proof = proofs.used_connection(session.proofs, session.service.org_id if session.service else None)
+    return {"connection_id": proof and proof.connection, "received": proof and (sign_in_log.logged_names(proof.received) or None)}
 
 
-class Logins(Repository):
+class Logins(statements.Repository):
     """Implements `ports.storage.authentication.sign_ins.Logins`."""
 
     async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False) -> None:
@@ -118,7 +108,7 @@ class Logins(Repository):
         values = _login_values(session, device, for_application=for_application)
         sql = begin_session_sql(in_browser=True, at_service=session.service is not None)
         await self._write(sql, **values, browser_hash=browser_hash)
-        return_tokens(self._connection, session.created_at)
+        rate_limits.return_tokens(self._connection, session.created_at)
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         await self._write(
@@ -298,12 +288,12 @@ RECORD_FAILURE: Final = f"""
     select exists (select from delivered)"""
 
 
-class FailedLogins(DeliveringRepository):
+class FailedLogins(statements.DeliveringRepository):
     """Implements `ports.storage.authentication.sign_ins.FailedLogins`."""
 
-    async def record_failure(self, failure: FailedLogin) -> None:
+    async def record_failure(self, failure: sign_in_log.FailedLogin) -> None:
         if failure.reason is LoginFailure.STATE:  # any page can cause it, so an empty bucket also stops the record
-            await take_open_tokens(self._connection)
+            await rate_limits.take_open_tokens(self._connection)
         is_delivered = await self._one(
             lambda row: bool(row[0]),
             RECORD_FAILURE,
@@ -316,19 +306,19 @@ class FailedLogins(DeliveringRepository):
             reason=failure.reason,
             # Nothing that depends on the account.
             unnamed_provider="" if failure.depends_on_account else failure.provider,
-            unnamed_reason=UNKNOWN_ACCOUNT if failure.depends_on_account else failure.reason,
-            many=MANY_ATTEMPTS,
-            most=MAX_FAILURES,
+            unnamed_reason=sign_in_log.UNKNOWN_ACCOUNT if failure.depends_on_account else failure.reason,
+            many=sign_in_log.MANY_ATTEMPTS,
+            most=sign_in_log.MAX_FAILURES,
             locked=LoginFailure.LOCKED,
-            most_locked=MAX_LOCKED,
-            most_elsewhere=MAX_ELSEWHERE,
+            most_locked=sign_in_log.MAX_LOCKED,
+            most_elsewhere=sign_in_log.MAX_ELSEWHERE,
             closed=LoginFailure.CLOSED,
             unproved=UNPROVED,
             directory=LoginFailure.DIRECTORY,
-            most_named=MAX_NAMED_FAILURES,
-            most_networks=MAX_COUNTED_NETWORKS,
+            most_named=sign_in_log.MAX_NAMED_FAILURES,
+            most_networks=sign_in_log.MAX_COUNTED_NETWORKS,
             address=failure.address,
-            network=to_network(failure.address),
+            network=sign_in_log.to_network(failure.address),
             agent=failure.agent,
             city=failure.location.city if failure.location else None,
             country=failure.location.country if failure.location else None,
@@ -337,7 +327,7 @@ class FailedLogins(DeliveringRepository):
             blocked_seconds=failure.blocked_seconds,
             connection_id=failure.connection and failure.connection.connection_id,
             fault=failure.connection and failure.connection.fault,
-            received=failure.connection and (logged_names(failure.connection.received) or None),
+            received=failure.connection and (sign_in_log.logged_names(failure.connection.received) or None),
             event=None if failure.reason is LoginFailure.LOGOUT else SIGN_IN_FAILED,  # it is no sign-in
             **self._delivery_values,
         )

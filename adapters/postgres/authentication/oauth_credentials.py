@@ -10,17 +10,9 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.statements import Answer, Row, SealingRepository
+from adapters.postgres.engine import statements
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.kernel.connections import (
-    PLATFORM_CONNECTIONS,
-    Connection,
-    ConnectionSettings,
-    ConnectionSlug,
-    PlatformCredentials,
-    ProviderClient,
-    platform_connection,
-)
+from core.kernel import connections
 from ports.crypto import SecretContext
 
 OF_SERVICE: Final = """
@@ -32,7 +24,7 @@ def secret_context(row: str) -> SecretContext:
     return SecretContext("service_connections", row, "client_secret")
 
 
-def name_of(service_id: UUID | None, provider: ConnectionSlug) -> str:
+def name_of(service_id: UUID | None, provider: connections.ConnectionSlug) -> str:
     """Return the row name that the secret's encryption is bound to."""
     return f"{service_id}/{provider}"
 
@@ -41,31 +33,35 @@ def connection_context(row: UUID) -> SecretContext:
     return SecretContext("connections", str(row), "client_secret")
 
 
-def _to_connection(row: Row) -> Connection:
+def _to_connection(row: statements.Row) -> connections.Connection:
     stored: dict[str, Any] = row[1] | {"scopes": tuple(row[1]["scopes"])}
     # A process of another release may have stored more settings.
-    known = {each.name: stored[each.name] for each in fields(ConnectionSettings) if each.name in stored}
-    return platform_connection(ConnectionSlug(row[0]), ConnectionSettings(**known))
+    known = {each.name: stored[each.name] for each in fields(connections.ConnectionSettings) if each.name in stored}
+    return connections.platform_connection(connections.ConnectionSlug(row[0]), connections.ConnectionSettings(**known))
 
 
-class OAuthCredentials(SealingRepository):
+class OAuthCredentials(statements.SealingRepository):
     """Implements `ports.storage.authentication.credentials.OAuthCredentials`."""
 
-    def list_connections(self) -> Answer[list[Connection]]:
+    def list_connections(self) -> statements.Answer[list[connections.Connection]]:
         sql = "select slug, settings from connections where org_id is null and settings is not null order by id"
         return self._all(_to_connection, sql)
 
-    async def load(self, slug: ConnectionSlug, org_id: UUID | None, service_id: UUID | None) -> PlatformCredentials | None:
-        def read(row: Row) -> PlatformCredentials:
+    async def load(
+        self, slug: connections.ConnectionSlug, org_id: UUID | None, service_id: UUID | None
+    ) -> connections.PlatformCredentials | None:
+        def read(row: statements.Row) -> connections.PlatformCredentials:
             connection, (secret, own_id, own_secret) = _to_connection(row), row[2:]
             if own_id is not None:
                 context = secret_context(name_of(service_id, slug))
-                return PlatformCredentials(connection, ProviderClient(own_id, self._vault.open(own_secret, context).decode()))
+                return connections.PlatformCredentials(
+                    connection, connections.ProviderClient(own_id, self._vault.open(own_secret, context).decode())
+                )
             client_id = connection.settings.client_id
             if client_id is None or secret is None:
-                return PlatformCredentials(connection, None)
-            return PlatformCredentials(
-                connection, ProviderClient(client_id, self._vault.open(secret, connection_context(connection.id)).decode())
+                return connections.PlatformCredentials(connection, None)
+            return connections.PlatformCredentials(
+                connection, connections.ProviderClient(client_id, self._vault.open(secret, connection_context(connection.id)).decode())
             )
 
         sql = """
@@ -75,8 +71,10 @@ class OAuthCredentials(SealingRepository):
             where c.org_id is null and c.slug = %(slug)s and c.settings is not null"""
         return await self._one(read, sql, slug=slug, org_id=org_id, service_id=service_id)
 
-    async def save_connection(self, slug: ConnectionSlug, credentials: PlatformCredentials | None, now: datetime) -> None:
-        id_, client = PLATFORM_CONNECTIONS[slug][0], None if credentials is None else credentials.client
+    async def save_connection(
+        self, slug: connections.ConnectionSlug, credentials: connections.PlatformCredentials | None, now: datetime
+    ) -> None:
+        id_, client = connections.PLATFORM_CONNECTIONS[slug][0], None if credentials is None else credentials.client
         await self._write(
             """
             update connections set settings = %(settings)s, client_secret = %(secret)s, client_secret_set_at = %(set_at)s
@@ -87,7 +85,7 @@ class OAuthCredentials(SealingRepository):
             set_at=None if client is None else now,
         )
 
-    async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[ConnectionSlug, ServiceOAuthCredentials]:
+    async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[connections.ConnectionSlug, ServiceOAuthCredentials]:
         sql = f"select c.slug, x.client_id, x.updated_at {OF_SERVICE}"
         rows = await self._all(lambda row: ServiceOAuthCredentials(*row), sql, org_id=org_id, service_id=service_id)
         return {each.provider: each for each in rows}
@@ -108,7 +106,7 @@ class OAuthCredentials(SealingRepository):
             updated_at=credentials.updated_at,
         )
 
-    async def remove(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
+    async def remove(self, org_id: UUID, service_id: UUID, provider: connections.ConnectionSlug) -> bool:
         sql = """
             update service_connections x set client_id = null, client_secret = null, updated_at = null
             from connections c

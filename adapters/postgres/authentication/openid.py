@@ -7,26 +7,15 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import PROFILE
 from adapters.postgres.applications.plans import ENTITLEMENT, entitlement
 from adapters.postgres.applications.service_access import may_use_resource
-from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
+from adapters.postgres.engine import records, statements
 from adapters.postgres.kernel.roles import to_array
 from adapters.postgres.programs.api_resources import is_active
 from core.applications.model.services import DOCUMENT_USABLE_FOR
-from core.authentication.model.openid import (
-    NO_FURTHER_FACTS,
-    NO_GRANT,
-    FurtherFacts,
-    GroupFact,
-    OpenIdGrant,
-    RequestedClaims,
-    ResourceGrant,
-    Scope,
-    UserFacts,
-)
+from core.authentication.model import openid
 from core.kernel.proofs import Acr
 from core.kernel.values import Email
 from core.programs.model.client_policy import USER_SCOPES
-from core.tenancy.model.attributes import AttributeMerge, effective_values
+from core.tenancy.model import attributes
 
 STORED_WIDTH: Final = 8  # columns in `stored_grant`
 GRANT_WIDTH: Final = STORED_WIDTH + 1  # the columns that `to_grant` reads
@@ -109,10 +98,10 @@ def _usable_resource(alias: LiteralString, user_id: LiteralString) -> LiteralStr
           and {is_active("ar")} and {may_use_resource("ar", user_id)} and {agreed}"""
 
 
-def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
+def grant_parameters(grant: openid.OpenIdGrant | None) -> dict[str, object]:
     """Return the parameters named like the columns in `stored_grant`."""
     if grant is None:
-        grant = NO_GRANT
+        grant = openid.NO_GRANT
     return {
         "scope": list(grant.scope) or None,
         "id_token_claims": list(grant.claims.id_token) or None,
@@ -125,26 +114,30 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
     }
 
 
-def to_scope(names: list[str] | None, facts: list[str] | None = None) -> tuple[Scope, ...]:
+def to_scope(names: list[str] | None, facts: list[str] | None = None) -> tuple[openid.Scope, ...]:
     """Return the scopes in the column `scope`, which is null without OpenID Connect.
 
     `facts` are about the API resource. Scopes that the API resource's policy has dropped are left out.
     """
     dropped = () if facts is None else facts[1].split()
-    return tuple(Scope(name) for name in names or () if name not in dropped)
+    return tuple(openid.Scope(name) for name in names or () if name not in dropped)
 
 
-def to_grant(row: Row) -> OpenIdGrant | None:
+def to_grant(row: statements.Row) -> openid.OpenIdGrant | None:
     """Return the grant in the columns from `grant_columns`, or None if the application sent no authorization request."""
     scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, acr, facts = row[:GRANT_WIDTH]
     if scope is None and api_id is None and asked is None:
         return None
     api = None
     if api_id is not None:
-        api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[2:]), int(facts[0]))
-    claims = RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
+        api = (
+            openid.ResourceGrant(api_id, tuple(api_scope), None)
+            if facts is None
+            else openid.ResourceGrant(api_id, tuple(facts[2:]), int(facts[0]))
+        )
+    claims = openid.RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
     known_acr = tuple(name for name in Acr if name in (acr or ()))  # a later release may have further values
-    return OpenIdGrant(to_scope(scope, facts), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
+    return openid.OpenIdGrant(to_scope(scope, facts), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
 def asks_for_groups(alias: LiteralString) -> LiteralString:
@@ -168,33 +161,33 @@ def further_sql(with_groups: LiteralString) -> LiteralString:
 ALL_FURTHER: Final = "application_facts(v.id, u.id, true, true)"
 
 
-def _to_further(row: Row) -> FurtherFacts:
+def _to_further(row: statements.Row) -> openid.FurtherFacts:
     facts = row[0]
     if facts is None:
-        return NO_FURTHER_FACTS
-    return FurtherFacts(
+        return openid.NO_FURTHER_FACTS
+    return openid.FurtherFacts(
         document=facts["document"],
         attributes=_to_attributes(*facts["attributes"] or (None, None, None)),
         directory=facts["directory"] or {},
         further_roles=tuple(facts["further_roles"] or ()),
         app_roles=tuple(facts["app_roles"] or ()),
         permissions=tuple(facts["permissions"] or ()),
-        groups=tuple(GroupFact(UUID(id_), *others) for id_, *others in facts["groups"] or ()),
+        groups=tuple(openid.GroupFact(UUID(id_), *others) for id_, *others in facts["groups"] or ()),
     )
 
 
 def _to_attributes(own: dict[str, Any] | None, of_groups: list[dict[str, Any]] | None, merges: dict[str, str] | None) -> dict[str, Any]:
-    rules = {name: AttributeMerge(merge) for name, merge in (merges or {}).items()}
-    return effective_values(own or {}, rules, of_groups or ())
+    rules = {name: attributes.AttributeMerge(merge) for name, merge in (merges or {}).items()}
+    return attributes.effective_values(own or {}, rules, of_groups or ())
 
 
-def user_facts(further: LiteralString) -> Record[UserFacts]:
+def user_facts(further: LiteralString) -> records.Record[openid.UserFacts]:
     """Return the record with the facts about the user `u` at a service: from its organization `vo`, membership `m` and entitlement `n`.
 
     `further` is ALL_FURTHER, or the SQL from `further_sql`.
     """
-    return Record(
-        UserFacts,
+    return records.Record(
+        openid.UserFacts,
         "u",
         email=Email,
         email_verified="u.email_verified_at is not null",
@@ -207,7 +200,7 @@ def user_facts(further: LiteralString) -> Record[UserFacts]:
         user_id="u.id",
         scopes_in_id_token="coalesce(v.id_token_claims, true)",  # noqa: S106  (a column)
         entitlement=ENTITLEMENT.as_field(),
-        further=Columns(further, 1, _to_further),
+        further=records.Columns(further, 1, _to_further),
     )
 
 
@@ -217,7 +210,10 @@ ALL_USER_FACTS: Final = user_facts(ALL_FURTHER)
 
 
 def user_facts_sql(
-    user_id: LiteralString, service_id: LiteralString, record: Record[UserFacts] = USER_FACTS, condition: LiteralString = "true"
+    user_id: LiteralString,
+    service_id: LiteralString,
+    record: records.Record[openid.UserFacts] = USER_FACTS,
+    condition: LiteralString = "true",
 ) -> LiteralString:
     """Return a query for the facts about this user at this service, which may be null.
 
@@ -237,11 +233,13 @@ FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", FACTS)
 ALL_FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", ALL_USER_FACTS)
 
 
-class OpenIdFacts(Repository):
+class OpenIdFacts(statements.Repository):
     """Implements `ports.storage.authentication.sessions.OpenIdFacts`."""
 
-    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> openid.UserFacts | None:
         return await self._one(ALL_USER_FACTS.read, ALL_FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
 
-    def load(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Answer[UserFacts | None]:
+    def load(
+        self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool
+    ) -> statements.Answer[openid.UserFacts | None]:
         return self._one(FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, with_groups=with_groups, now=now)

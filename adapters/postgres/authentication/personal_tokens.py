@@ -5,17 +5,17 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
-from adapters.postgres.authentication.session_contexts import MEMBERSHIP, SESSION_NOT_ENDED, session_context
+from adapters.postgres.authentication import session_contexts
+from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
+from core.authentication.model import tokens
+from core.kernel import callers, values
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import Person, PersonalTokenContext
 from core.kernel.causes import Caller
-from core.kernel.values import Email, Page, PageResult
 
 PERSONAL_TOKEN: Final = Record(
-    PersonalToken,
+    tokens.PersonalToken,
     "t",
     id="t.session_id",
     user_id="s.user_id",
@@ -24,10 +24,12 @@ PERSONAL_TOKEN: Final = Record(
     org_name="o.name",
 )
 PERSONAL_TOKEN_RECORD: Final = Record(
-    PersonalTokenRecord,
+    tokens.PersonalTokenRecord,
     "t",
-    token=Record(PersonalTokenContext, "t", id="t.session_id", scopes=lambda names: frozenset(map(ApiScope, names))).as_field(),
-    session=session_context(organization="null", acts_in=MEMBERSHIP.as_field(if_any="id"), impersonator_id=None, sign_in=None).as_field(),
+    token=Record(callers.PersonalTokenContext, "t", id="t.session_id", scopes=lambda names: frozenset(map(ApiScope, names))).as_field(),
+    session=session_contexts.session_context(
+        organization="null", acts_in=session_contexts.MEMBERSHIP.as_field(if_any="id"), impersonator_id=None, sign_in=None
+    ).as_field(),
     is_allowed="coalesce(a.personal_tokens, false)",
 )
 LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}"
@@ -37,14 +39,14 @@ TABLES: Final = """
 IN_ORGANIZATION: Final = f"{TABLES} where t.org_id = %(org_id)s and {LIVE}"
 
 
-def to_member_token(row: Row) -> MemberPersonalToken:
-    return MemberPersonalToken(PERSONAL_TOKEN.read(row), Email(row[PERSONAL_TOKEN.width]), row[PERSONAL_TOKEN.width + 1])
+def to_member_token(row: statements.Row) -> tokens.MemberPersonalToken:
+    return tokens.MemberPersonalToken(PERSONAL_TOKEN.read(row), values.Email(row[PERSONAL_TOKEN.width]), row[PERSONAL_TOKEN.width + 1])
 
 
-class PersonalTokens(Repository):
+class PersonalTokens(statements.Repository):
     """Implements `ports.storage.authentication.credentials.PersonalTokens` and `PersonalTokenUse`."""
 
-    async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> PersonalTokenRecord | None:
+    async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> tokens.PersonalTokenRecord | None:
         sql = f"""
             select {PERSONAL_TOKEN_RECORD.columns}
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
@@ -53,13 +55,13 @@ class PersonalTokens(Repository):
             where t.token_hash = %(token_hash)s and {LIVE}"""
         return await self._one(PERSONAL_TOKEN_RECORD.read, sql, token_hash=token_hash, slug=slug, now=now)
 
-    async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
+    async def of_user(self, user_id: UUID, now: datetime) -> list[tokens.PersonalToken]:
         sql = f"""
             select {PERSONAL_TOKEN.columns} from {TABLES}
             where s.user_id = %(user_id)s and {LIVE} order by t.created_at desc, t.session_id desc"""
         return await self._all(PERSONAL_TOKEN.read, sql, user_id=user_id, now=now)
 
-    async def page(self, org_id: UUID, page: Page, now: datetime) -> PageResult[MemberPersonalToken]:
+    async def page(self, org_id: UUID, page: values.Page, now: datetime) -> values.PageResult[tokens.MemberPersonalToken]:
         columns: LiteralString = f"{PERSONAL_TOKEN.columns}, u.email, u.name"
         newest: LiteralString = "t.created_at desc, t.session_id desc"
         return await self._counted_page(to_member_token, columns, f"from {IN_ORGANIZATION}", newest, page, org_id=org_id, now=now)
@@ -68,7 +70,7 @@ class PersonalTokens(Repository):
         sql = f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}"
         return await self._count(sql, user_id=user_id, now=now)
 
-    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
+    async def add(self, token: tokens.PersonalToken, token_hash: bytes, caller: Caller) -> None:
         sql = """
             with begun as (
                 insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token, proofs,
@@ -83,7 +85,7 @@ class PersonalTokens(Repository):
             sql,
             **PERSONAL_TOKEN.values(token),
             user_id=token.user_id,
-            of_session=caller.session_id if isinstance(caller, Person) else None,
+            of_session=caller.session_id if isinstance(caller, callers.Person) else None,
             address=caller.address,
             agent=caller.agent,
             token_hash=token_hash,
@@ -93,7 +95,7 @@ class PersonalTokens(Repository):
         sql = f"select s.user_id from {IN_ORGANIZATION} and t.session_id = %(token_id)s"
         return await self._one(lambda row: row[0], sql, org_id=org_id, token_id=token_id, now=now)
 
-    async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
+    async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> tokens.PersonalToken | None:
         sql = f"""
             with ended as (
                 update sessions s set ended_at = %(now)s

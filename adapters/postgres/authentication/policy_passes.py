@@ -6,12 +6,13 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
-from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
+from adapters.postgres.authentication import sign_in_proofs
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Columns
-from adapters.postgres.engine.statements import Answer, Repository, Row
-from adapters.postgres.kernel.connections import connection_facts, linked_providers, to_connection_facts
+from adapters.postgres.kernel import connections
+from adapters.postgres.kernel.connections import linked_providers
 from adapters.postgres.kernel.roles import rights_columns, to_rights
-from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
+from core.authentication.model import policy
 from core.kernel.callers import PolicyState
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import in_session, proved_at
@@ -37,12 +38,12 @@ STATE: Final = Columns(
 POLICY_MET: Final = """
     (o.sign_in_policy_version is null or s.impersonator_id is not null
      or has_policy_pass(s.id, o.id, s.user_id, o.sign_in_policy_version, %(now)s))"""
-PROOFS: Final = proof_columns("s")
+PROOFS: Final = sign_in_proofs.proof_columns("s")
 SESSION: Final = (
     f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, s.risk_is_high, y.used_at, u.policy_reminded_at"
 )
 SESSION_WIDTH: Final = 8 + PROOFS.width
-CONNECTIONS: Final = connection_facts("p.org_id", "u")
+CONNECTIONS: Final = connections.connection_facts("p.org_id", "u")
 FACTS_WIDTH: Final = 16 + CONNECTIONS.width
 LOAD: Final = f"""
     select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, {REPLACING},
@@ -69,12 +70,12 @@ SAVE: Final = """
     set version = excluded.version, role = excluded.role, valid_until = excluded.valid_until, used_at = excluded.used_at"""
 
 
-def to_state(row: Row) -> PolicyState | None:
+def to_state(row: statements.Row) -> PolicyState | None:
     version, networks, is_met = row
     return None if version is None else PolicyState(is_met, tuple(networks or ()))
 
 
-def to_subject(row: Row) -> PolicySubject:
+def to_subject(row: statements.Row) -> policy.PolicySubject:
     org_id, version, rules, org_name, org_slug, *service, email_sign_in, replacing, role, roles_key = row[:12]
     (service_slug, service_name, service_rules), rights, providers, rest = service, to_rights(row[12:15]), row[15], row[FACTS_WIDTH:]
     parts = [PolicyPart(org_name or PRODUCT, Rules.read(rules))]
@@ -82,7 +83,7 @@ def to_subject(row: Row) -> PolicySubject:
         parts.append(PolicyPart(service_name, Rules.read(service_rules)))
     session, keys = rest[:SESSION_WIDTH], rest[SESSION_WIDTH : SESSION_WIDTH + KEY_HOSTS.width]
     account = ACCOUNT.read(rest[SESSION_WIDTH + KEY_HOSTS.width :])
-    return PolicySubject(
+    return policy.PolicySubject(
         policy=EffectivePolicy(org_id, version, tuple(parts)),
         org_slug=org_slug,
         service_slug=service_slug,
@@ -93,29 +94,31 @@ def to_subject(row: Row) -> PolicySubject:
         account=account,
         keys=to_key_hosts(keys),
         providers=frozenset(providers),
-        connections=to_connection_facts(row[16:FACTS_WIDTH]),
+        connections=connections.to_connection_facts(row[16:FACTS_WIDTH]),
         email_sign_in=email_sign_in,
         session=_to_session(session, has_second=bool(account.second_factors)),
     )
 
 
-def _to_session(row: Row, *, has_second: bool) -> PolicySession | None:
+def _to_session(row: statements.Row, *, has_second: bool) -> policy.PolicySession | None:
     if row[0] is None:
         return None
-    proofs = to_proofs(row[1 : 1 + PROOFS.width])
+    proofs = sign_in_proofs.to_proofs(row[1 : 1 + PROOFS.width])
     mfa_missing, mfa_at, trust_hash, trust_expires_at, is_high, used_at, reminded_at = row[1 + PROOFS.width :]
     # A session without its account's second factor began on a trusted device. A later proof on such a device says nothing about the second
     # factor.
     began = proved_at(seen) if (seen := in_session(proofs)) else None
     is_trusted = has_second and not mfa_missing and trust_hash is not None and began is not None and mfa_at is not None
     is_trusted = is_trusted and mfa_at <= began < trust_expires_at
-    return PolicySession(proofs, mfa_at if is_trusted else None, is_high, used_at, reminded_at)
+    return policy.PolicySession(proofs, mfa_at if is_trusted else None, is_high, used_at, reminded_at)
 
 
-class PolicyPasses(Repository):
+class PolicyPasses(statements.Repository):
     """Implements `ports.storage.authentication.sign_ins.PolicyPasses` and `PolicyPassUse`."""
 
-    def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> Answer[PolicySubject | None]:
+    def load(
+        self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None
+    ) -> statements.Answer[policy.PolicySubject | None]:
         return self._one(to_subject, _load(org_id), **_values(org_id, service_id, user_id, session_id))
 
     async def state_on_platform(self, session_id: UUID, now: datetime) -> PolicyState | None:
@@ -130,7 +133,7 @@ class PolicyPasses(Repository):
             now=now,
         )
 
-    async def save(self, new: PolicyPass) -> None:
+    async def save(self, new: policy.PolicyPass) -> None:
         await self._write(
             SAVE,
             session_id=new.session_id,

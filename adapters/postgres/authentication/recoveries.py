@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Row, SealingRepository
 from core.authentication.model.recovery import AccountRecovery, CountedAttempt
 from core.kernel.values import Email
 from ports.crypto import SecretContext
@@ -17,7 +17,7 @@ def secret_context(recovery_id: UUID) -> SecretContext:
     return SecretContext("account_recoveries", str(recovery_id), "secret")
 
 
-class Recoveries(SealingRepository):
+class Recoveries(statements.SealingRepository):
     """Implements `ports.storage.authentication.sign_ins.Recoveries`."""
 
     async def of_user(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> AccountRecovery | None:
@@ -40,7 +40,7 @@ class Recoveries(SealingRepository):
         return await self._one(lambda row: UUID(str(row[0])), sql, browser_hash=browser_hash, now=now)
 
     async def of_browser(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> tuple[AccountRecovery, str] | None:
-        def read(row: Row) -> tuple[AccountRecovery, str]:
+        def read(row: statements.Row) -> tuple[AccountRecovery, str]:
             return RECOVERY.read(row), self._vault.open(row[RECOVERY.width], secret_context(recovery_id)).decode()
 
         sql = f"""

@@ -8,35 +8,15 @@ from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.applications.plans import ENTITLEMENT, entitlement
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.authentication.openid import (
-    GRANT_WIDTH,
-    USER_FACTS,
-    asks_for_groups,
-    further_sql,
-    grant_columns,
-    resource_facts,
-    resource_is_usable,
-    stored_grant,
-    to_grant,
-    to_scope,
-    user_facts,
-    user_facts_sql,
-)
+from adapters.postgres.authentication import openid
+from adapters.postgres.authentication.openid import grant_columns, resource_facts, resource_is_usable, stored_grant
 from adapters.postgres.authentication.policy_passes import POLICY_MET
 from adapters.postgres.authentication.session_contexts import IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
 from adapters.postgres.authentication.sign_in_proofs import proof_columns
-from adapters.postgres.engine.records import Column, Columns, Description, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
+from core.authentication.model import sessions
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant
-from core.authentication.model.sessions import (
-    UNNAMED_PRESENTER,
-    IntrospectedSession,
-    Presenter,
-    RefreshTokenState,
-    RotatedSession,
-    TokenSubject,
-)
 from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Email
 
@@ -68,10 +48,10 @@ IS_NOT_ROTATED: Final = f"""
           or s.grant_type = 'authorization_code' and {IS_CONFIDENTIAL} and not v.pkce_without_secret))"""
 
 
-def subject(*, service: Description, entitlement: Description) -> Record[TokenSubject]:
+def subject(*, service: records.Description, entitlement: records.Description) -> records.Record[sessions.TokenSubject]:
     """Return the record for the tokens' subject: a rotation's row `e`, and the facts about its service."""
-    return Record(
-        TokenSubject,
+    return records.Record(
+        sessions.TokenSubject,
         "e",
         session_id="e.id",
         email=Email,
@@ -87,29 +67,31 @@ def subject(*, service: Description, entitlement: Description) -> Record[TokenSu
 
 SUBJECT: Final = subject(service=CONTEXT.as_field(if_any="id"), entitlement=ENTITLEMENT.as_field())
 SUBJECT_PLAIN: Final = subject(service=None, entitlement=None)
-ROTATED: Final = Record(
-    RotatedSession,
+ROTATED: Final = records.Record(
+    sessions.RotatedSession,
     "e",
     subject=SUBJECT.as_field(),
-    openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
-    facts=user_facts(further_sql(asks_for_groups("e"))).as_field(if_any="email"),
+    openid=records.Columns(grant_columns("e"), openid.GRANT_WIDTH, openid.to_grant),
+    facts=openid.user_facts(openid.further_sql(openid.asks_for_groups("e"))).as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
 )
 # For a session without a service and without a grant
-ROTATED_PLAIN: Final = Record(RotatedSession, "e", subject=SUBJECT_PLAIN.as_field(), openid=None, facts=None, keeps_refresh_token=None)
+ROTATED_PLAIN: Final = records.Record(
+    sessions.RotatedSession, "e", subject=SUBJECT_PLAIN.as_field(), openid=None, facts=None, keeps_refresh_token=None
+)
 INTROSPECTED_WIDTH: Final = 8
-TO_FACTS: Final = USER_FACTS.if_any("email")
+TO_FACTS: Final = openid.USER_FACTS.if_any("email")
 # The facts for the claims in the answer, which only an application with a claims document has
-FACTS_OF_SESSION: Final = user_facts_sql("s.user_id", "s.service_id", condition="v.claims_version is not null")
-REFRESH_TOKEN_STATE: Final = Record(
-    RefreshTokenState,
+FACTS_OF_SESSION: Final = openid.user_facts_sql("s.user_id", "s.service_id", condition="v.claims_version is not null")
+REFRESH_TOKEN_STATE: Final = records.Record(
+    sessions.RefreshTokenState,
     "s",
     session_id="s.id",
     user_id="s.user_id",
     rotated_at="t.rotated_at",
     is_previous="t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id)",
     session_is_live=f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}",
-    organization_status=Column(sql="o.status", read=OrganizationStatus),
+    organization_status=records.Column(sql="o.status", read=OrganizationStatus),
     role="m.role",
     may_use_service=MAY_USE_SERVICE,
     fits=PRESENTER_MAY_USE,
@@ -190,21 +172,21 @@ ROTATE_PLAIN: Final = (
 )
 
 
-def to_introspected_session(row: Row) -> IntrospectedSession:
+def to_introspected_session(row: statements.Row) -> sessions.IntrospectedSession:
     id_, user_id, email, expires_at, scope, api, created_at, bounded_to = row[:INTROSPECTED_WIDTH]
-    return IntrospectedSession(
+    return sessions.IntrospectedSession(
         id=id_,
         user_id=user_id,
         email=Email(email),
         expires_at=expires_at,
-        openid=OpenIdGrant(to_scope(scope, api)),
+        openid=OpenIdGrant(openid.to_scope(scope, api)),
         api_scope=None if api is None else tuple(api[2:]),
         refresh_token_created_at=created_at,
         facts=None if (facts := TO_FACTS(row[INTROSPECTED_WIDTH:])) is None else facts.seen_by(bounded_to),
     )
 
 
-def _presenter_values(presenter: Presenter) -> dict[str, object]:
+def _presenter_values(presenter: sessions.Presenter) -> dict[str, object]:
     return {
         "is_named": presenter.is_named,
         "named_service_id": presenter.service_id,
@@ -214,12 +196,12 @@ def _presenter_values(presenter: Presenter) -> dict[str, object]:
     }
 
 
-class RefreshTokens(Repository):
+class RefreshTokens(statements.Repository):
     """Implements `ports.storage.authentication.sessions.RefreshTokens` and `RefreshTokenRotation`."""
 
     async def introspect(
         self, service_id: UUID | None, session_id: UUID | None, refresh_hash: bytes, now: datetime, *, api_resource_id: UUID | None = None
-    ) -> IntrospectedSession | None:
+    ) -> sessions.IntrospectedSession | None:
         of_client: LiteralString = "s.service_id = %(service_id)s" if api_resource_id is None else "s.api_resource_id = %(api_resource_id)s"
         return await self._one(
             to_introspected_session,
@@ -244,21 +226,28 @@ class RefreshTokens(Repository):
 
     async def grant(self, token_hash: bytes, now: datetime) -> OpenIdGrant | None:
         return await self._one(
-            lambda row: to_grant(row) or NO_GRANT,
+            lambda row: openid.to_grant(row) or NO_GRANT,
             f"select {grant_columns('s')} from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(token_hash)s",
             token_hash=token_hash,
             now=now,
         )
 
     async def rotate(
-        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER
-    ) -> RotatedSession | None:
+        self,
+        old_hash: bytes,
+        new_hash: bytes,
+        now: datetime,
+        expires_at: datetime,
+        presenter: sessions.Presenter = sessions.UNNAMED_PRESENTER,
+    ) -> sessions.RotatedSession | None:
         values = {"old_hash": old_hash, "new_hash": new_hash, "now": now, "expires_at": expires_at, **_presenter_values(presenter)}
         if presenter.service_id is None and (rotated := await self._one(ROTATED_PLAIN.read, ROTATE_PLAIN, **values)) is not None:
             return rotated
         return await self._one(ROTATED.read, ROTATE, **values)
 
-    async def explain(self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
+    async def explain(
+        self, token_hash: bytes, now: datetime, presenter: sessions.Presenter = sessions.UNNAMED_PRESENTER
+    ) -> sessions.RefreshTokenState | None:
         # MAY_IMPERSONATE is missing: `rotate` has already refused the token. The second use of a
         # token must also end an impersonation that is not live now.
         sql = f"""
@@ -270,7 +259,7 @@ class RefreshTokens(Repository):
             where t.token_hash = %(token_hash)s"""
         return await self._one(REFRESH_TOKEN_STATE.read, sql, token_hash=token_hash, now=now, **_presenter_values(presenter))
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: sessions.Presenter, now: datetime) -> bool | None:
         # Here and in further statements that end sessions, the expiry is not checked: ending an
         # expired session changes nothing for its user.
         sql = f"""

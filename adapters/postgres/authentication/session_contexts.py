@@ -11,16 +11,16 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE, HAS_SECOND_FACTOR, OWN_PROFILE
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
+from adapters.postgres.authentication import openid
+from adapters.postgres.authentication.openid import grant_columns, user_facts_sql
 from adapters.postgres.authentication.policy_passes import STATE
 from adapters.postgres.authentication.sign_in_proofs import SECOND_AT, STRENGTH, proof_columns
-from adapters.postgres.engine.records import Column, Description, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
 from adapters.postgres.kernel.roles import rights_columns
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
+from core.kernel import callers
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_age import LastSignIn
 from core.kernel.values import Email
@@ -43,30 +43,30 @@ STRENGTHS: Final = tuple(Strength).__getitem__
 ASKS_SECOND: Final = f"{HAS_SECOND_FACTOR} and s.bounded_to is null"
 # A sign-in at an identity provider counts as the user's own only if the provider asked them, or if the account has no password. The sign-in
 # that approved a device code may have been another person's idea.
-SIGN_IN: Final = Record(
+SIGN_IN: Final = records.Record(
     LastSignIn,
     "s",
     at="case when s.impersonator_id is null then coalesce(s.authenticated_at, s.created_at) end",
     is_proof="""
         (coalesce(s.fresh, true) or u.password_hash is null)
         and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
-    strength=Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=STRENGTHS),
-    required=Column(sql=f"case when {ASKS_SECOND} then 2 else 1 end", read=STRENGTHS),
+    strength=records.Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=STRENGTHS),
+    required=records.Column(sql=f"case when {ASKS_SECOND} then 2 else 1 end", read=STRENGTHS),
     second_at=f"case when {ASKS_SECOND} then {SECOND_AT} end",
 )
 # An owner who needs a recovery has no power over the platform: the mailbox alone may have signed in (security A-13).
 IS_OWNER: Final = "u.is_platform_owner and u.recovery_required_at is null"
-ORGANIZATION: Final = Record(
-    OrganizationContext,
+ORGANIZATION: Final = records.Record(
+    callers.OrganizationContext,
     "o",
-    status=OrganizationStatus,
+    status=callers.OrganizationStatus,
     role="m.role",
     rights=rights_columns("m", "o"),
 )
-MEMBERSHIP: Final = Record(
-    MembershipState,
+MEMBERSHIP: Final = records.Record(
+    callers.MembershipState,
     "a",
-    status=OrganizationStatus,
+    status=callers.OrganizationStatus,
     role="am.role",
     rights=rights_columns("am", "a"),
     confirmed="am.confirmed_at is not null",
@@ -74,9 +74,9 @@ MEMBERSHIP: Final = Record(
 )
 
 
-def session_context(**further: Description) -> Record[SessionContext]:
+def session_context(**further: records.Description) -> records.Record[callers.SessionContext]:
     """Return the record for a session `s` and its user `u`. The fields `further` differ by session kind."""
-    own: dict[str, Description] = {
+    own: dict[str, records.Description] = {
         "user_id": "u.id",
         "email": Email,
         "impersonator_id": "s.impersonator_id",
@@ -84,10 +84,10 @@ def session_context(**further: Description) -> Record[SessionContext]:
         "bounded_to": "s.bounded_to",
     }
     others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in", "time_zone"))
-    return Record(SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any="at"), **further})
+    return records.Record(callers.SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any="at"), **further})
 
 
-OF_USER: Final[Mapping[str, Description]] = {
+OF_USER: Final[Mapping[str, records.Description]] = {
     "organization": ORGANIZATION.as_field(if_any="id"),
     "mfa_missing": f"s.mfa_missing and {HAS_SECOND_FACTOR}",
     "impersonated_in": "s.impersonated_in",
@@ -131,7 +131,7 @@ LOAD_USERINFO: Final = f"""
 LOAD_USERINFO_OF_SERVICE: Final = f"""
     select {APPLICATION_SESSION.columns}, v.pkce_without_secret, {USERINFO}
     {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"""
-BROWSER_SESSION: Final = Record(BrowserSession, "s", proofs=proof_columns("s"))
+BROWSER_SESSION: Final = records.Record(callers.BrowserSession, "s", proofs=proof_columns("s"))
 # The cookie's hash is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
     select {BROWSER_CONTEXT.columns}, {BROWSER_SESSION.columns} {SESSION_JOINS}
@@ -139,25 +139,27 @@ LOAD_BROWSER_SESSION: Final = f"""
       and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
 
 
-class SessionContexts(Repository):
+class SessionContexts(statements.Repository):
     """Implements `ports.storage.authentication.sessions.SessionContextsRead`."""
 
-    async def load(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+    async def load(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> callers.SessionContext | None:
         return await self._one(SESSION_CONTEXT.read, LOAD_SESSION_CONTEXT, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
 
-    async def load_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+    async def load_in(
+        self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
+    ) -> callers.SessionContext | None:
         return await self._one(
             SESSION_CONTEXT_IN.read, LOAD_SESSION_CONTEXT_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now
         )
 
-    async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
+    async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> callers.SessionContext | None:
         return await self._one(
             APPLICATION_SESSION.read, LOAD_APPLICATION_SESSION, client_id=client_id, session_id=session_id, user_id=user_id, now=now
         )
 
     async def load_with_profile(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
-    ) -> tuple[SessionContext, OwnProfile] | None:
+    ) -> tuple[callers.SessionContext, OwnProfile] | None:
         record, statement = (
             (SESSION_CONTEXT, LOAD_WITH_PROFILE) if client_id is None else (APPLICATION_SESSION, LOAD_APPLICATION_SESSION_WITH_PROFILE)
         )
@@ -173,19 +175,19 @@ class SessionContexts(Repository):
 
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
-    ) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool] | None:
+    ) -> tuple[callers.SessionContext, OpenIdGrant, UserFacts, bool] | None:
         record, statement = (SESSION_CONTEXT, LOAD_USERINFO) if client_id is None else (APPLICATION_SESSION, LOAD_USERINFO_OF_SERVICE)
 
-        def to_userinfo(row: Row) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool]:
+        def to_userinfo(row: statements.Row) -> tuple[callers.SessionContext, OpenIdGrant, UserFacts, bool]:
             context, pkce_without_secret, further = record.read(row), row[record.width], row[record.width + 1 :]
-            grant = to_grant(further)
+            grant = openid.to_grant(further)
             assert grant is not None, "the statement selects only sessions with a grant"
             authenticates = context.service is not None and not context.service.is_public and not pkce_without_secret
-            return context, grant, USER_FACTS.read(further[GRANT_WIDTH:]), authenticates
+            return context, grant, openid.USER_FACTS.read(further[openid.GRANT_WIDTH :]), authenticates
 
         return await self._one(to_userinfo, statement, client_id=client_id, session_id=session_id, user_id=user_id, org_id=None, now=now)
 
-    async def load_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
+    async def load_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[callers.BrowserSession, callers.SessionContext] | None:
         return await self._one(
             lambda row: (BROWSER_SESSION.read(row[BROWSER_CONTEXT.width :]), BROWSER_CONTEXT.read(row)),
             LOAD_BROWSER_SESSION,
@@ -201,12 +203,12 @@ LOAD_IMPERSONATION: Final = f"""
     order by s.created_at desc, s.id desc limit 1"""
 
 
-class Impersonations(Repository):
+class Impersonations(statements.Repository):
     """Implements `ports.storage.authentication.sessions.Impersonations`."""
 
     constraints: ClassVar = {"impersonated_organizations_org_id_fkey": OrganizationNotFound}
 
-    async def load(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
+    async def load(self, session_id: UUID, now: datetime) -> tuple[UUID, callers.SessionContext] | None:
         return await self._one(
             lambda row: (row[SESSION_CONTEXT.width], SESSION_CONTEXT.read(row)),
             LOAD_IMPERSONATION,

@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.authentication import sign_in_proofs
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
-from adapters.postgres.authentication.sign_in_proofs import NAMES, STRENGTH, columns_of, proof_columns
+from adapters.postgres.authentication.sign_in_proofs import NAMES, STRENGTH
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from core.kernel.callers import BrowserSession, StoredSignIn
+from core.kernel import callers
 from core.kernel.proofs import SessionProofs, end_of
 
 _PROOFS: Final = ", ".join(f"{name} = %({name})s" for name in NAMES)
@@ -17,7 +18,7 @@ REAUTHENTICATE: Final = f"""
     update sessions s set {_PROOFS}, mfa_missing = mfa_missing and coalesce(%(strength)s::smallint, 1) < 2,
                         ends_at = least(ends_at, %(end)s), expires_at = least(expires_at, %(end)s)
     where id = %(session_id)s and user_id = %(user_id)s"""
-SIGN_IN: Final = Record(StoredSignIn, "s", session_id="s.id", org_id="v.org_id", proofs=proof_columns("s"))
+SIGN_IN: Final = Record(callers.StoredSignIn, "s", session_id="s.id", org_id="v.org_id", proofs=sign_in_proofs.proof_columns("s"))
 # The last use per organization stays known, as a pass that has ended.
 WEAKEN: Final = f"""
     with weakened as (
@@ -80,7 +81,7 @@ class SessionSignIns(Repository):
               and (s.service_id is null) = (%(client_name)s::text is null)"""
         return await self._exists(sql, session_id=session_id, user_id=user_id, client_name=client_name, browser_hash=browser_hash)
 
-    async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
+    async def load_factors(self, session_id: UUID, user_id: UUID) -> callers.BrowserSession | None:
         sql = f"select {BROWSER_SESSION.columns} from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s"
         return await self._one(BROWSER_SESSION.read, sql, session_id=session_id, user_id=user_id)
 
@@ -98,16 +99,16 @@ class SessionSignIns(Repository):
         return await self._one(lambda row: row[0], sql, session_id=session_id, user_id=user_id)
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
-        await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, end=end_of(proofs), **columns_of(proofs))
+        await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, end=end_of(proofs), **sign_in_proofs.columns_of(proofs))
 
-    async def list_of_user(self, user_id: UUID) -> Sequence[StoredSignIn]:
+    async def list_of_user(self, user_id: UUID) -> Sequence[callers.StoredSignIn]:
         sql = f"""
             select {SIGN_IN.columns} from sessions s left join services v on v.id = s.service_id
             where s.user_id = %(user_id)s and s.ended_at is null and s.impersonator_id is null"""
         return await self._all(SIGN_IN.read, sql, user_id=user_id)
 
-    async def weaken(self, sign_ins: Sequence[StoredSignIn], user_id: UUID, *, asks_again: bool) -> None:
-        rows = [columns_of(each.proofs, org_id=each.org_id) for each in sign_ins]
+    async def weaken(self, sign_ins: Sequence[callers.StoredSignIn], user_id: UUID, *, asks_again: bool) -> None:
+        rows = [sign_in_proofs.columns_of(each.proofs, org_id=each.org_id) for each in sign_ins]
         columns = {name: [row[name] for row in rows] for name in NAMES}
         await self._run(WEAKEN, session_ids=[each.session_id for each in sign_ins], user_id=user_id, asks_again=asks_again, **columns)
 
@@ -115,7 +116,9 @@ class SessionSignIns(Repository):
         sql = f"""
             update sessions s set {_PROOFS}, expires_at = %(expires_at)s, ends_at = %(ends_at)s
             where id = %(session_id)s and user_id = %(user_id)s"""
-        await self._run(sql, session_id=session_id, user_id=user_id, expires_at=expires_at, ends_at=ends_at, **columns_of(proofs))
+        await self._run(
+            sql, session_id=session_id, user_id=user_id, expires_at=expires_at, ends_at=ends_at, **sign_in_proofs.columns_of(proofs)
+        )
 
     async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> dict[UUID, int]:
         values = {"org_id": org_id, "connection_id": connection_id, "user_id": user_id}

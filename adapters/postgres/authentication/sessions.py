@@ -8,13 +8,13 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import LOGGED_NAME, REQUIRED_STRENGTH
-from adapters.postgres.authentication.openid import STORED_WIDTH, grant_parameters, stored_grant, to_grant
+from adapters.postgres.authentication import openid, sign_in_proofs
 from adapters.postgres.authentication.session_contexts import IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
-from adapters.postgres.authentication.sign_in_proofs import CONNECTION_NAME, STRENGTH, columns_of, proof_columns
 from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.authentication.sign_in_proofs import STRENGTH
+from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository
-from core.authentication.model.sessions import LiveSession, ReplacedSession, Session
+from core.authentication.model import sessions
 from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded
 from core.kernel.values import PageResult
@@ -40,30 +40,30 @@ DENY: Final = """
     update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
 # Whether the session's sign-in is as strong as its service may require.
 HAS_REQUIRED_FACTOR: Final = f"(v.required_acr is null or {STRENGTH} >= {REQUIRED_STRENGTH})"
-SESSION: Final = Record(
-    Session,
+SESSION: Final = records.Record(
+    sessions.Session,
     "s",
     service=None,
     proofs=None,
     request_id=None,
     grant="s.grant_type",
-    openid=Columns(stored_grant("s"), STORED_WIDTH, to_grant, grant_parameters),
+    openid=records.Columns(openid.stored_grant("s"), openid.STORED_WIDTH, openid.to_grant, openid.grant_parameters),
 )
-REPLACED: Final = Record(ReplacedSession, "s", proofs=proof_columns("s"))
+REPLACED: Final = records.Record(sessions.ReplacedSession, "s", proofs=sign_in_proofs.proof_columns("s"))
 BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash", *PROOF_COLUMNS)
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
 # their own sessions, and the caller's account is usable.
-LIVE_SESSION: Final = Record(
-    LiveSession,
+LIVE_SESSION: Final = records.Record(
+    sessions.LiveSession,
     "s",
     organization="o.name",
     service=LOGGED_NAME,
     is_external="v.client_uri is not null",
     by_support="s.impersonator_id is not null",
     in_browser="s.browser_hash is not null",
-    connection=CONNECTION_NAME,
+    connection=sign_in_proofs.CONNECTION_NAME,
 )
 LIST_LIVE_SESSIONS: Final = f"""
     select count(*) over (), {LIVE_SESSION.columns}
@@ -77,11 +77,11 @@ LIST_LIVE_SESSIONS: Final = f"""
     order by s.created_at desc, s.id desc limit %(limit)s"""
 
 
-def session_parameters(session: Session) -> dict[str, object]:
+def session_parameters(session: sessions.Session) -> dict[str, object]:
     """Return the parameters for BEGIN, except `browser_hash`."""
     service = session.service
     of_service = {"service_id": service.id, "org_id": service.org_id} if service else {"service_id": None}
-    return SESSION.values(session) | of_service | columns_of(session.proofs, service.org_id if service else None)
+    return SESSION.values(session) | of_service | sign_in_proofs.columns_of(session.proofs, service.org_id if service else None)
 
 
 class Sessions(Repository):
@@ -96,16 +96,16 @@ class Sessions(Repository):
         """
         await self._write(REQUIRE_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
 
-    async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
+    async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[sessions.LiveSession]:
         return await self._page(LIVE_SESSION.read, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
 
-    async def begin(self, session: Session, refresh_hash: bytes) -> None:
+    async def begin(self, session: sessions.Session, refresh_hash: bytes) -> None:
         sql = f"""
             with begun as ({BEGIN} returning id, created_at)
             {START_ROTATION}"""
         await self._write(sql, **session_parameters(session), refresh_hash=refresh_hash, browser_hash=None)
 
-    async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
+    async def begin_in_browser(self, session: sessions.Session, browser_hash: bytes) -> None:
         await self._write(BEGIN, **session_parameters(session), browser_hash=browser_hash)
 
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
@@ -118,7 +118,7 @@ class Sessions(Repository):
         sql = "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null"
         await self._run(sql, session_id=session_id, now=now)
 
-    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> ReplacedSession | None:
+    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> sessions.ReplacedSession | None:
         sql = """
             select 1 from users u where u.id = (
                 select s.user_id from sessions s where s.browser_hash = %(browser_hash)s and s.ended_at is null)

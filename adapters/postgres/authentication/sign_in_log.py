@@ -6,10 +6,10 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.services import LOGGED_NAME
-from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
-from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, SignIn, SignInFilter
+from core.authentication.model import sign_in_log
 from core.kernel.values import Email, Page, PageResult
 
 NEWEST: Final = "order by l.created_at desc, l.id desc"
@@ -114,16 +114,16 @@ OF_OWN_CONNECTION: Final = "from connections c where c.id = l.connection_id and 
 OF_CONNECTION: Final = "from connections c where c.id = l.connection_id"
 
 
-def _record(email: LiteralString, connection: LiteralString, **columns: LiteralString) -> Record[SignIn]:
-    return Record(
-        SignIn,
+def _record(email: LiteralString, connection: LiteralString, **columns: LiteralString) -> records.Record[sign_in_log.SignIn]:
+    return records.Record(
+        sign_in_log.SignIn,
         "l",
         email=email,
         service_name=f"coalesce({LOGGED_NAME}, l.external_client)",
         connection=f"(select c.slug {connection})",
         connection_name=f"(select c.name {connection})",
         fault=f"(select l.fault {connection})",
-        received=Column(sql=f"coalesce((select l.received {connection}), '{{}}')", read=tuple),
+        received=records.Column(sql=f"coalesce((select l.received {connection}), '{{}}')", read=tuple),
         **columns,
     )
 
@@ -156,17 +156,19 @@ LAST_OF_SERVICES: Final = f"""
 class SignInLog(Repository):
     """Implements `ports.storage.authentication.sign_ins.SignInLogRead`."""
 
-    async def page(self, org_id: UUID | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
+    async def page(self, org_id: UUID | None, filter_: sign_in_log.SignInFilter, page: Page) -> PageResult[sign_in_log.SignIn]:
         values = _values(filter_)
         rows = _rows(org_id, values, OF_MEMBERS)
         count = f"select count(*) from (select from ({rows}) l limit %(most)s) counted"
-        total = await self._count(count, org_id=org_id, most=MAX_LISTED, **values)
+        total = await self._count(count, org_id=org_id, most=sign_in_log.MAX_LISTED, **values)
         if page.offset >= total:
             return PageResult([], total)
         limit = min(page.limit, total - page.offset)
         return PageResult(await self._newest(org_id, values, limit, page.offset), total)
 
-    async def batch(self, org_id: UUID | None, filter_: SignInFilter, last: SignIn | None, limit: int) -> list[SignIn]:
+    async def batch(
+        self, org_id: UUID | None, filter_: sign_in_log.SignInFilter, last: sign_in_log.SignIn | None, limit: int
+    ) -> list[sign_in_log.SignIn]:
         values = _values(filter_)
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
@@ -175,16 +177,16 @@ class SignInLog(Repository):
     async def find_user(self, org_id: UUID | None, email: Email) -> UUID | None:
         return await self._one(lambda row: row[0], USER if org_id is None else USER_IN_ORGANIZATION, org_id=org_id, email=email)
 
-    async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
+    async def last_of_service(self, org_id: UUID, service_id: UUID) -> sign_in_log.ServiceActivity:
         rows = await self._all(IN_ORGANIZATION.read, LAST_OF_SERVICE, org_id=org_id, service_id=service_id)
-        return ServiceActivity(
+        return sign_in_log.ServiceActivity(
             last_success=next((row for row in rows if row.success), None), last_failure=next((row for row in rows if not row.success), None)
         )
 
     async def last_successes(self, org_id: UUID, service_ids: Collection[UUID]) -> dict[UUID, datetime]:
         return dict(await self._all(lambda row: (row[0], row[1]), LAST_OF_SERVICES, org_id=org_id, service_ids=list(service_ids)))
 
-    async def _newest(self, org_id: UUID | None, values: dict[str, object], limit: int, offset: int) -> list[SignIn]:
+    async def _newest(self, org_id: UUID | None, values: dict[str, object], limit: int, offset: int) -> list[sign_in_log.SignIn]:
         record = ON_PLATFORM if org_id is None else IN_ORGANIZATION
         sql = f"""
             select {record.columns} from (
@@ -211,7 +213,7 @@ def _rows(org_id: UUID | None, values: dict[str, object], of_members: LiteralStr
     return f"{OF_APPLICATIONS} union all ({of_members})".format(**parts)
 
 
-def _values(filter_: SignInFilter) -> dict[str, object]:
+def _values(filter_: sign_in_log.SignInFilter) -> dict[str, object]:
     """Return the parameters for the filters that are set, by name."""
     values: dict[str, object] = {
         "user_id": filter_.user_id,

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.locks import NAMESPACE, ROTATION
-from adapters.postgres.engine.statements import Row, SealingRepository
 from core.authentication.model.tokens import SigningKey
 from ports.crypto import SecretContext
 from ports.signals import Signal
@@ -13,10 +13,10 @@ def secret_context(kid: str) -> SecretContext:
     return SecretContext("signing_keys", kid, "private_key")
 
 
-class SigningKeys(SealingRepository):
+class SigningKeys(statements.SealingRepository):
     """Implements `ports.storage.authentication.credentials.SigningKeys`."""
 
-    def _to_key(self, row: Row) -> SigningKey:
+    def _to_key(self, row: statements.Row) -> SigningKey:
         private_key = self._vault.open(row[1], secret_context(row[0]))
         return SigningKey(kid=row[0], private_key=private_key, created_at=row[2], retires_at=row[3], signs_at=row[4])
 

@@ -13,10 +13,9 @@ from typing import Final
 from psycopg import errors, sql
 
 from adapters.postgres.backup import catalog
-from adapters.postgres.backup.catalog import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
 from adapters.postgres.backup.manifest import FORMAT, TABLES, AppliedMigration, BackupError, Manifest, TableData, table_file
+from adapters.postgres.engine import migrate
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
-from adapters.postgres.engine.migrate import BASELINE, CREATE_TABLE, INSERT_MIGRATION, SQL_FILES, Migration, read_migrations
 
 CHUNK: Final = 1 << 20  # bytes
 COMPRESSION: Final = 1  # gzip's fastest level; higher levels take a multiple of the time for few percent
@@ -56,16 +55,16 @@ def _keep_schema(connection: catalog.Session) -> bool:
 def _export(connection: catalog.Session, directory: Path, version: str, created_at: datetime, key_checks: dict[str, str]) -> Manifest:
     migrations = connection.execute("select number, name, sha256 from schema_migrations order by number")
     applied = [AppliedMigration(number, name, sha256) for number, name, sha256 in migrations]
-    baseline = read_migrations(SQL_FILES)[0]
+    baseline = migrate.read_migrations(migrate.SQL_FILES)[0]
     if baseline.sha256 not in {each.sha256 for each in applied}:
         raise BackupError("This database was made before version 1.0.0. No release restores a backup of it, so none was made.")
     tables = catalog.tables(connection)
-    left_out = sorted(name for name, table in tables.items() if table.unlogged or name in TABLES_LEFT_OUT)
+    left_out = sorted(name for name, table in tables.items() if table.unlogged or name in catalog.TABLES_LEFT_OUT)
     (directory / TABLES).mkdir(mode=0o700)
     data = {}
     for name, table in tables.items():
         if name not in left_out:
-            columns = [column for column in table.columns if column not in COLUMNS_LEFT_OUT.get(name, ())]
+            columns = [column for column in table.columns if column not in catalog.COLUMNS_LEFT_OUT.get(name, ())]
             data[name] = _export_table(connection, name, columns, table_file(directory, name))
     return Manifest(FORMAT, version, created_at, applied, data, left_out, catalog.sequences(connection), key_checks)
 
@@ -91,13 +90,13 @@ def _export_table(connection: catalog.Session, name: str, columns: list[str], pa
         return TableData(columns, cursor.rowcount, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def check_migrations(manifest: Manifest) -> list[Migration]:
+def check_migrations(manifest: Manifest) -> list[migrate.Migration]:
     """Return the migrations that the backup's database had, starting with the baseline.
 
     Raises: BackupError if this release lacks such a migration, or the backup was made before version 1.0.0.
     """
-    known = {migration.number: migration for migration in read_migrations(SQL_FILES)}
-    if (BASELINE, known[BASELINE].sha256) not in {(applied.number, applied.sha256) for applied in manifest.migrations}:
+    known = {migration.number: migration for migration in migrate.read_migrations(migrate.SQL_FILES)}
+    if (migrate.BASELINE, known[migrate.BASELINE].sha256) not in {(applied.number, applied.sha256) for applied in manifest.migrations}:
         raise BackupError("The backup was made before version 1.0.0, and cannot be restored. Start with a new, empty database.")
     for applied in manifest.migrations:
         if applied.number not in known:
@@ -112,7 +111,7 @@ def check_migrations(manifest: Manifest) -> list[Migration]:
     return [known[applied.number] for applied in manifest.migrations]
 
 
-def load(conninfo: str, directory: Path, manifest: Manifest, migrations: Sequence[Migration]) -> None:
+def load(conninfo: str, directory: Path, manifest: Manifest, migrations: Sequence[migrate.Migration]) -> None:
     """Apply `migrations` to an empty database, and insert the backup's rows, in a single transaction.
 
     Call `check_files` first. The tables get their statistics in a second transaction, without which
@@ -125,10 +124,10 @@ def load(conninfo: str, directory: Path, manifest: Manifest, migrations: Sequenc
         connection.execute("select pg_advisory_xact_lock(%s)", [MIGRATIONS_LOCK])
         if catalog.tables(connection):
             raise BackupError("The database is not empty, so nothing was changed. Restore into an empty database.")
-        connection.execute(CREATE_TABLE)
+        connection.execute(migrate.CREATE_TABLE)
         for migration in migrations:
             connection.execute(migration.sql)
-            connection.execute(INSERT_MIGRATION, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
+            connection.execute(migrate.INSERT_MIGRATION, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
         _check_names(connection, manifest)
         # Without triggers, which belong to changes by the service, and without foreign keys, so that the table order
         # does not matter. Adding a key checks all rows.

@@ -9,28 +9,26 @@ import structlog
 
 from adapters.postgres.billing.checkouts import BY_CUSTOMER
 from adapters.postgres.billing.subscriptions import PLAN, STORED_SUBSCRIPTION
-from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Answer, Row, SealingRepository
-from core.billing.model.provider_facts import LatestEvent, LockedSubscription, PaidPeriod, SubscriptionFacts
-from core.billing.model.subscriptions import SubscribedPlan, Subscription
-from core.kernel.values import KEEP, Keep
-from ports.crypto import SealBroken, SecretContext
+from adapters.postgres.engine import records, statements
+from core.billing.model import provider_facts, subscriptions
+from core.kernel import values
+from ports import crypto
 from ports.signals import Signal
 
 log = structlog.get_logger("storage")
 
-FACTS: Final = Record(
-    SubscriptionFacts,
+FACTS: Final = records.Record(
+    provider_facts.SubscriptionFacts,
     "f",
     id="f.provider_subscription_id",
-    paid=Columns(
+    paid=records.Columns(
         "f.paid_ats, f.paid_untils",
         2,
-        lambda row: tuple(map(PaidPeriod, *row)),
+        lambda row: tuple(map(provider_facts.PaidPeriod, *row)),
         lambda paid: {"paid_ats": [each.at for each in paid], "paid_untils": [each.until for each in paid]},
     ),
     action_page=None,
-    latest=LatestEvent,
+    latest=provider_facts.LatestEvent,
 )
 RECORD_EVENT: Final = """
     insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1"""
@@ -53,34 +51,34 @@ OUR_SUBSCRIPTION: Final = f"""
     where f.provider_subscription_id = %(id)s"""
 
 
-def action_page_context(id_: str) -> SecretContext:
+def action_page_context(id_: str) -> crypto.SecretContext:
     """Return the context in which a payment page's URL is sealed."""
-    return SecretContext("billing_facts", id_, "action_page")
+    return crypto.SecretContext("billing_facts", id_, "action_page")
 
 
-class Billing(SealingRepository):
+class Billing(statements.SealingRepository):
     """Implements `ports.storage.billing.Billing`."""
 
-    def record_event(self, event_id: str, now: datetime) -> Answer[bool]:
+    def record_event(self, event_id: str, now: datetime) -> statements.Answer[bool]:
         return self._exists(RECORD_EVENT, event_id=event_id, now=now)
 
-    def _to_facts(self, row: Row) -> SubscriptionFacts:
+    def _to_facts(self, row: statements.Row) -> provider_facts.SubscriptionFacts:
         facts, sealed = FACTS.read(row), row[FACTS.width]
         return facts if sealed is None else replace(facts, action_page=self._open_page(facts.id, sealed))
 
     def _open_page(self, id_: str, sealed: bytes) -> str | None:
         try:
             return self._vault.open(sealed, action_page_context(id_)).decode()
-        except SealBroken as error:  # all remaining facts are still valid
+        except crypto.SealBroken as error:  # all remaining facts are still valid
             log.error("seal_broken", invoice_page_of=id_, reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             return None
 
-    async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
+    async def lock_facts(self, id_: str, now: datetime) -> provider_facts.SubscriptionFacts:
         facts = await self._one(self._to_facts, LOCK_FACTS, id=id_, now=now)
         assert facts is not None, "the statement inserts a missing row"
         return facts
 
-    async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
+    async def lock_subscription(self, id_: str, now: datetime) -> provider_facts.LockedSubscription:
         # Lock order: facts, organization, subscription. A statement starts when the previous
         # statement has its lock, so it finds the organization that the locked facts name.
         locked = self._one(self._to_facts, LOCK_FACTS, id=id_, now=now)
@@ -91,21 +89,21 @@ class Billing(SealingRepository):
         subscription = await self._one(STORED_SUBSCRIPTION.read, f"{OUR_SUBSCRIPTION} for no key update of s", id=id_)
         facts = await locked
         assert facts is not None, "the statement inserts a missing row"
-        return LockedSubscription(facts, subscription)
+        return provider_facts.LockedSubscription(facts, subscription)
 
-    async def find_facts(self, id_: str) -> SubscriptionFacts | None:
+    async def find_facts(self, id_: str) -> provider_facts.SubscriptionFacts | None:
         sql = f"select {FACTS.columns}, f.action_page from billing_facts f where f.provider_subscription_id = %(id)s"
         return await self._one(self._to_facts, sql, id=id_)
 
-    async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+    async def save_facts(self, facts: provider_facts.SubscriptionFacts, now: datetime, *, check_at: datetime | values.Keep | None) -> None:
         page = facts.action_page
         await self._write(
             SAVE_FACTS,
             **FACTS.values(facts),
             action_page=None if page is None else self._vault.seal(page.encode(), action_page_context(facts.id)),
             now=now,
-            keeps_check=check_at is KEEP,
-            check_at=None if check_at is KEEP else check_at,
+            keeps_check=check_at is values.KEEP,
+            check_at=None if check_at is values.KEEP else check_at,
         )
         if isinstance(check_at, datetime):
             self._signals.send(Signal.SUBSCRIPTION_IN_DOUBT, check_at)
@@ -145,10 +143,12 @@ class Billing(SealingRepository):
         await self._notify("subscriptions_in_doubt", now)
         self._signals.send(Signal.SUBSCRIPTION_IN_DOUBT, now)
 
-    async def subscription(self, id_: str) -> Subscription | None:
+    async def subscription(self, id_: str) -> subscriptions.Subscription | None:
         return await self._one(STORED_SUBSCRIPTION.read, OUR_SUBSCRIPTION, id=id_)
 
-    async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
+    async def plan_of_price(
+        self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID
+    ) -> subscriptions.SubscribedPlan | None:
         sql = f"""
             select {PLAN.columns} from plans p
             where p.org_id = %(org_id)s and p.service_id = %(service_id)s and p.billing_price_id = %(price_id)s

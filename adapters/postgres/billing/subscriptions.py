@@ -6,17 +6,21 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.plans import ENTITLEMENT, FIRST, RAN_OUT, STATUS, entitlement
-from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository
-from core.applications.model.plans import Entitlement, SubscriptionStatus
-from core.billing.model.subscriptions import AlreadySubscribed, OwnSubscription, Purchase, SubscribedPlan, Subscription
+from core.applications.model import plans
+from core.billing.model import subscriptions
 from core.kernel.values import PageResult
 from ports.signals import Signal
 
-PLAN: Final = Record(SubscribedPlan, "p", features=tuple, is_removed="p.removed_at is not null", price_id="p.billing_price_id")
-SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=Column(sql=STATUS, read=SubscriptionStatus))
+PLAN: Final = records.Record(
+    subscriptions.SubscribedPlan, "p", features=tuple, is_removed="p.removed_at is not null", price_id="p.billing_price_id"
+)
+SUBSCRIPTION: Final = records.Record(
+    subscriptions.Subscription, "s", plan=PLAN.as_field(), status=records.Column(sql=STATUS, read=plans.SubscriptionStatus)
+)
 # For subscriptions that a payment provider manages: they do not expire by time.
-STORED_SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=SubscriptionStatus)
+STORED_SUBSCRIPTION: Final = records.Record(subscriptions.Subscription, "s", plan=PLAN.as_field(), status=plans.SubscriptionStatus)
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""
     select {SUBSCRIPTION.columns} from subscriptions s join plans p on p.id = s.plan_id
@@ -26,15 +30,15 @@ OF_USER: Final = f"""
 # and an index finds them by their time. Keep "offset 0": without it the planner may read all active
 # subscriptions in the page's order instead.
 ROWS: Final = "select s.* from subscriptions s where s.org_id = %(org_id)s and s.service_id = %(service_id)s"
-STORED: Final[Mapping[SubscriptionStatus | None, Sequence[LiteralString]]] = {
+STORED: Final[Mapping[plans.SubscriptionStatus | None, Sequence[LiteralString]]] = {
     None: (ROWS,),
-    SubscriptionStatus.ACTIVE: (f"{ROWS} and s.status = 'active' and not ({RAN_OUT})",),
-    SubscriptionStatus.CANCELLED: (f"{ROWS} and s.status = 'cancelled'",),
-    SubscriptionStatus.EXPIRED: (
+    plans.SubscriptionStatus.ACTIVE: (f"{ROWS} and s.status = 'active' and not ({RAN_OUT})",),
+    plans.SubscriptionStatus.CANCELLED: (f"{ROWS} and s.status = 'cancelled'",),
+    plans.SubscriptionStatus.EXPIRED: (
         f"{ROWS} and s.status = 'expired'",
         f"select s.* from ({ROWS} and s.status = 'active' and {RAN_OUT} offset 0) s",
     ),
-    SubscriptionStatus.PAST_DUE: (f"{ROWS} and s.status = 'past_due'",),
+    plans.SubscriptionStatus.PAST_DUE: (f"{ROWS} and s.status = 'past_due'",),
 }
 
 
@@ -45,11 +49,11 @@ def _count(stored: LiteralString, further: LiteralString = "true") -> LiteralStr
 
 
 # How many subscriptions have a current status, from indexes alone.
-COUNTS: Final[Mapping[SubscriptionStatus, LiteralString]] = {
-    SubscriptionStatus.ACTIVE: _count("active") + " - " + _count("active", RAN_OUT),
-    SubscriptionStatus.CANCELLED: _count("cancelled"),
-    SubscriptionStatus.EXPIRED: _count("expired") + " + " + _count("active", RAN_OUT),
-    SubscriptionStatus.PAST_DUE: _count("past_due"),
+COUNTS: Final[Mapping[plans.SubscriptionStatus, LiteralString]] = {
+    plans.SubscriptionStatus.ACTIVE: _count("active") + " - " + _count("active", RAN_OUT),
+    plans.SubscriptionStatus.CANCELLED: _count("cancelled"),
+    plans.SubscriptionStatus.EXPIRED: _count("expired") + " + " + _count("active", RAN_OUT),
+    plans.SubscriptionStatus.PAST_DUE: _count("past_due"),
 }
 OF_SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
 # Marks the rows in `due` as expired. Keep the array: it makes the planner look them up by index,
@@ -63,13 +67,13 @@ EXPIRE: Final = f"""
 class Subscriptions(Repository):
     """Implements `ports.storage.billing.Subscriptions`."""
 
-    constraints: ClassVar = {"subscriptions_one_live": AlreadySubscribed}
+    constraints: ClassVar = {"subscriptions_one_live": subscriptions.AlreadySubscribed}
 
-    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
+    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> plans.Entitlement:
         result = await self._one(
             ENTITLEMENT.read, entitlement("%(service_id)s", "%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
-        return result or Entitlement()
+        return result or plans.Entitlement()
 
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
         sql = f"""
@@ -77,31 +81,33 @@ class Subscriptions(Repository):
             where s.org_id = %(org_id)s and s.plan_id = %(plan_id)s and {STATUS} in ('active', 'past_due') limit 1"""
         return await self._exists(sql, org_id=org_id, plan_id=plan_id, now=now)
 
-    async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
+    async def plan(self, plan_id: UUID) -> subscriptions.SubscribedPlan | None:
         return await self._one(PLAN.read, f"select {PLAN.columns} from plans p where p.id = %(plan_id)s", plan_id=plan_id)
 
-    async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
+    async def purchase(self, org_id: UUID, subscription_id: UUID) -> subscriptions.Purchase | None:
         sql = """
             select p.name, v.name from subscriptions s join plans p on p.id = s.plan_id join services v on v.id = s.service_id
             where s.org_id = %(org_id)s and s.id = %(subscription_id)s and s.status in ('active', 'past_due')"""
-        return await self._one(lambda row: Purchase(plan=row[0], service=row[1]), sql, org_id=org_id, subscription_id=subscription_id)
+        return await self._one(
+            lambda row: subscriptions.Purchase(plan=row[0], service=row[1]), sql, org_id=org_id, subscription_id=subscription_id
+        )
 
     async def page(
-        self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
-    ) -> PageResult[Subscription]:
+        self, org_id: UUID, service_id: UUID, status: plans.SubscriptionStatus | None, limit: int, offset: int, now: datetime
+    ) -> PageResult[subscriptions.Subscription]:
         return await self._page(SUBSCRIPTION.read, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
 
-    async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
+    async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[plans.SubscriptionStatus, int]:
         sql = f"select {', '.join(COUNTS.values())} {OF_SERVICE}"
         counted = await self._one(lambda row: dict(zip(COUNTS, row, strict=True)), sql, org_id=org_id, service_id=service_id, now=now)
         return counted or dict.fromkeys(COUNTS, 0)
 
-    async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+    async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> subscriptions.Subscription | None:
         return await self._one(SUBSCRIPTION.read, OF_USER, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
-    async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnSubscription]:
+    async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[subscriptions.OwnSubscription]:
         return await self._all(
-            lambda row: OwnSubscription(SUBSCRIPTION.read(row), service=row[-2], organization=row[-1]),
+            lambda row: subscriptions.OwnSubscription(SUBSCRIPTION.read(row), service=row[-2], organization=row[-1]),
             f"""
             select s.* from (
                 select distinct on (s.service_id) {SUBSCRIPTION.columns}, {STATUS} in ('active', 'past_due') as is_live,
@@ -116,13 +122,13 @@ class Subscriptions(Repository):
             now=now,
         )
 
-    async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
+    async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> subscriptions.Subscription | None:
         # This statement may wait for the sweeper. The sweeper only marks overdue subscriptions, so
         # the same subscription still comes first.
         sql = f"{OF_USER} for no key update of s"
         return await self._one(SUBSCRIPTION.read, sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
-    async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
+    async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> subscriptions.Subscription | None:
         sql = f"""
             select {STORED_SUBSCRIPTION.columns} from subscriptions s join plans p on p.id = s.plan_id
             where s.org_id = %(org_id)s and s.provider_subscription_id = %(provider_subscription_id)s for no key update of s"""
@@ -132,7 +138,7 @@ class Subscriptions(Repository):
         sql = "select 1 from subscriptions where org_id = %(org_id)s and id = %(subscription_id)s"
         return await self._exists(sql, org_id=org_id, subscription_id=subscription_id)
 
-    async def add(self, subscription: Subscription) -> None:
+    async def add(self, subscription: subscriptions.Subscription) -> None:
         sql = """
             with added as (
                 insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end,
@@ -144,7 +150,7 @@ class Subscriptions(Repository):
         await self._run(sql, **STORED_SUBSCRIPTION.values(subscription), plan_id=subscription.plan.id)
         self._signal_end(subscription)
 
-    async def save(self, old: Subscription, new: Subscription, now: datetime) -> None:
+    async def save(self, old: subscriptions.Subscription, new: subscriptions.Subscription, now: datetime) -> None:
         # Only a subscription that becomes live can violate the constraint.
         save = self._run if new.status.is_live and not old.status.is_live else self._write
         await save(
@@ -174,7 +180,7 @@ class Subscriptions(Repository):
             update services v set subscription_count = subscription_count - 1 from removed where v.id = removed.service_id"""
         await self._run(sql, org_id=org_id, subscription_id=subscription_id)
 
-    async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
+    async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[subscriptions.Subscription]:
         sql = f"""
             with due as (
                 select s.id from subscriptions s
@@ -183,7 +189,7 @@ class Subscriptions(Repository):
                 for no key update) {EXPIRE}"""
         return await self._all(SUBSCRIPTION.read, sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
-    async def expire(self, now: datetime, limit: int) -> list[Subscription]:
+    async def expire(self, now: datetime, limit: int) -> list[subscriptions.Subscription]:
         # Keep the CTE: with a subquery the planner may update more rows than the limit.
         sql = f"""
             with due as (
@@ -195,12 +201,12 @@ class Subscriptions(Repository):
         sql = "select min(current_period_end) from subscriptions where status = 'active' and provider_subscription_id is null"
         return await self._one(lambda row: row[0], sql)
 
-    def _signal_end(self, subscription: Subscription) -> None:
-        if subscription.status is SubscriptionStatus.ACTIVE and subscription.provider_subscription_id is None:
+    def _signal_end(self, subscription: subscriptions.Subscription) -> None:
+        if subscription.status is plans.SubscriptionStatus.ACTIVE and subscription.provider_subscription_id is None:
             self._signals.send(Signal.SUBSCRIPTION_DUE, subscription.current_period_end)
 
 
-def _page(status: SubscriptionStatus | None) -> LiteralString:
+def _page(status: plans.SubscriptionStatus | None) -> LiteralString:
     """Return the query for a page with the subscriptions that have this current status.
 
     Every row has the total; no row if the service is unknown.

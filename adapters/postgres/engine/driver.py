@@ -26,8 +26,7 @@ from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
 from psycopg.waiting import Wait
 
-from adapters.postgres.engine.queued import Key, Row, Statement, to_positional
-from adapters.postgres.engine.readiness import READY_R, R, complete_handshake, ready_now, wait_ready, wait_ready_until
+from adapters.postgres.engine import queued, readiness
 
 T = TypeVar("T")
 
@@ -50,7 +49,7 @@ _NO_REFUSALS: Final[Mapping[str, type[Exception]]] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 
 
-class Connection(psycopg.AsyncConnection[Row]):
+class Connection(psycopg.AsyncConnection[queued.Row]):
     """A database session, for a single task at a time. `connect` opens it."""
 
     lock: Any  # psycopg's own lock belongs to asyncio
@@ -67,11 +66,11 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._answer_due = math.inf  # while a task waits for the server, the time by which it must answer
         self.server_process = pgconn.backend_pid  # still known after the connection was closed
         self._transformer = Transformer(self)
-        self._statement_names: dict[Key, bytes] = {}  # the prepared statements' names
+        self._statement_names: dict[queued.Key, bytes] = {}  # the prepared statements' names
         self._numbers = count()
-        self._queue: list[Statement] = []  # sent in the next round trip
+        self._queue: list[queued.Statement] = []  # sent in the next round trip
         self._begin = self._statement("begin", _NO_PARAMETERS, _NO_REFUSALS)
-        self._after_commit: Statement | None = None
+        self._after_commit: queued.Statement | None = None
         self._in_flight = 1  # statements in the current round trip
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
@@ -83,7 +82,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         text: LiteralString,
         parameters: Mapping[str, object] = _NO_PARAMETERS,
         refusals: Mapping[str, type[Exception]] = _NO_REFUSALS,
-    ) -> Statement:
+    ) -> queued.Statement:
         """Put a statement into the queue. The next round trip executes all statements in the queue.
 
         Outside a transaction, the queue is a single transaction, which its round trip commits.
@@ -95,7 +94,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         self._queue.append(statement)
         return statement
 
-    async def send(self, statement: Statement | None = None) -> None:
+    async def send(self, statement: queued.Statement | None = None) -> None:
         """Send the queue now, if it has statements, in a single round trip.
 
         `statement` must wait in the queue. If its round trip has failed already, raise the error again.
@@ -124,7 +123,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         finally:
             self._in_flight = 1
 
-    def _set_result(self, statement: Statement, result: pq.abc.PGresult) -> None:
+    def _set_result(self, statement: queued.Statement, result: pq.abc.PGresult) -> None:
         statement.result = result
         if count := result.ntuples:
             self._transformer.set_pgresult(result)
@@ -140,13 +139,13 @@ class Connection(psycopg.AsyncConnection[Row]):
         """Drop the statements that wait for the next round trip."""
         self._queue = []
 
-    async def rows(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> list[Row]:
+    async def rows(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> list[queued.Row]:
         """Execute a statement, with the queue before it, and return all rows."""
         statement = self.queue(text, parameters)
         await self.send()
         return statement.rows
 
-    async def row(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> Row | None:
+    async def row(self, text: LiteralString, parameters: Mapping[str, object] = _NO_PARAMETERS) -> queued.Row | None:
         """Execute a statement, with the queue before it, and return its first row, or None if there is none."""
         rows = await self.rows(text, parameters)
         return rows[0] if rows else None
@@ -162,26 +161,28 @@ class Connection(psycopg.AsyncConnection[Row]):
         """How many prepared statements the server keeps for this session."""
         return len(self._statement_names)
 
-    def _statement(self, text: LiteralString, parameters: Mapping[str, object], refusals: Mapping[str, type[Exception]]) -> Statement:
-        sql, _, values_of, formats = to_positional(text)
+    def _statement(
+        self, text: LiteralString, parameters: Mapping[str, object], refusals: Mapping[str, type[Exception]]
+    ) -> queued.Statement:
+        sql, _, values_of, formats = queued.to_positional(text)
         transformer = self._transformer
         values = transformer.dump_sequence(values_of(parameters), formats)
         # The types belong to the key, because PostgreSQL may understand the same text differently
         # with different types, such as text and bytea.
-        return Statement((sql, transformer.types or ()), values, transformer.formats, refusals)
+        return queued.Statement((sql, transformer.types or ()), values, transformer.formats, refusals)
 
-    def _single_gen(self, name: bytes, statement: Statement) -> PQGen[list[pq.abc.PGresult]]:
+    def _single_gen(self, name: bytes, statement: queued.Statement) -> PQGen[list[pq.abc.PGresult]]:
         self.pgconn.send_query_prepared(name, statement.values, statement.formats, _BINARY)
         results = yield from self._results_gen(in_pipeline=False)
         return self._checked(results, [statement])
 
-    def _pipeline_gen(self, queue: Sequence[Statement]) -> PQGen[list[pq.abc.PGresult]]:
+    def _pipeline_gen(self, queue: Sequence[queued.Statement]) -> PQGen[list[pq.abc.PGresult]]:
         """Send the statements in a single pipeline, and prepare statements that are not prepared yet. Return a result per statement."""
         pgconn = self.pgconn
         pgconn.enter_pipeline_mode()
         try:
-            sent: list[Statement] = []  # a statement that is prepared stands twice
-            prepared: dict[int, Key] = {}  # the preparations, by place in `sent`
+            sent: list[queued.Statement] = []  # a statement that is prepared stands twice
+            prepared: dict[int, queued.Key] = {}  # the preparations, by place in `sent`
             for statement in queue:
                 name = self._statement_names.get(statement.key)
                 if name is None:
@@ -209,7 +210,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         pgconn = self.pgconn
         results: list[pq.abc.PGresult] = []
         while pgconn.flush():
-            if (yield Wait.RW) & READY_R:
+            if (yield Wait.RW) & readiness.READY_R:
                 pgconn.consume_input()
         ends = 0  # in a row
         while ends < (2 if in_pipeline else 1):
@@ -236,7 +237,7 @@ class Connection(psycopg.AsyncConnection[Row]):
             results.append(result)
         return results
 
-    def _checked(self, results: list[pq.abc.PGresult], sent: Sequence[Statement]) -> list[pq.abc.PGresult]:
+    def _checked(self, results: list[pq.abc.PGresult], sent: Sequence[queued.Statement]) -> list[pq.abc.PGresult]:
         """Return these statements' results. Raises: the error of the failed statement, or its refusal."""
         for place, result in enumerate(results):
             if result.status == _FATAL_ERROR:
@@ -255,7 +256,7 @@ class Connection(psycopg.AsyncConnection[Row]):
     def begin(self) -> None:
         """Start a transaction together with the next statement."""
         begin = self._begin
-        self._queue.append(Statement(begin.key, begin.values, begin.formats, begin.refusals))
+        self._queue.append(queued.Statement(begin.key, begin.values, begin.formats, begin.refusals))
 
     @property
     def in_transaction(self) -> bool:
@@ -342,18 +343,18 @@ class Connection(psycopg.AsyncConnection[Row]):
             fd = self.pgconn.socket
             while True:
                 if deadline is not None:
-                    ready = await wait_ready_until(deadline, fd, needed)
-                elif needed != R and (ready := ready_now(fd, needed)):
+                    ready = await readiness.wait_ready_until(deadline, fd, needed)
+                elif needed != readiness.R and (ready := readiness.ready_now(fd, needed)):
                     pass  # usually there is room to write, and the wait for the answer comes later
                 else:
                     # The pool enforces this limit. A cancel scope for every statement would cost as much as the wait
                     # itself.
                     self._answer_due = trio.current_time() + self.answer_within * self._in_flight
-                    if needed == R:  # every statement waits here once, and most wait only here
+                    if needed == readiness.R:  # every statement waits here once, and most wait only here
                         await trio.lowlevel.wait_readable(fd)
-                        ready = READY_R
+                        ready = readiness.READY_R
                     else:
-                        ready = await wait_ready(fd, needed)
+                        ready = await readiness.wait_ready(fd, needed)
                 needed = gen.send(ready)
         except StopIteration as end:
             if not needed:  # the generator did not wait, as in a commit without a transaction
@@ -378,7 +379,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         try:
             with trio.fail_after(timeout):
                 request.start()
-                await complete_handshake(request, request.poll)
+                await readiness.complete_handshake(request, request.poll)
         except trio.TooSlowError:
             raise errors.CancellationTimeout("the server did not accept the request to cancel in time") from None
         finally:

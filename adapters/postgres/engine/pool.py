@@ -13,8 +13,8 @@ from psycopg import errors
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
+from core.kernel import shares
 from core.kernel.errors import Limited, StorageDown
-from core.kernel.shares import OWN, RETRY_AFTER, FairQueue, Share, current_share
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
 KEPT_FREE: Final = 2  # connections that a share leaves free while no other share holds a connection
@@ -90,10 +90,12 @@ class Pool:
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
         # A trio.CapacityLimiter and a cancel scope for every wait would cost three times as much.
-        self._holders: dict[trio.lowlevel.Task, Share] = {}  # the tasks that have or open a connection
-        self._held: dict[Share, int] = {}  # how many holders there are by share, without OWN
-        self._queue: FairQueue[trio.lowlevel.Task] = FairQueue()
-        self._waiting: dict[trio.lowlevel.Task, tuple[Share, float]] = {}  # the tasks in the queue, with the times when their waits end
+        self._holders: dict[trio.lowlevel.Task, shares.Share] = {}  # the tasks that have or open a connection
+        self._held: dict[shares.Share, int] = {}  # how many holders there are by share, without OWN
+        self._queue: shares.FairQueue[trio.lowlevel.Task] = shares.FairQueue()
+        self._waiting: dict[
+            trio.lowlevel.Task, tuple[shares.Share, float]
+        ] = {}  # the tasks in the queue, with the times when their waits end
         self._idle: list[Connection] = []
         self._open_connections: dict[int, Connection] = {}  # by server process
         self._returned = 0  # connections, so far
@@ -134,7 +136,7 @@ class Pool:
                 "this task already holds a database connection: a transaction or reading was opened inside another; use the outer one"
             )
         deadline = trio.current_time() + self._acquire_timeout
-        share = current_share.get()
+        share = shares.current_share.get()
         if self._may_hold(share):  # then no task in this share waits
             self._hold(task, share)
         else:
@@ -145,18 +147,18 @@ class Pool:
             self._pass_on(task)
             raise
 
-    def _may_hold(self, share: Share) -> bool:
+    def _may_hold(self, share: shares.Share) -> bool:
         free = self._size - len(self._holders)
         # A share that waits while connections are free holds connections itself. So a share is alone if it is the only
         # holder.
         return self._held.get(share, 0) < free or (free > KEPT_FREE and len(self._held) == 1)
 
-    def _hold(self, task: trio.lowlevel.Task, share: Share) -> None:
+    def _hold(self, task: trio.lowlevel.Task, share: shares.Share) -> None:
         self._holders[task] = share
-        if share is not OWN:
+        if share is not shares.OWN:
             self._held[share] = self._held.get(share, 0) + 1
 
-    async def _wait(self, task: trio.lowlevel.Task, share: Share, deadline: float) -> None:
+    async def _wait(self, task: trio.lowlevel.Task, share: shares.Share, deadline: float) -> None:
         """Wait until another task lets this task hold a connection.
 
         Raises: StorageDown or Limited at the deadline, or up to WATCH_INTERVAL later.
@@ -173,13 +175,13 @@ class Pool:
         await trio.lowlevel.wait_task_rescheduled(abort)
         if task not in self._holders:
             # If a task has returned a connection during the wait, the database works.
-            raise Limited(RETRY_AFTER) if share is not OWN and self._returned > returned else StorageDown
+            raise Limited(shares.RETRY_AFTER) if share is not shares.OWN and self._returned > returned else StorageDown
 
     def _pass_on(self, task: trio.lowlevel.Task) -> None:
         """Let the next tasks in the queue hold a connection in place of `task`."""
         share = self._holders.pop(task)
         self._returned += 1
-        if share is not OWN:
+        if share is not shares.OWN:
             self._held[share] -= 1
             if not self._held[share]:
                 del self._held[share]

@@ -8,7 +8,7 @@ from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import raise_outage
 from adapters.postgres.engine.queued import Statement
 from adapters.postgres.engine.scope import Scope
-from core.kernel.values import Page, PageResult
+from core.kernel import values
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -96,13 +96,13 @@ class Repository:
         """Execute the statement and return how many rows were affected."""
         return self._ask(lambda done: done.affected, sql, parameters)
 
-    async def _page(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> PageResult[T]:
+    async def _page(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> values.PageResult[T]:
         """Return the page in rows that start with the total, followed by a column that is never null in a page row.
 
         For an empty page, the statement returns a row with nulls, or no row.
         """
         rows = await self._rows(sql, **parameters)
-        return PageResult([to_value(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+        return values.PageResult([to_value(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 
     async def _counted_page(
         self,
@@ -110,9 +110,9 @@ class Repository:
         columns: LiteralString,
         listed: LiteralString,
         order: LiteralString,
-        page: Page,
+        page: values.Page,
         **parameters: object,
-    ) -> PageResult[T]:
+    ) -> values.PageResult[T]:
         """Return a page with these columns from `listed`, which begins with `from`. The first column is never null."""
         # The outer join returns a single row with the total if the page is empty.
         sql = f"""

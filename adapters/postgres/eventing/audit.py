@@ -4,28 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.eventing.audit_names import (
-    FIND_IN_ORGANIZATION,
-    FIND_IN_PLATFORM,
-    id_parameters,
-    names_sql,
-    search_parameters,
-    to_key,
-    to_name,
-)
-from core.eventing.model.audit import (
-    ANONYMOUS,
-    MAX_LISTED,
-    SYSTEM,
-    AuditActor,
-    AuditEntry,
-    AuditFilter,
-    ObjectKey,
-    PlatformAuditFilter,
-    resolve_actor,
-)
+from adapters.postgres.engine import records, statements
+from adapters.postgres.eventing import audit_names
+from core.eventing.model import audit
 from core.eventing.model.sentences import Names
 from core.kernel.values import Page, PageResult
 
@@ -59,33 +40,33 @@ NEWEST: Final = ("l.*", "order by l.org_id, l.created_at desc, l.id desc limit %
 ANY: Final = ("1", "limit %(limit)s")
 
 
-def _to_actor(row: Row) -> AuditActor:
+def _to_actor(row: statements.Row) -> audit.AuditActor:
     actor_id, kind, name, address, email, is_platform_owner = row
-    account = None if email is None else AuditActor(str(actor_id), email, bool(is_platform_owner))
-    return resolve_actor(actor_id, kind, account, address, name)
+    account = None if email is None else audit.AuditActor(str(actor_id), email, bool(is_platform_owner))
+    return audit.resolve_actor(actor_id, kind, account, address, name)
 
 
 # An entry `l` with its actor's and its impersonator's accounts, `a` and `i`
-ENTRY: Final = Record(
-    AuditEntry,
+ENTRY: Final = records.Record(
+    audit.AuditEntry,
     "l",
-    actor=Columns("l.actor_id, l.actor_kind, l.actor_name, l.address, a.email, a.is_platform_owner", 6, _to_actor),
-    impersonator=Columns(
+    actor=records.Columns("l.actor_id, l.actor_kind, l.actor_name, l.address, a.email, a.is_platform_owner", 6, _to_actor),
+    impersonator=records.Columns(
         "l.impersonator_id, null, null, l.address, i.email, i.is_platform_owner", 6, lambda row: None if row[0] is None else _to_actor(row)
     ),
 )
 ACCOUNTS: Final = "left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id"
 
 
-def filter_values(filter_: AuditFilter) -> dict[str, object]:
+def filter_values(filter_: audit.AuditFilter) -> dict[str, object]:
     """Return the parameters for the filters that are set, by name."""
     filters: dict[str, object] = {
         "actions": None if filter_.actions is None else sorted(filter_.actions),
         "target_type": filter_.target_type,
         "target_id": filter_.target_id,
         "actor_id": filter_.actor_id,
-        "system": True if filter_.actor_without_account == SYSTEM else None,
-        "anonymous": True if filter_.actor_without_account == ANONYMOUS else None,
+        "system": True if filter_.actor_without_account == audit.SYSTEM else None,
+        "anonymous": True if filter_.actor_without_account == audit.ANONYMOUS else None,
         "succeeded": True if filter_.success is True else None,
         "failed": True if filter_.success is False else None,
         "since": filter_.since,
@@ -95,7 +76,7 @@ def filter_values(filter_: AuditFilter) -> dict[str, object]:
     return {name: value for name, value in filters.items() if value is not None}
 
 
-def _object_values(filter_: AuditFilter) -> dict[str, object]:
+def _object_values(filter_: audit.AuditFilter) -> dict[str, object]:
     """Return the parameters for the objects that a search found."""
     values: dict[str, object] = {}
     if filter_.actors is not None:
@@ -107,37 +88,39 @@ def _object_values(filter_: AuditFilter) -> dict[str, object]:
     return values
 
 
-def _keys(name: str, keys: Collection[ObjectKey]) -> dict[str, object]:
+def _keys(name: str, keys: Collection[audit.ObjectKey]) -> dict[str, object]:
     pairs = sorted(keys)
     return {f"{name}_types": [kind for kind, _ in pairs], f"{name}_ids": [id_ for _, id_ in pairs]}
 
 
-class Audit(Repository):
+class Audit(statements.Repository):
     """Implements the ports AuditRead and Audit."""
 
-    async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
+    async def page(self, org_id: UUID, filter_: audit.AuditFilter, page: Page) -> PageResult[audit.AuditEntry]:
         values = filter_values(filter_)
         total = await self._total(org_id, filter_, values)
         if page.offset >= total:
             return PageResult([], total)
         return PageResult(await self._entries(org_id, values, page.limit, page.offset), total)
 
-    async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None:
+    async def by_id(self, org_id: UUID, entry_id: UUID) -> audit.AuditEntry | None:
         sql = f"select {ENTRY.columns} from audit_log l {ACCOUNTS} where l.id = %(id)s and l.org_id = %(org_id)s"
         return await self._one(ENTRY.read, sql, org_id=org_id, id=entry_id)
 
-    async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
+    async def batch(self, org_id: UUID, filter_: audit.AuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
         values = filter_values(filter_)
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
         return await self._entries(org_id, values, limit, 0)
 
     async def names(self, org_id: UUID, objects: Mapping[str, Collection[str]]) -> Names:
-        sql = names_sql(objects, of_platform=False)
-        return dict(await self._all(to_name, sql, org_id=org_id, **id_parameters(objects))) if sql else {}
+        sql = audit_names.names_sql(objects, of_platform=False)
+        return dict(await self._all(audit_names.to_name, sql, org_id=org_id, **audit_names.id_parameters(objects))) if sql else {}
 
-    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[ObjectKey]:
-        return await self._all(to_key, FIND_IN_ORGANIZATION, org_id=org_id, **search_parameters(text, limit))
+    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[audit.ObjectKey]:
+        return await self._all(
+            audit_names.to_key, audit_names.FIND_IN_ORGANIZATION, org_id=org_id, **audit_names.search_parameters(text, limit)
+        )
 
     async def forget(self, user_id: UUID) -> None:
         # Every part in the union has its index. Address changes by a credential stay. The user's own changes may have
@@ -164,22 +147,22 @@ class Audit(Repository):
         sql = "update audit_log set success = false where id = %(id)s and org_id is null and action = 'impersonation.request'"
         await self._run(sql, id=entry_id)
 
-    async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:
+    async def _total(self, org_id: UUID, filter_: audit.AuditFilter, values: dict[str, object]) -> int:
         # The totals have no target ids and no actors, so these filters count entries by index. The
         # time grows with how many entries the target or actor has, which can be a large part of the
         # log.
         if has_objects(values):
-            return await self._count(count_of_objects_sql("l.org_id = %(org_id)s", values), org_id=org_id, limit=MAX_LISTED, **values)
+            return await self._count(count_of_objects_sql("l.org_id = %(org_id)s", values), org_id=org_id, limit=audit.MAX_LISTED, **values)
         if filter_.success is not None or filter_.since is not None or filter_.until is not None:
             counted = f"select from audit_log l where l.org_id = %(org_id)s {where(values)} limit %(most)s"
             count = f"select count(*) from ({counted}) counted"
-            return await self._count(count, org_id=org_id, most=MAX_LISTED, **values)
+            return await self._count(count, org_id=org_id, most=audit.MAX_LISTED, **values)
         is_counted = filter_.target_id is not None or filter_.actor_id is not None or filter_.actor_without_account is not None
         total = "select count(*) from audit_log l" if is_counted else "select coalesce(sum(l.total), 0)::bigint from audit_totals l"
         count = f"{total} where l.org_id = %(org_id)s {where(values)}"
         return await self._count(count, org_id=org_id, **values)
 
-    async def _entries(self, org_id: UUID, values: dict[str, object], limit: int, offset: int) -> list[AuditEntry]:
+    async def _entries(self, org_id: UUID, values: dict[str, object], limit: int, offset: int) -> list[audit.AuditEntry]:
         sql = newest_sql("l.org_id = %(org_id)s", values)
         return await self._all(ENTRY.read, sql, org_id=org_id, limit=limit, offset=offset, **values)
 
@@ -282,42 +265,42 @@ def _forgetting(entries: LiteralString) -> LiteralString:
         on conflict (org_id, action, target_type) do update set total = t.total + excluded.total"""
 
 
-class PlatformLog(Repository):
+class PlatformLog(statements.Repository):
     """Implements the port PlatformLogRead."""
 
-    async def page(self, filter_: PlatformAuditFilter, page: Page) -> PageResult[AuditEntry]:
+    async def page(self, filter_: audit.PlatformAuditFilter, page: Page) -> PageResult[audit.AuditEntry]:
         values = _platform_values(filter_)
         # The audit log's totals leave out the platform's entries: all processes would wait for the
         # same rows. So the entries are counted, up to the number that has pages.
         counted = f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(limit)s) counted"
         count = count_of_objects_sql("l.org_id is null", values) if has_objects(values) else counted
-        total = await self._count(count, limit=MAX_LISTED, **values)
+        total = await self._count(count, limit=audit.MAX_LISTED, **values)
         if page.offset >= total:
             return PageResult([], total)
         return PageResult(await self._entries(values, page.limit, page.offset), total)
 
-    async def by_id(self, entry_id: UUID) -> AuditEntry | None:
+    async def by_id(self, entry_id: UUID) -> audit.AuditEntry | None:
         sql = f"select {ENTRY.columns} from audit_log l {ACCOUNTS} where l.id = %(id)s and l.org_id is null"
         return await self._one(ENTRY.read, sql, id=entry_id)
 
-    async def batch(self, filter_: PlatformAuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
+    async def batch(self, filter_: audit.PlatformAuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
         values = _platform_values(filter_)
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
         return await self._entries(values, limit, 0)
 
     async def names(self, objects: Mapping[str, Collection[str]]) -> Names:
-        sql = names_sql(objects, of_platform=True)
-        return dict(await self._all(to_name, sql, **id_parameters(objects))) if sql else {}
+        sql = audit_names.names_sql(objects, of_platform=True)
+        return dict(await self._all(audit_names.to_name, sql, **audit_names.id_parameters(objects))) if sql else {}
 
-    async def find_objects(self, text: str, limit: int) -> list[ObjectKey]:
-        return await self._all(to_key, FIND_IN_PLATFORM, **search_parameters(text, limit))
+    async def find_objects(self, text: str, limit: int) -> list[audit.ObjectKey]:
+        return await self._all(audit_names.to_key, audit_names.FIND_IN_PLATFORM, **audit_names.search_parameters(text, limit))
 
-    async def _entries(self, values: dict[str, object], limit: int, offset: int) -> list[AuditEntry]:
+    async def _entries(self, values: dict[str, object], limit: int, offset: int) -> list[audit.AuditEntry]:
         return await self._all(ENTRY.read, newest_sql("l.org_id is null", values), limit=limit, offset=offset, **values)
 
 
-def _platform_values(filter_: PlatformAuditFilter) -> dict[str, object]:
+def _platform_values(filter_: audit.PlatformAuditFilter) -> dict[str, object]:
     """Return the parameters for the filters that are set, by name."""
     values = {"impersonator_id": filter_.impersonator_id, "session_id": filter_.session_id}
     return filter_values(filter_.entry) | {name: value for name, value in values.items() if value is not None}

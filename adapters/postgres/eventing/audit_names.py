@@ -5,8 +5,8 @@ from typing import Final, LiteralString
 
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.statements import Row
+from core.eventing.model import sentences
 from core.eventing.model.audit import ObjectKey
-from core.eventing.model.sentences import REGISTRATION_TOKEN, SCIM_TOKEN, ObjectName
 from core.kernel.event_catalog import Target
 
 # Every part has the columns type, id, name, and the user's own name. A member's own name is shown after the membership is confirmed
@@ -34,8 +34,9 @@ _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
     Target.SERVICE_ACCOUNT: """
         select 'service_account', id::text, name, null from service_accounts where org_id = %(org_id)s and id = any(%(service_account)s)""",
     Target.ROLE: "select 'role', id::text, name, null from organization_roles where org_id = %(org_id)s and id = any(%(role)s)",
-    SCIM_TOKEN: "select 'scim_token', id::text, name, null from scim_tokens where org_id = %(org_id)s and id = any(%(scim_token)s)",
-    REGISTRATION_TOKEN: """
+    sentences.SCIM_TOKEN: """
+        select 'scim_token', id::text, name, null from scim_tokens where org_id = %(org_id)s and id = any(%(scim_token)s)""",
+    sentences.REGISTRATION_TOKEN: """
         select 'registration_token', id::text, name, null from registration_tokens
         where org_id = %(org_id)s and id = any(%(registration_token)s)""",
 }
@@ -151,9 +152,9 @@ def search_parameters(text: str, limit: int) -> dict[str, object]:
     return {"text": text.lower(), "text_end": text.lower() + _LAST_CHARACTER, "limit": limit}
 
 
-def to_name(row: Row) -> tuple[ObjectKey, ObjectName]:
+def to_name(row: Row) -> tuple[ObjectKey, sentences.ObjectName]:
     """Return a name and its object."""
-    return (row[0], row[1]), ObjectName(row[2], row[3])
+    return (row[0], row[1]), sentences.ObjectName(row[2], row[3])
 
 
 def to_key(row: Row) -> ObjectKey:

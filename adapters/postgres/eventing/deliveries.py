@@ -12,23 +12,12 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.figures import count_traffic_sql
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Answer, Repository, Row, SealingRepository
 from adapters.postgres.eventing.webhooks import secret_context
 from adapters.postgres.maintenance.housekeeping import OF_WEBHOOKS
-from core.eventing.model.webhooks import (
-    COUNTED_TO_RESEND,
-    RECENT,
-    RESEND_LIMIT,
-    ClaimedDelivery,
-    ClaimedLogoutNotice,
-    Delivery,
-    DeliveryAttempt,
-    DeliveryOutcome,
-    DispatchCapacity,
-    WebhookHealth,
-)
-from core.kernel.values import Page, PageResult
+from core.eventing.model import webhooks
+from core.kernel import values
 from ports.crypto import SealBroken
 from ports.signals import Signal
 
@@ -102,7 +91,7 @@ def claim_sql(
     from claimed c join {receivers} w on w.id = c.{receiver_id} order by c.created_at, c.id"""
 
 
-def claim_parameters(now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> dict[str, Any]:
+def claim_parameters(now: datetime, lease_until: datetime, capacity: webhooks.DispatchCapacity) -> dict[str, Any]:
     return {
         "now": now,
         "lease_until": lease_until,
@@ -126,7 +115,7 @@ def next_due_sql(queue: LiteralString) -> LiteralString:
     return f"select min(due_at) from {queue} where status = 'waiting'"
 
 
-def outcome_json(outcome: DeliveryOutcome[Any]) -> dict[str, Any]:
+def outcome_json(outcome: webhooks.DeliveryOutcome[Any]) -> dict[str, Any]:
     """Return the outcome as a record in a JSON array."""
     return {
         "id": str(outcome.delivery.id),
@@ -146,12 +135,12 @@ def outcome_json(outcome: DeliveryOutcome[Any]) -> dict[str, Any]:
 log = structlog.get_logger("storage")
 
 DELIVERY: Final = Record(
-    Delivery,
+    webhooks.Delivery,
     "d",
     webhook_name="w.name",
     next_retry_at="case when w.is_active then d.next_retry_at end",
     attempts=lambda stored: [
-        DeliveryAttempt(datetime.fromisoformat(each["at"]), each["status"], each["error"], each["milliseconds"]) for each in stored
+        webhooks.DeliveryAttempt(datetime.fromisoformat(each["at"]), each["status"], each["error"], each["milliseconds"]) for each in stored
     ],
 )
 # Every filter combination is a separate statement, so that it gets a plan with the index that
@@ -184,11 +173,11 @@ CLAIM: Final = claim_sql(
 )
 
 
-class Deliveries(SealingRepository):
+class Deliveries(statements.SealingRepository):
     """Implements the port Deliveries."""
 
-    def _to_claimed(self, row: Row) -> ClaimedDelivery:
-        return ClaimedDelivery(
+    def _to_claimed(self, row: statements.Row) -> webhooks.ClaimedDelivery:
+        return webhooks.ClaimedDelivery(
             id=row[0],
             org_id=row[1],
             webhook_id=row[2],
@@ -208,8 +197,8 @@ class Deliveries(SealingRepository):
             return None
 
     async def page(
-        self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
-    ) -> PageResult[Delivery]:
+        self, org_id: UUID, webhook_id: UUID, page: values.Page, *, event_type: str | None, delivered: bool | None
+    ) -> values.PageResult[webhooks.Delivery]:
         filters = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
         condition = BY_WEBHOOK + " ".join(FILTERS[name] for name in filters)
         # Count the deliveries for every page: they belong to a single webhook and month. Lists that
@@ -222,15 +211,15 @@ class Deliveries(SealingRepository):
         deliveries = await self._all(
             DELIVERY.read, sql, org_id=org_id, webhook_id=webhook_id, limit=page.limit, offset=page.offset, **filters
         )
-        return PageResult(deliveries, total)
+        return values.PageResult(deliveries, total)
 
-    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
+    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> webhooks.Delivery | None:
         sql = f"""
             select {DELIVERY.columns} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
             where d.id = %(delivery_id)s and {BY_WEBHOOK}"""
         return await self._one(DELIVERY.read, sql, org_id=org_id, webhook_id=webhook_id, delivery_id=delivery_id)
 
-    async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, WebhookHealth]:
+    async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, webhooks.WebhookHealth]:
         # The index by attempt ends the scan per webhook after RECENT rows.
         sql = """
             with recent as materialized (
@@ -245,16 +234,16 @@ class Deliveries(SealingRepository):
                    (array_agg(response_status_code order by updated_at desc) filter (where not delivered))[1],
                    (array_agg(delivery_error order by updated_at desc) filter (where not delivered))[1]
             from recent group by webhook_id"""
-        rows = await self._all(_to_health, sql, org_id=org_id, webhook_ids=list(webhook_ids), recent=RECENT)
+        rows = await self._all(_to_health, sql, org_id=org_id, webhook_ids=list(webhook_ids), recent=webhooks.RECENT)
         return dict(rows)
 
     async def count_to_resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None) -> int:
         sql = f"select count(*) from (select from webhook_deliveries d where {TO_RESEND} limit %(limit)s) d"
-        return await self._count(sql, org_id=org_id, webhook_id=webhook_id, since=since, limit=COUNTED_TO_RESEND)
+        return await self._count(sql, org_id=org_id, webhook_id=webhook_id, since=since, limit=webhooks.COUNTED_TO_RESEND)
 
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
-    ) -> Delivery:
+    ) -> webhooks.Delivery:
         added = await self._one(
             DELIVERY.read,
             _insert("select %(event_type)s, %(payload)s::json, %(actor_id)s::uuid"),
@@ -270,7 +259,7 @@ class Deliveries(SealingRepository):
         self._signals.send(Signal.DELIVERIES_DUE)
         return added
 
-    async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
+    async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> webhooks.Delivery | None:
         sql = _insert(
             """
                 update webhook_deliveries set resent_at = coalesce(resent_at, %(now)s)
@@ -299,7 +288,7 @@ class Deliveries(SealingRepository):
                 returning 1),
             woken as materialized (select pg_notify('webhooks', '') where exists (select from copies))
             select (select count(*) from copies) from (values (1)) one left join woken on true"""
-        queued = await self._count(sql, org_id=org_id, webhook_id=webhook_id, since=since, now=now, limit=RESEND_LIMIT)
+        queued = await self._count(sql, org_id=org_id, webhook_id=webhook_id, since=since, now=now, limit=webhooks.RESEND_LIMIT)
         if queued:
             self._signals.send(Signal.DELIVERIES_DUE)
         return queued
@@ -308,7 +297,7 @@ class Deliveries(SealingRepository):
         sql = f"{OF_WEBHOOKS.delete_sql('select %(webhook_id)s::uuid as id')} select 1 from records"
         await self._run(sql, webhook_id=webhook_id, limit=limit)
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
+    async def record(self, outcomes: Sequence[webhooks.DeliveryOutcome[webhooks.ClaimedDelivery]]) -> None:
         # A success counts no matter which process holds the lease. A failure counts only if no
         # later attempt has started, and only once: a process that is unsure whether an outcome was
         # stored sends it again. An attempt counts in the traffic if it is recorded here, so it
@@ -334,15 +323,15 @@ class Deliveries(SealingRepository):
     async def wake(self, now: datetime, limit: int) -> None:
         await self._write(wake_sql("webhook_deliveries"), now=now, limit=limit)
 
-    def next_due(self) -> Answer[datetime | None]:
+    def next_due(self) -> statements.Answer[datetime | None]:
         return self._one(lambda row: row[0], next_due_sql("webhook_deliveries"))
 
-    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
+    async def claim(self, now: datetime, lease_until: datetime, capacity: webhooks.DispatchCapacity) -> list[webhooks.ClaimedDelivery]:
         return await self._all(self._to_claimed, CLAIM, **claim_parameters(now, lease_until, capacity))
 
 
-def _to_health(row: Row) -> tuple[UUID, WebhookHealth]:
-    return row[0], WebhookHealth(
+def _to_health(row: statements.Row) -> tuple[UUID, webhooks.WebhookHealth]:
+    return row[0], webhooks.WebhookHealth(
         attempted=row[1],
         delivered=row[2],
         given_up=row[3],
@@ -369,7 +358,7 @@ def _insert(source: LiteralString) -> LiteralString:
 
 
 NOTICE: Final = Record(
-    ClaimedLogoutNotice,
+    webhooks.ClaimedLogoutNotice,
     "c",
     org_id="w.org_id",
     url="w.backchannel_logout_uri",
@@ -388,10 +377,10 @@ CLAIM_NOTICES: Final = claim_sql(
 )
 
 
-class LogoutNotices(Repository):
+class LogoutNotices(statements.Repository):
     """Implements the port LogoutNotices."""
 
-    async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
+    async def record(self, outcomes: Sequence[webhooks.DeliveryOutcome[webhooks.ClaimedLogoutNotice]]) -> list[UUID]:
         # As for webhook deliveries: a success counts no matter which process holds the lease, a
         # failure only if no later attempt has started, and only once.
         sql = """
@@ -413,8 +402,8 @@ class LogoutNotices(Repository):
     async def wake(self, now: datetime, limit: int) -> None:
         await self._write(wake_sql("logout_notices"), now=now, limit=limit)
 
-    def next_due(self) -> Answer[datetime | None]:
+    def next_due(self) -> statements.Answer[datetime | None]:
         return self._one(lambda row: row[0], next_due_sql("logout_notices"))
 
-    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
+    async def claim(self, now: datetime, lease_until: datetime, capacity: webhooks.DispatchCapacity) -> list[webhooks.ClaimedLogoutNotice]:
         return await self._all(NOTICE.read, CLAIM_NOTICES, **claim_parameters(now, lease_until, capacity))

@@ -7,11 +7,10 @@ from typing import Final
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.statements import Answer, DeliveringRepository
+from adapters.postgres.engine import statements
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
-from core.kernel.callers import Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey, SetupLinkCaller, acts_for_platform
-from core.kernel.causes import SYSTEM, Caller
+from core.kernel import callers, causes
 from core.kernel.event_catalog import Event
 from core.kernel.values import new_id
 
@@ -117,10 +116,10 @@ class QueuedWork:
     siem_entries: bool
 
 
-class EventLog(DeliveringRepository):
+class EventLog(statements.DeliveringRepository):
     """Writes the events that a transaction recorded."""
 
-    async def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> Answer[QueuedWork | None] | None:
+    async def add(self, events: Sequence[Event], caller: causes.Caller, now: datetime) -> statements.Answer[QueuedWork | None] | None:
         """Write the events with the next statement. Return the work that they queued, or None if they go to no log."""
         if not any(event.has_log for event in events):
             for number, event in enumerate(events):
@@ -140,7 +139,7 @@ def _data(event: Event) -> dict[str, object]:
     return dict(event.details if event.data is None else event.data)
 
 
-def _row(event: Event, caller: Caller) -> dict[str, object]:
+def _row(event: Event, caller: causes.Caller) -> dict[str, object]:
     return {
         "id": None if event.id is None else str(event.id),
         "org_id": None if event.org_id is None else str(event.org_id),
@@ -158,45 +157,45 @@ def _row(event: Event, caller: Caller) -> dict[str, object]:
     }
 
 
-def _personal_token(event: Event, caller: Caller) -> dict[str, object]:
+def _personal_token(event: Event, caller: causes.Caller) -> dict[str, object]:
     """Return the personal access token that the actor used, for the details in the audit entry.
 
     The prefix distinguishes tokens. The name, which the user chose, could identify the user after an anonymization (security Y-2).
     """
-    token = caller.personal_token if isinstance(caller, Person) and not event.by_time else None
+    token = caller.personal_token if isinstance(caller, callers.Person) and not event.by_time else None
     return {} if token is None else {"personal_token": {"id": str(token.id), "prefix": token.prefix}}
 
 
-def _actor(event: Event, caller: Caller) -> dict[str, object]:
+def _actor(event: Event, caller: causes.Caller) -> dict[str, object]:
     if event.by_time:
-        caller = SYSTEM
-    person = caller if isinstance(caller, Person) else None
+        caller = causes.SYSTEM
+    person = caller if isinstance(caller, callers.Person) else None
     credential, kind = _credential(caller)
     impersonator_id = event.impersonator_id or (person.impersonator_id if person else None)
     return {
         "actor_id": str(person.user_id) if person else credential,
         "actor_kind": kind,
         "caller_kind": caller_kind(caller),
-        "actor_name": caller.name if isinstance(caller, ServiceAccountCaller | SetupLinkCaller) else None,
+        "actor_name": caller.name if isinstance(caller, callers.ServiceAccountCaller | callers.SetupLinkCaller) else None,
         "actor_email": person.email if person else None,
         "impersonator_id": None if impersonator_id is None else str(impersonator_id),
         "address": caller.address,
         "agent": caller.agent,
-        "for_platform": acts_for_platform(caller),
+        "for_platform": callers.acts_for_platform(caller),
     }
 
 
-def _credential(caller: Caller) -> tuple[str | None, str | None]:
+def _credential(caller: causes.Caller) -> tuple[str | None, str | None]:
     """Return the calling credential's id and kind, or two None for callers without a credential."""
     match caller:
-        case ServiceKey():
+        case callers.ServiceKey():
             return str(caller.key_id), "api_key"
-        case ScimClient():
+        case callers.ScimClient():
             return str(caller.token_id), "scim_token"
-        case RegistrationClient():
+        case callers.RegistrationClient():
             return str(caller.token_id), "registration_token"
-        case ServiceAccountCaller():
+        case callers.ServiceAccountCaller():
             return str(caller.account_id), "service_account"
-        case SetupLinkCaller():
+        case callers.SetupLinkCaller():
             return str(caller.link_id), "setup_link"
     return None, None

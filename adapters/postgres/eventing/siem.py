@@ -8,29 +8,21 @@ from uuid import UUID
 
 import structlog
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.eventing.audit import ACCOUNTS, ENTRY
-from core.eventing.model.siem import (
-    PENDING_CAP,
-    ClaimedSiemQueue,
-    QueuedEntry,
-    SiemConfiguration,
-    SiemProvider,
-    SiemResult,
-    SiemSink,
-    SiemStatus,
-)
-from ports.crypto import SealBroken, SecretContext
+from core.eventing.model import siem
+from core.eventing.model.siem import PENDING_CAP
+from ports import crypto
 
 log = structlog.get_logger("storage")
 
-CONFIGURATION: Final = Record(SiemConfiguration, "s", provider=SiemProvider)
+CONFIGURATION: Final = Record(siem.SiemConfiguration, "s", provider=siem.SiemProvider)
 STATUS: Final = Record(
-    SiemStatus,
+    siem.SiemStatus,
     "s",
-    provider=SiemProvider,
-    last_failure=lambda name: SiemResult[name],
+    provider=siem.SiemProvider,
+    last_failure=lambda name: siem.SiemResult[name],
     pending=f"(select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {PENDING_CAP}) q)",
 )
 # Keep the scalar subquery: it uses the index for every row, whereas a join may read the whole
@@ -60,30 +52,30 @@ WAITING: Final = f"""
 to_entry_if_any: Final = ENTRY.if_any("id")
 
 
-def secret_context(org_id: UUID) -> SecretContext:
-    return SecretContext("siem_configurations", str(org_id), "token")
+def secret_context(org_id: UUID) -> crypto.SecretContext:
+    return crypto.SecretContext("siem_configurations", str(org_id), "token")
 
 
-def to_queued(row: Row) -> QueuedEntry:
-    return QueuedEntry(row[0], to_entry_if_any(row[1:]))
+def to_queued(row: statements.Row) -> siem.QueuedEntry:
+    return siem.QueuedEntry(row[0], to_entry_if_any(row[1:]))
 
 
-class Siem(SealingRepository):
+class Siem(statements.SealingRepository):
     """Implements the port Siem."""
 
-    def _to_sink(self, row: Row) -> SiemSink:
+    def _to_sink(self, row: statements.Row) -> siem.SiemSink:
         configuration, sealed = CONFIGURATION.read(row), row[CONFIGURATION.width]
         token = self._vault.open(sealed, secret_context(configuration.org_id)).decode()
-        return SiemSink(**{field.name: getattr(configuration, field.name) for field in fields(configuration)}, token=token)
+        return siem.SiemSink(**{field.name: getattr(configuration, field.name) for field in fields(configuration)}, token=token)
 
-    def _to_claimed(self, row: Row) -> ClaimedSiemQueue:
+    def _to_claimed(self, row: statements.Row) -> siem.ClaimedSiemQueue:
         org_id, (id_, leased_until, claims, failures, is_slow) = row[0], row[CONFIGURATION.width + 1 :]
         try:
             sink = self._to_sink(row)
-        except SealBroken as error:
+        except crypto.SealBroken as error:
             log.error("seal_broken", siem_of=str(org_id), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             sink = None
-        return ClaimedSiemQueue(
+        return siem.ClaimedSiemQueue(
             org_id=org_id,
             id=id_,
             sink=sink,
@@ -93,18 +85,18 @@ class Siem(SealingRepository):
             is_struggling=failures > 0 or is_slow,
         )
 
-    async def status(self, org_id: UUID) -> SiemStatus | None:
+    async def status(self, org_id: UUID) -> siem.SiemStatus | None:
         sql = f"select {STATUS.columns} from siem_configurations s where s.org_id = %(org_id)s"
         return await self._one(STATUS.read, sql, org_id=org_id)
 
-    async def sink(self, org_id: UUID) -> SiemSink | None:
+    async def sink(self, org_id: UUID) -> siem.SiemSink | None:
         sql = f"select {CONFIGURATION.columns}, s.token from siem_configurations s where s.org_id = %(org_id)s"
         return await self._one(self._to_sink, sql, org_id=org_id)
 
-    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[siem.QueuedEntry]:
         return await self._all(to_queued, WAITING, org_id=org_id, siem_id=siem_id, limit=limit, most_bytes=max_bytes)
 
-    async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
+    async def put(self, siem_id: UUID, sink: siem.SiemSink, now: datetime) -> None:
         # A running lease continues, so that two processes never send for the same organization. The
         # new value in `claims` makes the outcome of that attempt irrelevant for the new
         # configuration.
@@ -125,7 +117,7 @@ class Siem(SealingRepository):
             now=now,
         )
 
-    async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
+    async def remove(self, org_id: UUID, now: datetime) -> siem.SiemConfiguration | None:
         sql = f"""
             with s as (delete from siem_configurations where org_id = %(org_id)s returning *),
             recorded as (insert into removed_siem_configurations (id, org_id, removed_at) select id, org_id, %(now)s from s)
@@ -142,10 +134,12 @@ class Siem(SealingRepository):
         sql = "update siem_configurations set tested_until = null where org_id = %(org_id)s and tested_until = %(until)s"
         await self._run(sql, org_id=org_id, until=until)
 
-    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
+    async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> siem.ClaimedSiemQueue | None:
         return await self._one(self._to_claimed, CLAIM, now=now, leased_until=leased_until, struggling=struggling)
 
-    async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+    async def record_success(
+        self, claimed: siem.ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool
+    ) -> None:
         # The accepted entries leave the queue even if the lease expired during the request.
         await self._run(
             """
@@ -169,7 +163,7 @@ class Siem(SealingRepository):
             slow=slow,
         )
 
-    async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
+    async def record_failure(self, claimed: siem.ClaimedSiemQueue, failure: siem.SiemResult, now: datetime, due_at: datetime) -> None:
         await self._run(
             """
             update siem_configurations set

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import SealingRepository
-from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, Webhook, WebhookNameTaken
+from core.eventing.model import webhooks
 from ports.crypto import SecretContext
 from ports.signals import Signal
 
-WEBHOOK: Final = Record(Webhook, "w", events=tuple)
+WEBHOOK: Final = Record(webhooks.Webhook, "w", events=tuple)
 INSERT: Final = WEBHOOK.insert("webhooks", "secret")
 SELECT: Final = f"select {WEBHOOK.columns} from webhooks w"
 
@@ -23,22 +23,22 @@ def secret_context(webhook_id: UUID) -> SecretContext:
 class Webhooks(SealingRepository):
     """Implements the port Webhooks."""
 
-    constraints: ClassVar = {"webhooks_name_key": WebhookNameTaken}
+    constraints: ClassVar = {"webhooks_name_key": webhooks.WebhookNameTaken}
 
-    def _sealed(self, webhook: Webhook, secret: str) -> bytes:
+    def _sealed(self, webhook: webhooks.Webhook, secret: str) -> bytes:
         return self._vault.seal(secret.encode(), secret_context(webhook.id))
 
-    async def of_org(self, org_id: UUID) -> list[Webhook]:
+    async def of_org(self, org_id: UUID) -> list[webhooks.Webhook]:
         return await self._all(WEBHOOK.read, f"{SELECT} where w.org_id = %(org_id)s order by w.created_at, w.id", org_id=org_id)
 
-    async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None:
+    async def by_id(self, org_id: UUID, webhook_id: UUID) -> webhooks.Webhook | None:
         sql = f"{SELECT} where w.org_id = %(org_id)s and w.id = %(webhook_id)s"
         return await self._one(WEBHOOK.read, sql, org_id=org_id, webhook_id=webhook_id)
 
-    async def add(self, webhook: Webhook, secret: str) -> None:
+    async def add(self, webhook: webhooks.Webhook, secret: str) -> None:
         await self._run(INSERT, **WEBHOOK.values(webhook), secret=self._sealed(webhook, secret))
 
-    async def save(self, webhook: Webhook) -> None:
+    async def save(self, webhook: webhooks.Webhook) -> None:
         # Notify the dispatchers: deliveries that waited for an inactive webhook may be due.
         sql = """
             with saved as (
@@ -51,7 +51,7 @@ class Webhooks(SealingRepository):
         if webhook.is_active:
             self._signals.send(Signal.DELIVERIES_DUE)
 
-    async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
+    async def rotate(self, webhook: webhooks.Webhook, secret: str, former_until: datetime) -> None:
         # All parts of the statement see the rows from before it: `former` reads the secret that is
         # being replaced, and `forgotten` does not yet count it as a former secret.
         await self._run(
@@ -68,7 +68,7 @@ class Webhooks(SealingRepository):
             org_id=webhook.org_id,
             secret=self._sealed(webhook, secret),
             former_until=former_until,
-            before=FORMER_SECRETS_KEPT - 1,
+            before=webhooks.FORMER_SECRETS_KEPT - 1,
             updated_at=webhook.updated_at,
         )
 

@@ -4,11 +4,11 @@ from datetime import datetime
 from functools import cache
 from typing import Final, LiteralString
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.queued import Statement
-from adapters.postgres.engine.statements import Answer, Repository
+from core.kernel import rate_limits
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import Bucket, RequestTokens, Window, request_tokens
 from core.kernel.values import digest
 
 # Seconds. `expires_at` is a multiple of this step, so most charges do not change it. `expires_at` is indexed, and an
@@ -35,7 +35,7 @@ GIVE_BACK: Final = """
     from amounts a join locked l on l.client = a.client where r.client = a.client and r.tats ?| a.names"""
 
 
-class Rates(Repository):
+class Rates(statements.Repository):
     """Implements `ports.storage.kernel.Rates` with the generic cell rate algorithm (GCRA).
 
     A bucket is a number: the theoretical arrival time (tat) at which it would be full again. A request is allowed if
@@ -44,19 +44,19 @@ class Rates(Repository):
     row: when its latest charges were.
     """
 
-    async def take(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
+    async def take(self, client: str, buckets: tuple[rate_limits.Bucket, ...], now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), charge_sql(len(buckets)), **charge_parameters(client, buckets, now)) or 0.0
 
-    def take_of_request(self, tokens: RequestTokens) -> Answer[None]:
+    def take_of_request(self, tokens: rate_limits.RequestTokens) -> statements.Answer[None]:
         return take_tokens(self._connection, tokens)
 
-    async def charge_window(self, client: str, window: Window, now: datetime) -> float:
+    async def charge_window(self, client: str, window: rate_limits.Window, now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), CHARGE_WINDOW, **_window_parameters(client, window, now)) or 0.0
 
-    async def window_wait(self, client: str, window: Window, now: datetime) -> float:
+    async def window_wait(self, client: str, window: rate_limits.Window, now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), WINDOW_WAIT, **_window_parameters(client, window, now)) or 0.0
 
-    async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
+    async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[rate_limits.Bucket, ...]) -> None:
         await self._run(
             """
             insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
@@ -69,11 +69,11 @@ class Rates(Repository):
             periods=[bucket.period for bucket in buckets],
         )
 
-    async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
+    async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[rate_limits.Bucket, ...], now: datetime) -> None:
         await self._run(GIVE_BACK, **_return_parameters(sign_in_hash, client, buckets, now))
 
 
-def take_tokens(connection: Connection, tokens: RequestTokens) -> Answer[None]:
+def take_tokens(connection: Connection, tokens: rate_limits.RequestTokens) -> statements.Answer[None]:
     """Take a request's tokens. Raises: Limited."""
 
     def check(done: Statement) -> None:
@@ -83,12 +83,12 @@ def take_tokens(connection: Connection, tokens: RequestTokens) -> Answer[None]:
             raise Limited(wait)
 
     values = charge_parameters(tokens.client, tokens.buckets, tokens.at)
-    return Answer(connection, connection.queue(charge_sql(len(tokens.buckets)), values), check)
+    return statements.Answer(connection, connection.queue(charge_sql(len(tokens.buckets)), values), check)
 
 
 async def take_open_tokens(connection: Connection) -> None:
     """Take the current request's tokens, if it has taken none yet. Raises: Limited."""
-    tokens = request_tokens.get()
+    tokens = rate_limits.request_tokens.get()
     if tokens is not None and not tokens.are_taken:
         await take_tokens(connection, tokens)
 
@@ -98,12 +98,12 @@ def return_tokens(connection: Connection, now: datetime) -> None:
 
     The tokens return in the same round trip as the commit, but after the commit, because many requests wait for an address's row.
     """
-    if (tokens := request_tokens.get()) is not None:
+    if (tokens := rate_limits.request_tokens.get()) is not None:
         buckets = tokens.buckets if tokens.are_taken else ()
         connection.queue_after_commit(GIVE_BACK, _return_parameters(digest(tokens.browser or ""), tokens.client, buckets, now))
 
 
-def _return_parameters(sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
+def _return_parameters(sign_in_hash: bytes, client: str, buckets: tuple[rate_limits.Bucket, ...], now: datetime) -> dict[str, object]:
     """Return the parameters for `GIVE_BACK`."""
     return {
         "sign_in_hash": sign_in_hash,
@@ -114,7 +114,7 @@ def _return_parameters(sign_in_hash: bytes, client: str, buckets: tuple[Bucket, 
     }
 
 
-def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:
+def charge_parameters(client: str, buckets: tuple[rate_limits.Bucket, ...], now: datetime) -> dict[str, object]:
     """Return the parameters for `charge_sql`."""
     values: dict[str, object] = {"client": client, "seconds": now.timestamp()}
     for number, bucket in enumerate(buckets):
@@ -124,7 +124,7 @@ def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -
     return values
 
 
-def _window_parameters(client: str, window: Window, now: datetime) -> dict[str, object]:
+def _window_parameters(client: str, window: rate_limits.Window, now: datetime) -> dict[str, object]:
     return {"client": client, "name": window.name, "count": window.count, "period": window.seconds, "seconds": now.timestamp()}
 
 

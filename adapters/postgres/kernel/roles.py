@@ -8,7 +8,8 @@ from typing import Final, LiteralString
 
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import Row
-from core.kernel.roles import ADMIN, MEMBER, ROLES, Capability, Rights, custom_rights, names_with, needs_roles_manage, rights_of
+from core.kernel import roles
+from core.kernel.roles import MEMBER, Capability, names_with
 
 
 def to_list(names: Iterable[str]) -> LiteralString:
@@ -21,13 +22,13 @@ def to_array(names: Iterable[str]) -> LiteralString:
     return f"array[{to_list(sorted(names))}]"
 
 
-_ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
-_OF_MEMBERS: Final = to_array(ROLES[MEMBER].rights)
-_OF_BLIND_MEMBERS: Final = to_array(rights_of(MEMBER, members_see_end_users=False))
+_ADMINS: Final = to_list(role for role in roles.ROLES if roles.needs_roles_manage(role))
+_OF_MEMBERS: Final = to_array(roles.ROLES[MEMBER].rights)
+_OF_BLIND_MEMBERS: Final = to_array(roles.rights_of(MEMBER, members_see_end_users=False))
 # The built-in roles' rights, for statements that compare them with other roles' rights
-_BY_GROUP: Final = (ADMIN, MEMBER)  # the built-in roles that a group can give
+_BY_GROUP: Final = (roles.ADMIN, MEMBER)  # the built-in roles that a group can give
 _VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right that every role has
-_BUILT_IN: Final = " ".join(f"when '{role.name}' then {to_array(role.rights)}" for role in ROLES.values())
+_BUILT_IN: Final = " ".join(f"when '{role.name}' then {to_array(role.rights)}" for role in roles.ROLES.values())
 
 
 def _has_groups(member: LiteralString, organization: LiteralString) -> LiteralString:
@@ -63,14 +64,16 @@ def group_roles(member: LiteralString, organization: LiteralString) -> LiteralSt
          then nullif(array_remove(roles_by_groups({member}.org_id, {member}.user_id), {member}.role), '{{}}') end"""
 
 
-def to_rights(row: Row) -> Rights:
+def to_rights(row: Row) -> roles.Rights:
     """Return the rights in the columns from `rights_columns`. Without a role there are no rights."""
     role, members_see_end_users, further = row
     sees = members_see_end_users is not False
-    rights = rights_of(role, members_see_end_users=sees)
+    rights = roles.rights_of(role, members_see_end_users=sees)
     if not further or role is None:
         return rights
-    return rights.union(custom_rights(further), *(rights_of(name, members_see_end_users=sees) for name in _BY_GROUP if name in further))
+    return rights.union(
+        roles.custom_rights(further), *(roles.rights_of(name, members_see_end_users=sees) for name in _BY_GROUP if name in further)
+    )
 
 
 def role_label(holder: LiteralString) -> LiteralString:

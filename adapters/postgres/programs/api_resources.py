@@ -8,23 +8,13 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.service_access import may_use_resource
-from adapters.postgres.engine.records import Column, Columns, Description, Record
+from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository, matching_email
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connections import verified_owner
 from core.applications.model.users import AccessPolicy
-from core.kernel.values import Email, Page, PageResult
-from core.programs.model.api_resources import (
-    ApiResource,
-    ExternalTarget,
-    IdentifierTaken,
-    ResourceAccess,
-    ResourceAssignment,
-    ResourceClient,
-    ResourceIdentifier,
-    ResourceScope,
-)
-from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
+from core.kernel import values
+from core.programs.model import api_resources, client_policy
 from core.programs.model.service_accounts import AccountResource
 from core.tenancy.model.groups import AssignedGroup
 
@@ -43,34 +33,36 @@ def access_sql(resource: LiteralString, scope: LiteralString) -> LiteralString:
             where s.name = any({scope})))"""
 
 
-EXTERNAL_CLIENTS: Final = Record(
-    ExternalClientPolicy,
+EXTERNAL_CLIENTS: Final = records.Record(
+    client_policy.ExternalClientPolicy,
     "r",
-    admit=Column(sql="r.external_admit", read=ClientAdmission),
-    hosts=Column(sql="r.external_hosts", read=tuple),
-    scopes=Column(sql="r.external_scopes", read=tuple),
-    accepts_token_endpoint_audience=Column(sql="r.external_token_endpoint_audience"),
+    admit=records.Column(sql="r.external_admit", read=client_policy.ClientAdmission),
+    hosts=records.Column(sql="r.external_hosts", read=tuple),
+    scopes=records.Column(sql="r.external_scopes", read=tuple),
+    accepts_token_endpoint_audience=records.Column(sql="r.external_token_endpoint_audience"),
     registration="r.external_registration",
 )
-COLUMNS: Final[Mapping[str, Description]] = {
-    "scopes": Columns(
+COLUMNS: Final[Mapping[str, records.Description]] = {
+    "scopes": records.Columns(
         "r.scope_names, r.scope_descriptions, r.scope_implications",
         3,
-        lambda row: tuple(ResourceScope(name, text, tuple(row[2].get(name, ()))) for name, text in zip(*row[:2], strict=True)),
+        lambda row: tuple(
+            api_resources.ResourceScope(name, text, tuple(row[2].get(name, ()))) for name, text in zip(*row[:2], strict=True)
+        ),
         lambda scopes: {
             "scope_names": [scope.name for scope in scopes],
             "scope_descriptions": [scope.description for scope in scopes],
             "scope_implications": Jsonb({scope.name: scope.implies for scope in scopes if scope.implies}),
         },
     ),
-    "policy": Column(sql="r.access_policy", read=AccessPolicy),
+    "policy": records.Column(sql="r.access_policy", read=AccessPolicy),
     "external_clients": EXTERNAL_CLIENTS.as_field(),
 }
-API_RESOURCE: Final = Record(ApiResource, "r", **COLUMNS, is_active=is_active("r"))
-STORED: Final = Record(ApiResource, "r", **COLUMNS, is_active=None)  # its table alone
+API_RESOURCE: Final = records.Record(api_resources.ApiResource, "r", **COLUMNS, is_active=is_active("r"))
+STORED: Final = records.Record(api_resources.ApiResource, "r", **COLUMNS, is_active=None)  # its table alone
 FIXED: Final = ("id", "org_id", "identifier", "created_at")  # they never change
-SCOPES: Final = Column(sql="c.own_scopes", read=tuple)
-CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slug", name="v.name", scopes=SCOPES)
+SCOPES: Final = records.Column(sql="c.own_scopes", read=tuple)
+CLIENT: Final = records.Record(api_resources.ResourceClient, "c", client_id="v.client_id", slug="v.slug", name="v.name", scopes=SCOPES)
 OF_CLIENTS: Final = f"""
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
     where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and {REGISTERED}"""
@@ -80,7 +72,7 @@ ORIGIN: Final = "substring(v.client_uri from '^https://[^/]+')"
 PROGRAM_GRANTS: Final = """
     select c.org_id, c.resource_id, c.own_scopes, v.client_id from api_resource_clients c join services v on v.id = c.service_id
     union all select org_id, resource_id, own_scopes, service_account_id from api_resource_service_accounts"""
-ACCOUNT_RESOURCE: Final = Record(AccountResource, "c", identifier="r.identifier", name="r.name", scopes=SCOPES)
+ACCOUNT_RESOURCE: Final = records.Record(AccountResource, "c", identifier="r.identifier", name="r.name", scopes=SCOPES)
 ACCOUNT_RESOURCES: Final = f"""
     select {ACCOUNT_RESOURCE.columns}
     from api_resource_service_accounts c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
@@ -90,42 +82,45 @@ ASSIGNED: Final = """
     where a.org_id = %(org_id)s and a.resource_id = %(resource_id)s"""
 
 
-def to_resource_access(value: list[Any]) -> ResourceAccess:
+def to_resource_access(value: list[Any]) -> api_resources.ResourceAccess:
     """Return the access in a JSON array with id, name, identifier, and a scope array with descriptions."""
     id_, name, identifier, scopes = value
-    return ResourceAccess(UUID(id_), name, identifier, tuple(ResourceScope(*scope) for scope in scopes))
+    return api_resources.ResourceAccess(UUID(id_), name, identifier, tuple(api_resources.ResourceScope(*scope) for scope in scopes))
 
 
 class ApiResources(Repository):
     """Implements `ports.storage.programs.ApiResources`."""
 
-    constraints: ClassVar = {"api_resources_identifier_key": IdentifierTaken, "api_resources_without_host": IdentifierTaken}
+    constraints: ClassVar = {
+        "api_resources_identifier_key": api_resources.IdentifierTaken,
+        "api_resources_without_host": api_resources.IdentifierTaken,
+    }
 
-    async def of_org(self, org_id: UUID) -> list[ApiResource]:
+    async def of_org(self, org_id: UUID) -> list[api_resources.ApiResource]:
         sql = f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id"
         return await self._all(API_RESOURCE.read, sql, org_id=org_id)
 
-    async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+    async def by_id(self, org_id: UUID, resource_id: UUID) -> api_resources.ApiResource | None:
         sql = f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s"
         return await self._one(API_RESOURCE.read, sql, org_id=org_id, resource_id=resource_id)
 
     async def count(self, org_id: UUID) -> int:
         return await self._count("select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id)
 
-    async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
+    async def requested(self, service_id: UUID, canonical: str) -> api_resources.ApiResource | None:
         sql = f"""
             select {API_RESOURCE.columns} from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
             where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}"""
         return await self._one(API_RESOURCE.read, sql, service_id=service_id, canonical=canonical)
 
-    async def find_for_external(self, canonical: str) -> ExternalTarget | None:
+    async def find_for_external(self, canonical: str) -> api_resources.ExternalTarget | None:
         sql = f"""
             select {API_RESOURCE.columns}, o.slug, o.sign_in_policy_version is not null
             from api_resources r join organizations o on o.id = r.org_id
             where r.canonical = %(canonical)s and o.status = 'active' and {is_active("r")}"""
-        return await self._one(lambda row: ExternalTarget(API_RESOURCE.read(row), row[-2], row[-1]), sql, canonical=canonical)
+        return await self._one(lambda row: api_resources.ExternalTarget(API_RESOURCE.read(row), row[-2], row[-1]), sql, canonical=canonical)
 
-    async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+    async def lock(self, org_id: UUID, resource_id: UUID) -> api_resources.ApiResource | None:
         sql = f"""
             select {API_RESOURCE.columns} from api_resources r
             where r.org_id = %(org_id)s and r.id = %(resource_id)s for share of r"""
@@ -137,16 +132,16 @@ class ApiResources(Repository):
             where r.org_id = %(org_id)s and r.id = %(resource_id)s and {may_use_resource("r", "%(user_id)s")}"""
         return await self._exists(sql, org_id=org_id, resource_id=resource_id, user_id=user_id)
 
-    async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
+    async def clients(self, org_id: UUID, resource_id: UUID, page: values.Page) -> values.PageResult[api_resources.ResourceClient]:
         return await self._counted_page(
             CLIENT.read, CLIENT.columns, OF_CLIENTS, "lower(v.name), v.id", page, org_id=org_id, resource_id=resource_id
         )
 
-    async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None:
+    async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> api_resources.ResourceClient | None:
         sql = f"select {CLIENT.columns} {OF_CLIENTS} and v.client_id = %(client_id)s"
         return await self._one(CLIENT.read, sql, org_id=org_id, resource_id=resource_id, client_id=client_id)
 
-    async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
+    async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[api_resources.ApiResource, tuple[str, ...]] | None:
         sql = f"""
             select g.own_scopes, {API_RESOURCE.columns}
             from api_resources r
@@ -180,10 +175,10 @@ class ApiResources(Repository):
         return await self._exists(sql, org_id=org_id, resource_id=resource_id, account_id=account_id)
 
     async def assignments(
-        self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
-    ) -> PageResult[ResourceAssignment]:
+        self, org_id: UUID, resource_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[api_resources.ResourceAssignment]:
         return await self._counted_page(
-            lambda row: ResourceAssignment(row[0], Email(row[1]), row[2]),
+            lambda row: api_resources.ResourceAssignment(row[0], values.Email(row[1]), row[2]),
             "a.user_id, u.email, a.created_at",
             f"{ASSIGNED} {matching_email('u.email', search)}",
             "a.created_at, a.user_id",
@@ -193,11 +188,11 @@ class ApiResources(Repository):
             search=search,
         )
 
-    async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
+    async def add(self, resource: api_resources.ApiResource, identifier: api_resources.ResourceIdentifier) -> None:
         sql = STORED.insert("api_resources", "canonical", "host")
         await self._run(sql, **STORED.values(resource), canonical=identifier.canonical, host=identifier.host)
 
-    async def save(self, resource: ApiResource) -> None:
+    async def save(self, resource: api_resources.ApiResource) -> None:
         sql = f"""
             with narrowed as (
                 update api_resource_clients set own_scopes = array(
@@ -218,7 +213,7 @@ class ApiResources(Repository):
             delete from credentials c using removed where c.client_id = removed.id"""
         await self._run(sql, org_id=org_id, id=resource_id)
 
-    async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None:
+    async def save_client(self, org_id: UUID, resource_id: UUID, client: api_resources.ResourceClient) -> None:
         sql = """
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
             values (%(org_id)s, %(resource_id)s, %(service_id)s, %(own_scopes)s, %(created_at)s)

@@ -6,13 +6,14 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import statements
 from adapters.postgres.kernel.roles import member_rights_array, rights_array, rights_columns, to_array
 from adapters.postgres.programs.service_accounts import MAY_ACT, RIGHTS, to_account_rights
-from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
+from core.accounts.model import email_queue
 from core.applications.model.analytics import CredentialToReview
 from core.applications.model.api_keys import NEEDED_RIGHTS
-from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Authority, Capability, known_rights, lasting
+from core.kernel import roles
+from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability
 from core.provisioning.model.directories import rights_used
 
 OF_CREATOR: Final = "org_id = %(org_id)s and created_by = %(creator_id)s"
@@ -44,20 +45,20 @@ TO_REVIEW: Final = f"""
           and s.granted <@ a.granted)"""
 
 
-def to_created_secret(row: Row) -> CreatedSecret:
-    return CreatedSecret(NoticedSecret(row[0]), *row[1:5])
+def to_created_secret(row: statements.Row) -> email_queue.CreatedSecret:
+    return email_queue.CreatedSecret(email_queue.NoticedSecret(row[0]), *row[1:5])
 
 
-def _to_authority(row: Row) -> Authority:
+def _to_authority(row: statements.Row) -> roles.Authority:
     granted, *columns = row
     rights = to_account_rights(tuple(columns))
-    return Authority(columns[0], rights if granted is None else lasting(rights, known_rights(granted)))
+    return roles.Authority(columns[0], rights if granted is None else roles.lasting(rights, roles.known_rights(granted)))
 
 
-class CreatedSecrets(Repository):
+class CreatedSecrets(statements.Repository):
     """Implements `ports.storage.programs.CreatedSecrets`."""
 
-    async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
+    async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[email_queue.CreatedSecret]:
         sql = f"""
             select 'api_key', k.id, k.name, k.prefix, v.name, k.created_at
             from (select * from api_keys where {OF_CREATOR}) k join services v on v.id = k.service_id and v.org_id = k.org_id
@@ -76,7 +77,7 @@ class CreatedSecrets(Repository):
                            where org_id = %(org_id)s and target_type = 'service_account' and target_id = %(target_id)s)"""
         return await self._exists(sql, org_id=org_id, creator_id=creator_id, target_id=str(creator_id))
 
-    async def creator(self, org_id: UUID, secret_id: UUID) -> Authority | None:
+    async def creator(self, org_id: UUID, secret_id: UUID) -> roles.Authority | None:
         sql = f"""
             with secret as (
                 select created_by from api_keys where org_id = %(org_id)s and id = %(secret_id)s
@@ -90,7 +91,9 @@ class CreatedSecrets(Repository):
             join organizations o on o.id = a.org_id"""
         return await self._one(_to_authority, sql, org_id=org_id, secret_id=secret_id)
 
-    async def to_review(self, org_id: UUID, kinds: Collection[NoticedSecret], now: datetime, limit: int) -> list[CredentialToReview]:
+    async def to_review(
+        self, org_id: UUID, kinds: Collection[email_queue.NoticedSecret], now: datetime, limit: int
+    ) -> list[CredentialToReview]:
         sql = f"""
             select s.kind, s.id, s.name, s.created_by, s.application, s.slug from (
                 select 'api_key' as kind, secret.id, secret.name, secret.created_by, v.name as application, v.slug,
@@ -107,9 +110,9 @@ class CreatedSecrets(Repository):
             where s.kind = any(%(kinds)s) and (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
             order by s.created_at, s.id limit %(limit)s"""
         values: dict[str, object] = {"org_id": org_id, "kinds": list(kinds), "now": now, "limit": limit}
-        return await self._all(lambda row: CredentialToReview(NoticedSecret(row[0]), *row[1:]), sql, **values)
+        return await self._all(lambda row: CredentialToReview(email_queue.NoticedSecret(row[0]), *row[1:]), sql, **values)
 
-    async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
+    async def end(self, org_id: UUID, creator_id: UUID) -> list[email_queue.CreatedSecret]:
         sql = f"""
             with keys as (delete from api_keys where {OF_CREATOR} returning id, name, prefix, service_id),
             tokens as (delete from scim_tokens where {OF_CREATOR} returning id, name, prefix)

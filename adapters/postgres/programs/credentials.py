@@ -7,20 +7,12 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.kernel.roles import member_rights_array
+from adapters.postgres.programs import service_accounts
 from adapters.postgres.programs.api_resources import PROGRAM_GRANTS, is_active
-from adapters.postgres.programs.service_accounts import (
-    GOES_ON,
-    JOIN_OWNER,
-    JOINED_MAY_ACT_NOW,
-    MAY_ACT_NOW,
-    RIGHTS,
-    RIGHTS_WIDTH,
-    to_account_rights,
-)
+from adapters.postgres.programs.service_accounts import GOES_ON, JOIN_OWNER, JOINED_MAY_ACT_NOW, MAY_ACT_NOW, RIGHTS
 from core.accounts.model.email_queue import EndedCredential
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
@@ -38,22 +30,22 @@ from core.programs.model.credentials import (
     StoredCredential,
 )
 
-CREDENTIAL: Final = Record(
+CREDENTIAL: Final = records.Record(
     Credential,
     "c",
     kind=CredentialKind,
-    public_key=Column(write=lambda key: Jsonb(dict(key))),
-    trust=Record(PipelineTrust, "c").as_field(if_any="issuer"),
+    public_key=records.Column(write=lambda key: Jsonb(dict(key))),
+    trust=records.Record(PipelineTrust, "c").as_field(if_any="issuer"),
 )
 INSERT: Final = CREDENTIAL.insert("credentials", "secret_hash")
-ENDED: Final = Record(
+ENDED: Final = records.Record(
     EndedCredential,
     "e",
     is_account="a.id is not null",
     holder="coalesce(a.name, r.name)",
     organization="o.name",
     org_slug="o.slug",
-    recipient=Column(sql="u.email", read=Email),
+    recipient=records.Column(sql="u.email", read=Email),
 )
 # The recipient is a service account's owner, or for an API resource the organization's owner. If the user who made the credential owned the
 # service account, it has stopped, so the organization's owner hears of it.
@@ -71,7 +63,7 @@ SELECT_ENDED: Final = f"""
 OF_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.client_id = %(client_id)s"
 
 
-class Credentials(Repository):
+class Credentials(statements.Repository):
     """Implements `ports.storage.programs.Credentials`."""
 
     async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
@@ -128,7 +120,7 @@ class Credentials(Repository):
 PROGRAM_COLUMNS: Final = f"""
     c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.scopes,
     case when w.may_own then c.expires_at else least(c.expires_at, a.ends_at) end as expires_at, {RIGHTS}"""
-PROGRAM_WIDTH: Final = 8 + RIGHTS_WIDTH
+PROGRAM_WIDTH: Final = 8 + service_accounts.RIGHTS_WIDTH
 PROGRAM_TABLES: Final = f"""
     from credentials c
     left join service_accounts a on a.id = c.client_id {JOIN_OWNER}
@@ -144,7 +136,7 @@ RECORD_USE: Final = """
         where credentials.id = client.credential_id and (last_used_at is null or last_used_at <= %(before)s))"""
 
 
-def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
+def to_program_client(row: statements.Row, wait: float | None = None) -> ProgramClient:
     credential_id, client_id, is_account, org_id, slug, status, scopes, expires_at, *rights = row[:PROGRAM_WIDTH]
     return ProgramClient(
         kind=ProgramKind.SERVICE_ACCOUNT if is_account else ProgramKind.API_RESOURCE,
@@ -153,20 +145,20 @@ def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
         org_id=org_id,
         org_slug=slug,
         status=None if status is None else OrganizationStatus(status),
-        rights=None if rights[0] is None else to_account_rights(tuple(rights)),
+        rights=None if rights[0] is None else service_accounts.to_account_rights(tuple(rights)),
         scopes=None if scopes is None else frozenset(ApiScope(scope) for scope in scopes),
         wait=wait,
         expires_at=expires_at,
     )
 
 
-def to_stored_credential(row: Row) -> StoredCredential:
+def to_stored_credential(row: statements.Row) -> StoredCredential:
     public_key, issuer, audience, subject = row[PROGRAM_WIDTH:]
     trust = None if issuer is None else PipelineTrust(issuer, audience, subject)
     return StoredCredential(to_program_client(row), public_key, trust)
 
 
-class ProgramClients(Repository):
+class ProgramClients(statements.Repository):
     """Implements `ports.storage.programs.ProgramClients`."""
 
     async def by_secret(

@@ -5,15 +5,15 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
-from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine import records
 from adapters.postgres.kernel.organization_tokens import OrganizationTokens
 from adapters.postgres.kernel.roles import member_rights_array, rights_array
 from adapters.postgres.programs.created_secrets import REGISTRATION_TOKEN_RIGHTS
 from adapters.postgres.programs.service_accounts import MAY_ACT
 from core.kernel.callers import OrganizationStatus
-from core.programs.model.registration_tokens import RegistrationToken, RegistrationTokenRecord
+from core.programs.model import registration_tokens
 
-TOKEN: Final = Record(RegistrationToken, "t")
+TOKEN: Final = records.Record(registration_tokens.RegistrationToken, "t")
 
 
 def creator_may_create(token: LiteralString) -> LiteralString:
@@ -30,15 +30,17 @@ def creator_may_create(token: LiteralString) -> LiteralString:
 
 
 IS_LIVE: Final = f"t.uses_left > 0 and (t.expires_at is null or t.expires_at > %(now)s) and {creator_may_create('t')}"
-TOKEN_RECORD: Final = Record(RegistrationTokenRecord, "t", token=TOKEN.as_field(), status=Column(sql="o.status", read=OrganizationStatus))
+TOKEN_RECORD: Final = records.Record(
+    registration_tokens.RegistrationTokenRecord, "t", token=TOKEN.as_field(), status=records.Column(sql="o.status", read=OrganizationStatus)
+)
 
 
-class RegistrationTokens(OrganizationTokens[RegistrationToken]):
+class RegistrationTokens(OrganizationTokens[registration_tokens.RegistrationToken]):
     """Implements `ports.storage.programs.RegistrationTokens`."""
 
     table, record = "registration_tokens", TOKEN
 
-    async def by_hash(self, token_hash: bytes, now: datetime) -> RegistrationTokenRecord | None:
+    async def by_hash(self, token_hash: bytes, now: datetime) -> registration_tokens.RegistrationTokenRecord | None:
         sql = f"""
             select {TOKEN_RECORD.columns} from registration_tokens t join organizations o on o.id = t.org_id
             where t.token_hash = %(token_hash)s and {IS_LIVE}"""

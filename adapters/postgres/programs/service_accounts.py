@@ -6,12 +6,12 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import member_rights_array, own_rights_columns, rights_array, to_list, to_rights
+from adapters.postgres.engine import records, statements
+from adapters.postgres.kernel import roles
+from adapters.postgres.kernel.roles import member_rights_array, rights_array, to_list
 from core.accounts.model.accounts import AccountSummary
+from core.kernel import callers, values
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import MembershipState, OrganizationStatus
 from core.kernel.roles import (
     NO_RIGHTS,
     PLATFORM_RIGHTS,
@@ -24,19 +24,14 @@ from core.kernel.roles import (
     find_role,
     known_rights,
 )
-from core.kernel.values import Email, Page, PageResult
-from core.programs.model.service_accounts import (
-    ListedServiceAccount,
-    ServiceAccount,
-    ServiceAccountContext,
-    in_declared_order,
-    may_manage,
-    scopes_in_order,
-)
+from core.programs.model import service_accounts
 
 # The built-in roles of an owner and of an account that such an owner may manage
 PAIRS: Final = ", ".join(
-    f"({to_list((owner.name, role.name))})" for owner in ROLES.values() for role in ROLES.values() if may_manage(owner.rights, role)
+    f"({to_list((owner.name, role.name))})"
+    for owner in ROLES.values()
+    for role in ROLES.values()
+    if service_accounts.may_manage(owner.rights, role)
 )
 # The same for an owner `m` with roles through groups, or with roles that are not built in. Null, and so false, if a role is unknown.
 MANAGES: Final = f"""
@@ -68,14 +63,14 @@ JOIN_OWNER: Final = f"""
         offset 0) w on a.id is not null"""
 JOINED_MAY_ACT_NOW: Final = "(w.may_own or a.ends_at > %(now)s and w.goes_on)"
 # The rights by the account's role, and the rights that it kept when its owner left, or null. `to_account_rights` reads these columns.
-OF_ROLE: Final = own_rights_columns("a", "o")
+OF_ROLE: Final = roles.own_rights_columns("a", "o")
 RIGHTS: Final = f"{OF_ROLE.sql}, case when a.ends_at is not null then a.kept_rights end"
 RIGHTS_WIDTH: Final = OF_ROLE.width + 1
-SERVICE_ACCOUNT: Final = Record(
-    ServiceAccount,
+SERVICE_ACCOUNT: Final = records.Record(
+    service_accounts.ServiceAccount,
     "a",
-    scopes=Column(read=lambda names: frozenset(map(ApiScope, names)), write=scopes_in_order),
-    granted=Column(read=lambda names: frozenset(map(Capability, names)), write=in_declared_order),
+    scopes=records.Column(read=lambda names: frozenset(map(ApiScope, names)), write=service_accounts.scopes_in_order),
+    granted=records.Column(read=lambda names: frozenset(map(Capability, names)), write=service_accounts.in_declared_order),
 )
 INSERT: Final = SERVICE_ACCOUNT.insert("service_accounts")
 CHANGES: Final = SERVICE_ACCOUNT.assignments(without=("id", "org_id", "created_by", "created_at"))
@@ -94,45 +89,47 @@ OF_ORG: Final = "a.org_id is not distinct from %(org_id)s"
 CREDENTIAL_IS_LIVE: Final = "c.client_id = a.id and (c.expires_at is null or c.expires_at > %(now)s)"
 
 
-def to_listed(row: Row) -> ListedServiceAccount:
+def to_listed(row: statements.Row) -> service_accounts.ListedServiceAccount:
     account = SERVICE_ACCOUNT.read(row)
     label, capabilities, email, is_active = row[SERVICE_ACCOUNT.width :]
     role = find_role(account.role) if account.role is None or label is None else custom_role(account.role, label, capabilities)
-    return ListedServiceAccount(account, role, None if email is None else Email(email), is_active)
+    return service_accounts.ListedServiceAccount(account, role, None if email is None else values.Email(email), is_active)
 
 
-def to_context(row: Row) -> ServiceAccountContext:
+def to_context(row: statements.Row) -> service_accounts.ServiceAccountContext:
     name, org_id, role, scopes, granted, id_, slug, status = row[:8]
     acts_in = None
     if id_ is not None:
         is_own = id_ == org_id
         rights = to_account_rights(row[8:]) if is_own else NO_RIGHTS
-        acts_in = MembershipState(id_, slug, OrganizationStatus(status), role if is_own else None, rights)
+        acts_in = callers.MembershipState(id_, slug, callers.OrganizationStatus(status), role if is_own else None, rights)
     api_scopes = None if scopes is None else frozenset(map(ApiScope, scopes))
-    return ServiceAccountContext(name, org_id, role, api_scopes, frozenset(map(Capability, granted)), acts_in)
+    return service_accounts.ServiceAccountContext(name, org_id, role, api_scopes, frozenset(map(Capability, granted)), acts_in)
 
 
-def to_account_rights(row: Row) -> Rights:
+def to_account_rights(row: statements.Row) -> Rights:
     """Return the rights in the RIGHTS columns. An account that goes on gets no further rights."""
-    rights, kept = to_rights(row[:-1]), row[-1]
+    rights, kept = roles.to_rights(row[:-1]), row[-1]
     return rights if kept is None else rights & known_rights(kept)
 
 
-class ServiceAccounts(Repository):
+class ServiceAccounts(statements.Repository):
     """Implements `ports.storage.programs.ServiceAccounts`."""
 
-    async def page(self, org_id: UUID | None, page: Page, now: datetime) -> PageResult[ListedServiceAccount]:
+    async def page(self, org_id: UUID | None, page: values.Page, now: datetime) -> values.PageResult[service_accounts.ListedServiceAccount]:
         listed, order = f"{OF_LISTED} where {OF_ORG}", "a.created_at desc, a.id desc"
         return await self._counted_page(to_listed, LISTED, listed, order, page, org_id=org_id, now=now)
 
-    async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> ListedServiceAccount | None:
+    async def by_id(self, org_id: UUID | None, account_id: UUID, now: datetime) -> service_accounts.ListedServiceAccount | None:
         sql = f"select {LISTED} {OF_LISTED} where {OF_ORG} and a.id = %(account_id)s"
         return await self._one(to_listed, sql, org_id=org_id, account_id=account_id, now=now)
 
     async def count(self, org_id: UUID | None) -> int:
         return await self._count(f"select count(*) from service_accounts a where {OF_ORG}", org_id=org_id)
 
-    async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
+    async def load_context(
+        self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime
+    ) -> service_accounts.ServiceAccountContext | None:
         sql = f"""
             select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status, {RIGHTS}
             from service_accounts a
@@ -153,12 +150,12 @@ class ServiceAccounts(Repository):
             where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {MAY_ACT}
             for share of a, c"""
 
-        def read(row: Row) -> Authority:
+        def read(row: statements.Row) -> Authority:
             return Authority(row[0], PLATFORM_RIGHTS if row[0] is None else to_account_rights(row))
 
         return await self._one(read, sql, org_id=org_id, account_id=account_id, credential_id=credential_id)
 
-    async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
+    async def lock(self, org_id: UUID | None, account_id: UUID) -> service_accounts.ServiceAccount | None:
         sql = f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update"
         return await self._one(SERVICE_ACCOUNT.read, sql, org_id=org_id, account_id=account_id)
 
@@ -170,7 +167,7 @@ class ServiceAccounts(Repository):
         sql = """
             update service_accounts set role = %(role)s, granted = %(granted)s, updated_at = %(now)s
             where org_id = %(org_id)s and id = %(account_id)s"""
-        await self._run(sql, org_id=org_id, account_id=account_id, role=role, granted=in_declared_order(granted), now=now)
+        await self._run(sql, org_id=org_id, account_id=account_id, role=role, granted=service_accounts.in_declared_order(granted), now=now)
 
     async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
         sql = f"""
@@ -180,10 +177,10 @@ class ServiceAccounts(Repository):
             order by a.id"""
         return await self._all(lambda row: row[0], sql, org_id=org_id, role=role)
 
-    async def add(self, account: ServiceAccount) -> None:
+    async def add(self, account: service_accounts.ServiceAccount) -> None:
         await self._run(INSERT, **SERVICE_ACCOUNT.values(account))
 
-    async def save(self, account: ServiceAccount) -> None:
+    async def save(self, account: service_accounts.ServiceAccount) -> None:
         await self._run(f"update service_accounts a set {CHANGES} where {OF_ORG} and a.id = %(id)s", **SERVICE_ACCOUNT.values(account))
 
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None:

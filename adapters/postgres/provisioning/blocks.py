@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.engine.statements import Repository
-from core.kernel.values import Page, PageResult
+from core.kernel import values
 from core.provisioning.model.users import DirectoryBlock
 
 
@@ -15,7 +15,7 @@ class DirectoryBlocks(Repository):
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(f"select 1 where {is_blocked('%(org_id)s', '%(user_id)s')}", org_id=org_id, user_id=user_id)
 
-    async def page(self, org_id: UUID, page: Page) -> PageResult[DirectoryBlock]:
+    async def page(self, org_id: UUID, page: values.Page) -> values.PageResult[DirectoryBlock]:
         sql = """
             with page as (
                 select user_id, since from directory_blocks where org_id = %(org_id)s

@@ -8,24 +8,24 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.applications.figures import count_traffic_sql
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import ASYNC_COMMIT, Answer, Repository
+from adapters.postgres.engine import records, statements
+from adapters.postgres.engine.statements import ASYNC_COMMIT
 from adapters.postgres.kernel.organization_tokens import OrganizationTokens
 from adapters.postgres.kernel.roles import member_rights_array, rights_array
 from adapters.postgres.programs.service_accounts import MAY_ACT
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import known_rights
-from core.provisioning.model.directories import MAX_ENTRIES, ScimRequest, ScimToken, ScimTokenRecord
+from core.provisioning.model import directories
 from core.tenancy.model.groups import DirectoryCreator
 
-TOKEN: Final = Record(ScimToken, "t")
-SCIM_TOKEN_RECORD: Final = Record(
-    ScimTokenRecord,
+TOKEN: Final = records.Record(directories.ScimToken, "t")
+SCIM_TOKEN_RECORD: Final = records.Record(
+    directories.ScimTokenRecord,
     "t",
     token_id="t.id",  # noqa: S106  (a column)
     org_id="o.id",
     org_slug="o.slug",
-    status=Column(sql="o.status", read=OrganizationStatus),
+    status=records.Column(sql="o.status", read=OrganizationStatus),
     is_expired="coalesce(t.expires_at <= %(now)s, false)",
     has_attributes="exists (select 1 from organization_attributes a where a.org_id = o.id)",
 )
@@ -38,18 +38,18 @@ CREATOR_RIGHTS: Final = f"""
         (select {rights_array("a")} from service_accounts a where a.org_id = t.org_id and a.id = t.created_by and {MAY_ACT}))"""
 
 
-class ScimTokens(OrganizationTokens[ScimToken]):
+class ScimTokens(OrganizationTokens[directories.ScimToken]):
     """Implements the port ScimTokens."""
 
     table, record = "scim_tokens", TOKEN
 
-    async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
+    async def by_hash(self, token_hash: bytes, now: datetime) -> directories.ScimTokenRecord | None:
         sql = f"""
             select {SCIM_TOKEN_RECORD.columns} from scim_tokens t join organizations o on o.id = t.org_id
             where t.token_hash = %(token_hash)s"""
         return await self._one(SCIM_TOKEN_RECORD.read, sql, token_hash=token_hash, now=now)
 
-    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Answer[bool]:
+    def is_live(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> statements.Answer[bool]:
         sql = """
             select 1 from scim_tokens
             where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)
@@ -68,17 +68,17 @@ class ScimTokens(OrganizationTokens[ScimToken]):
         await self._run(sql, org_id=org_id, token_id=token_id, directory_groups=directory_groups)
 
 
-REQUEST: Final = Record(ScimRequest, "r")
+REQUEST: Final = records.Record(directories.ScimRequest, "r")
 
 
-class ScimRequests(Repository):
+class ScimRequests(statements.Repository):
     """Implements the port ScimRequests."""
 
-    async def last(self, org_id: UUID) -> list[ScimRequest]:
+    async def last(self, org_id: UUID) -> list[directories.ScimRequest]:
         sql = f"select {REQUEST.columns} from scim_requests r where r.org_id = %(org_id)s order by r.id desc limit %(most)s"
-        return await self._all(REQUEST.read, sql, org_id=org_id, most=MAX_ENTRIES)
+        return await self._all(REQUEST.read, sql, org_id=org_id, most=directories.MAX_ENTRIES)
 
-    async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
+    async def add(self, org_id: UUID, requests: Sequence[directories.ScimRequest]) -> None:
         rows = json.dumps([REQUEST.values(request) for request in requests], default=str)
         # The deletion does not see the new rows, so it leaves room for them. The commit does not
         # wait for the disk: a database crash takes the counts back.
@@ -95,4 +95,4 @@ class ScimRequests(Repository):
                 returning org_id, at, case when status < 400 then 'accepted' when status < 500 then 'refused' else 'failed' end as outcome,
                           null::integer as milliseconds)
             {count_traffic_sql("added", "scim")}"""
-        await self._run(sql, org_id=org_id, kept=max(MAX_ENTRIES - len(requests), 0), rows=rows)
+        await self._run(sql, org_id=org_id, kept=max(directories.MAX_ENTRIES - len(requests), 0), rows=rows)

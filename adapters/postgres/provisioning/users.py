@@ -9,58 +9,58 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import ACCOUNT, INSERT, WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
-from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
+from adapters.postgres.engine import records, statements
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.roles import member_rights_array
-from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, condition, user_name
+from adapters.postgres.provisioning import filters
+from adapters.postgres.provisioning.filters import user_name
+from core.accounts.model import profiles
 from core.accounts.model.accounts import Account
-from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.roles import OWNER, Rights
 from core.kernel.values import Email, PageResult, parse_id
+from core.provisioning.model import users
 from core.provisioning.model.directories import ScimTokenInvalid
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
-from core.provisioning.model.users import GroupOfUser, ScimUser, UserNameTaken, WelcomeContext
 from core.tenancy.model.organizations import Membership
 from ports.signals import Signal
 
 
-def to_group_member(row: Row) -> GroupMember:
+def to_group_member(row: statements.Row) -> GroupMember:
     return GroupMember(*row)
 
 
-class ScimUsers(Repository):
+class ScimUsers(statements.Repository):
     """Implements the port ScimUsers."""
 
     constraints: ClassVar = {
-        "users_email_key": UserNameTaken,
-        "scim_users_user_name_key": UserNameTaken,
+        "users_email_key": users.UserNameTaken,
+        "scim_users_user_name_key": users.UserNameTaken,
         # The organization was deleted, with its tokens, before it could be locked.
         "memberships_org_id_fkey": ScimTokenInvalid,
         "scim_users_org_id_fkey": ScimTokenInvalid,
     }
 
-    async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
+    async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[users.ScimUser]:
         statement, values = PAGE, dict[str, object]()
         if filter_ is not None:
-            of_members, values = condition(filter_, "u.email")
-            of_others, _ = condition(filter_, "k.email")
+            of_members, values = filters.condition(filter_, "u.email")
+            of_others, _ = filters.condition(filter_, "k.email")
             statement = filtered_page(of_members, of_others)
         return await self._page(SCIM_USER.read, statement, org_id=org_id, offset=offset, limit=limit, **values)
 
-    async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None:
+    async def by_id(self, org_id: UUID, user_id: UUID) -> users.ScimUser | None:
         return await self._one(SCIM_USER.read, BY_ID, org_id=org_id, user_id=user_id)
 
-    async def groups(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, list[GroupOfUser]]:
+    async def groups(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, list[users.GroupOfUser]]:
         sql = """
             select i.user_id, g.id, g.name from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id
             where i.org_id = %(org_id)s and i.user_id = any(%(user_ids)s) and g.scim_token_id is not null
             order by g.name_key"""
-        groups: dict[UUID, list[GroupOfUser]] = {}
+        groups: dict[UUID, list[users.GroupOfUser]] = {}
         for user_id, id_, name in await self._rows(sql, org_id=org_id, user_ids=list(user_ids)):
-            groups.setdefault(user_id, []).append(GroupOfUser(id_, name))
+            groups.setdefault(user_id, []).append(users.GroupOfUser(id_, name))
         return groups
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
@@ -109,7 +109,7 @@ class ScimUsers(Repository):
             )
         )
 
-    def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> Answer[WelcomeContext | None]:
+    def welcome_context(self, org_id: UUID, email: Email, now: datetime) -> statements.Answer[users.WelcomeContext | None]:
         sql = f"""
             select o.name, a.name, a.id
             from organizations o cross join users u
@@ -118,7 +118,7 @@ class ScimUsers(Repository):
                 from services v where v.org_id = o.id and {REGISTERED} and {may_use("v", "u.id")}
                 having count(*) = 1) a on true
             where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s"""
-        return self._one(lambda row: WelcomeContext(row[0], row[1], row[2]), sql, org_id=org_id, email=email, now=now)
+        return self._one(lambda row: users.WelcomeContext(row[0], row[1], row[2]), sql, org_id=org_id, email=email, now=now)
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         sql = """
@@ -129,10 +129,10 @@ class ScimUsers(Repository):
             where u.id = any(%(user_ids)s) order by u.id for no key update of u"""
         await self._run(sql, org_id=org_id, user_ids=list(user_ids))
 
-    def count_non_members(self, org_id: UUID) -> Answer[int]:
+    def count_non_members(self, org_id: UUID) -> statements.Answer[int]:
         return self._count(f"select {NON_MEMBERS}", org_id=org_id)
 
-    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> Answer[bool]:
+    def claim_user_name(self, org_id: UUID, user_id: UUID, user_name: str) -> statements.Answer[bool]:
         # A user without a stored userName has the address as userName.
         sql = """
             with forgotten as (
@@ -176,7 +176,7 @@ class ScimUsers(Repository):
             **SCIM_PROFILE.values(profile),
         )
         if added == 0:  # the address is reserved for its former account
-            raise UserNameTaken
+            raise users.UserNameTaken
         self._signals.send(Signal.FIGURES_CHANGED)
 
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
@@ -295,28 +295,28 @@ def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> L
 
 
 ADDRESS: Final = "coalesce(k.email, u.email)"
-SCIM_PROFILE: Final = Record(
+SCIM_PROFILE: Final = records.Record(
     ScimProfile,
     "s",
-    attributes=Columns("s.attributes", 1, lambda row: row[0] or {}, lambda attributes: {"attributes": Jsonb(dict(attributes))}),
+    attributes=records.Columns("s.attributes", 1, lambda row: row[0] or {}, lambda attributes: {"attributes": Jsonb(dict(attributes))}),
 )
 PROFILE_IF_CONFIRMED: Final = ", ".join([f"case when k.confirmed then u.{name} end" for name in ("name", "picture", "locale", "zoneinfo")])
 VALUES: Final = "(select x.attributes from attribute_values x where x.org_id = %(org_id)s and x.user_id = k.user_id)"
-SCIM_USER: Final = Record(
-    ScimUser,
+SCIM_USER: Final = records.Record(
+    users.ScimUser,
     "u",
-    email=Column(sql=ADDRESS, read=Email),
+    email=records.Column(sql=ADDRESS, read=Email),
     user_name=user_name(ADDRESS),
     profile=SCIM_PROFILE.as_field(),
-    active=ACTIVE,
-    created_at=CREATED,
-    updated_at=UPDATED,
+    active=filters.ACTIVE,
+    created_at=filters.CREATED,
+    updated_at=filters.UPDATED,
     role="k.role",
     is_blocked="b.user_id is not null",
     is_anonymized="u.anonymized_at is not null",
     is_provisioned="coalesce(s.provisioned, false)",
-    values=Columns(VALUES, 1, lambda row: row[0] or {}),
-    account_profile=Columns(PROFILE_IF_CONFIRMED, 4, lambda row: Profile(*row) if any(row) else NO_PROFILE),
+    values=records.Columns(VALUES, 1, lambda row: row[0] or {}),
+    account_profile=records.Columns(PROFILE_IF_CONFIRMED, 4, lambda row: profiles.Profile(*row) if any(row) else profiles.NO_PROFILE),
 )
 # Keep the lateral subqueries with `limit 1`: they look up a page's few users singly, whatever the
 # planner expects.

@@ -7,21 +7,26 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.kernel.roles import holds
 from adapters.postgres.programs.service_accounts import MAY_ACT
 from core.kernel.callers import SetupPart
 from core.kernel.roles import Capability
 from core.kernel.values import Email
-from core.setup.model.links import CountedCode, ProposedToken, SetupDocument, SetupLink, SetupLinkEnd, SetupLinkKind, SetupProposal
+from core.setup.model import links
 from ports.crypto import SecretContext
 
 LINK: Final = Record(
-    SetupLink, "l", kind=SetupLinkKind, parts=lambda parts: tuple(map(SetupPart, parts)), recipient=Email, ended_by=SetupLinkEnd
+    links.SetupLink,
+    "l",
+    kind=links.SetupLinkKind,
+    parts=lambda parts: tuple(map(SetupPart, parts)),
+    recipient=Email,
+    ended_by=links.SetupLinkEnd,
 )
 # The document is sealed, with its row's id.
-PROPOSAL: Final = Record(SetupProposal, "p", part=SetupPart, document=None, token_hash=bytes)
+PROPOSAL: Final = Record(links.SetupProposal, "p", part=SetupPart, document=None, token_hash=bytes)
 OF_ACTIVE: Final = f"select {LINK.columns} from setup_links l join organizations o on o.id = l.org_id and o.status = 'active'"
 INTEGRATIONS: Final = Capability.INTEGRATIONS_MANAGE
 IS_LIVE: Final = "l.ended_at is null and l.expires_at > %(now)s"
@@ -31,35 +36,35 @@ def document_context(proposal_id: UUID) -> SecretContext:
     return SecretContext("setup_proposals", str(proposal_id), "document")
 
 
-class SetupLinks(SealingRepository):
+class SetupLinks(statements.SealingRepository):
     """Implements `ports.storage.setup.SetupLinks` and `SetupLinksAutocommit`."""
 
-    async def of_org(self, org_id: UUID) -> list[SetupLink]:
+    async def of_org(self, org_id: UUID) -> list[links.SetupLink]:
         sql = f"select {LINK.columns} from setup_links l where l.org_id = %(org_id)s order by l.created_at desc, l.id"
         return await self._all(LINK.read, sql, org_id=org_id)
 
-    async def by_id(self, org_id: UUID, link_id: UUID) -> SetupLink | None:
+    async def by_id(self, org_id: UUID, link_id: UUID) -> links.SetupLink | None:
         sql = f"select {LINK.columns} from setup_links l where l.org_id = %(org_id)s and l.id = %(link_id)s"
         return await self._one(LINK.read, sql, org_id=org_id, link_id=link_id)
 
-    async def by_token(self, token_hash: bytes) -> SetupLink | None:
+    async def by_token(self, token_hash: bytes) -> links.SetupLink | None:
         return await self._one(LINK.read, f"{OF_ACTIVE} where l.token_hash = %(token_hash)s", token_hash=token_hash)
 
-    async def of_browser(self, browser_hash: bytes) -> SetupLink | None:
+    async def of_browser(self, browser_hash: bytes) -> links.SetupLink | None:
         return await self._one(LINK.read, f"{OF_ACTIVE} where l.browser_hash = %(browser_hash)s", browser_hash=browser_hash)
 
-    async def proposals(self, org_id: UUID, link_id: UUID) -> dict[SetupPart, SetupProposal]:
-        def read(row: Row) -> tuple[SetupPart, SetupProposal]:
+    async def proposals(self, org_id: UUID, link_id: UUID) -> dict[SetupPart, links.SetupProposal]:
+        def read(row: statements.Row) -> tuple[SetupPart, links.SetupProposal]:
             proposal = PROPOSAL.read(row)
             document = json.loads(self._vault.open(row[PROPOSAL.width], document_context(proposal.id)))
-            return proposal.part, replace(proposal, document=SetupDocument.read(document))
+            return proposal.part, replace(proposal, document=links.SetupDocument.read(document))
 
         sql = f"""
             select {PROPOSAL.columns}, p.document from setup_proposals p
             where p.org_id = %(org_id)s and p.link_id = %(link_id)s order by p.part"""
         return dict(await self._all(read, sql, org_id=org_id, link_id=link_id))
 
-    async def add(self, link: SetupLink, token_hash: bytes) -> None:
+    async def add(self, link: links.SetupLink, token_hash: bytes) -> None:
         await self._run(LINK.insert("setup_links", "token_hash"), **LINK.values(link), token_hash=token_hash)
 
     async def save_code(self, link_id: UUID, salt: bytes, code_hash: bytes, until: datetime, limit: int) -> bool:
@@ -69,21 +74,23 @@ class SetupLinks(SealingRepository):
             where id = %(link_id)s and codes_sent < %(limit)s and browser_hash is null and ended_at is null"""
         return await self._run(sql, link_id=link_id, salt=salt, code_hash=code_hash, until=until, limit=limit) == 1
 
-    async def count_attempt(self, link_id: UUID, limit: int, now: datetime) -> CountedCode | None:
+    async def count_attempt(self, link_id: UUID, limit: int, now: datetime) -> links.CountedCode | None:
         sql = f"""
             update setup_links l set attempts = l.attempts + 1
             where l.id = %(link_id)s and l.attempts < %(limit)s and l.code_until > %(now)s and l.browser_hash is null and {IS_LIVE}
             returning l.attempts, l.code_salt, l.code_hash"""
-        return await self._one(lambda row: CountedCode(row[0], bytes(row[1]), bytes(row[2])), sql, link_id=link_id, limit=limit, now=now)
+        return await self._one(
+            lambda row: links.CountedCode(row[0], bytes(row[1]), bytes(row[2])), sql, link_id=link_id, limit=limit, now=now
+        )
 
-    async def open(self, link: SetupLink, browser_hash: bytes) -> bool:
+    async def open(self, link: links.SetupLink, browser_hash: bytes) -> bool:
         sql = """
             update setup_links set browser_hash = %(browser_hash)s, opened_at = %(opened_at)s, opened_address = %(opened_address)s,
                 opened_agent = %(opened_agent)s, expires_at = %(expires_at)s, code_salt = null, code_hash = null, code_until = null
             where id = %(id)s and browser_hash is null and ended_at is null and expires_at > %(opened_at)s"""
         return await self._run(sql, **LINK.values(link), browser_hash=browser_hash) == 1
 
-    async def end(self, org_id: UUID, link_id: UUID, by: SetupLinkEnd, now: datetime) -> SetupLink | None:
+    async def end(self, org_id: UUID, link_id: UUID, by: links.SetupLinkEnd, now: datetime) -> links.SetupLink | None:
         sql = f"""
             update setup_links l set ended_at = %(now)s, ended_by = %(by)s
             where l.org_id = %(org_id)s and l.id = %(link_id)s and {IS_LIVE}
@@ -106,9 +113,9 @@ class SetupLinks(SealingRepository):
                 delete from setup_proposals p using ended
                 where p.org_id = %(org_id)s and p.link_id = ended.id and p.applied_at is null)
             select id, name from ended order by id"""
-        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, by=SetupLinkEnd.RIGHTS, now=now)
+        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, by=links.SetupLinkEnd.RIGHTS, now=now)
 
-    async def put_proposal(self, proposal: SetupProposal) -> None:
+    async def put_proposal(self, proposal: links.SetupProposal) -> None:
         sealed = self._vault.seal(json.dumps(asdict(proposal.document)).encode(), document_context(proposal.id))
         await self._run(
             f"""
@@ -128,7 +135,7 @@ class SetupLinks(SealingRepository):
             where org_id = %(org_id)s and link_id = %(link_id)s and part = %(part)s"""
         await self._run(sql, org_id=org_id, link_id=link_id, part=part, by=by, now=now)
 
-    async def try_token(self, token_hash: bytes, request: str, now: datetime) -> ProposedToken | None:
+    async def try_token(self, token_hash: bytes, request: str, now: datetime) -> links.ProposedToken | None:
         # Only the first request is written: a directory with a proposed token must not cause a write with every
         # request.
         sql = """
@@ -137,4 +144,4 @@ class SetupLinks(SealingRepository):
                 where token_hash = %(token_hash)s and tried_at is null)
             select o.id, o.slug, p.id from setup_proposals p join organizations o on o.id = p.org_id and o.status = 'active'
             where p.token_hash = %(token_hash)s"""
-        return await self._one(lambda row: ProposedToken(*row), sql, token_hash=token_hash, request=request, now=now)
+        return await self._one(lambda row: links.ProposedToken(*row), sql, token_hash=token_hash, request=request, now=now)

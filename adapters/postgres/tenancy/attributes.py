@@ -8,8 +8,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
 from core.tenancy.model.attributes import (
     MAX_GROUP_BYTES,
     Attribute,
@@ -20,12 +19,12 @@ from core.tenancy.model.attributes import (
     OwnAttributes,
 )
 
-ATTRIBUTE: Final = Record(
+ATTRIBUTE: Final = records.Record(
     Attribute,
     "a",
     kind=AttributeKind,
     # A later release may have further kinds.
-    writers=Column(read=lambda names: tuple(AttributeWriter(name) for name in names if name in [*AttributeWriter])),
+    writers=records.Column(read=lambda names: tuple(AttributeWriter(name) for name in names if name in [*AttributeWriter])),
     merge=AttributeMerge,
 )
 INSERT: Final = ATTRIBUTE.insert("organization_attributes")
@@ -45,7 +44,7 @@ def values_of_groups(org_id: LiteralString, user_id: LiteralString) -> LiteralSt
          where i.org_id = {org_id} and i.user_id = {user_id})"""
 
 
-class Attributes(Repository):
+class Attributes(statements.Repository):
     """Implements `ports.storage.tenancy.attributes.Attributes`."""
 
     async def list_declared(self, org_id: UUID) -> list[Attribute]:
@@ -77,7 +76,7 @@ class Attributes(Repository):
                 select m.org_id from memberships m where m.user_id = %(user_id)s and m.confirmed_at is not null
                 union select e.org_id from end_users e where e.user_id = %(user_id)s))
             order by lower(o.name), o.id, a.position, a.name"""
-        by_organization = dict[UUID, list[Row]]()
+        by_organization = dict[UUID, list[statements.Row]]()
         for row in await self._rows(sql, user_id=user_id):
             by_organization.setdefault(row[0], []).append(row)
         return [
@@ -113,7 +112,7 @@ class Attributes(Repository):
         await self._run(sql, org_id=org_id, group_id=group_id, values=Jsonb(dict(values)), now=now)
 
 
-def _to_values(rows: list[Row]) -> AttributeValues:
+def _to_values(rows: list[statements.Row]) -> AttributeValues:
     """Return the attributes in these rows.
 
     The first column has the user's values, and the second column the values of the user's groups.

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
 from core.accounts.model.email_queue import TokenPurpose
 from core.tenancy.model.settings import BrandingSettings, Design
 
@@ -23,11 +23,11 @@ DESIGN: Final = f"select o.name, {SETTINGS.columns} from organizations o {OF_ACT
 ACTIVE_ID: Final = "select id from organizations where slug = %(slug)s and status = 'active'"
 
 
-def to_design(row: Row) -> Design:
+def to_design(row: statements.Row) -> Design:
     return Design(row[0], SETTINGS.read(row[1:]))
 
 
-class Branding(Repository):
+class Branding(statements.Repository):
     """Implements `ports.storage.tenancy.settings.Branding`."""
 
     async def settings(self, org_id: UUID) -> BrandingSettings | None:
@@ -39,7 +39,7 @@ class Branding(Repository):
     async def keep_active_org(self, slug: str) -> UUID | None:
         return await self._one(lambda row: row[0], ACTIVE_ID + " for key share", slug=slug)
 
-    def design(self, org_id: UUID) -> Answer[Design | None]:
+    def design(self, org_id: UUID) -> statements.Answer[Design | None]:
         return self._one(to_design, DESIGN, org_id=org_id)
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:

@@ -5,19 +5,20 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.roles import own_rights_columns, rights_array, role_label, to_array, to_rights
+from adapters.postgres.kernel import roles
+from adapters.postgres.kernel.roles import own_rights_columns, rights_array, to_array
+from core.kernel import values
 from core.kernel.roles import MEMBER, OWNER, ROLES, Authority, Capability, Rights, RoleName, custom_rights
-from core.kernel.values import Email, Page, PageResult
-from core.tenancy.model.groups import Group, GroupMapping, MemberOfGroup, NameKind, to_name_key
+from core.tenancy.model import groups
 
 # The token that created the group, or else the directory's oldest token. An expired token counts: it can be replaced.
 DIRECTORY: Final = """
     case when g.scim_token_id is not null then (
         select t.name from scim_tokens t where t.org_id = g.org_id and t.directory_groups
         order by t.id = g.scim_token_id desc, t.created_at, t.id limit 1) end"""
-GROUP: Final = Record(Group, "g", directory=DIRECTORY, role_label=role_label("g"))
+GROUP: Final = records.Record(groups.Group, "g", directory=DIRECTORY, role_label=roles.role_label("g"))
 INSERT: Final = """
     insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
     values (%(id)s, %(org_id)s, %(name)s, %(name_key)s, %(description)s, %(external_id)s, %(scim_token_id)s, %(created_at)s,
@@ -48,20 +49,20 @@ def leave_groups(users: LiteralString) -> LiteralString:
 class Groups(Repository):
     """Implements `ports.storage.tenancy.groups.Groups`."""
 
-    async def of_org(self, org_id: UUID) -> list[Group]:
+    async def of_org(self, org_id: UUID) -> list[groups.Group]:
         sql = f"select {GROUP.columns} from groups g where g.org_id = %(org_id)s order by g.name_key"
         return await self._all(GROUP.read, sql, org_id=org_id)
 
-    async def page(self, org_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Group]:
+    async def page(self, org_id: UUID, page: values.Page, *, search: str | None = None) -> values.PageResult[groups.Group]:
         matching = "and strpos(name_key, %(search)s) > 0" if search else ""
         listed = f"from groups g where org_id = %(org_id)s {matching}"
         return await self._counted_page(GROUP.read, GROUP.columns, listed, "g.name_key", page, org_id=org_id, search=search)
 
-    async def by_id(self, org_id: UUID, group_id: UUID) -> Group | None:
+    async def by_id(self, org_id: UUID, group_id: UUID) -> groups.Group | None:
         sql = f"select {GROUP.columns} from groups g where g.org_id = %(org_id)s and g.id = %(group_id)s"
         return await self._one(GROUP.read, sql, org_id=org_id, group_id=group_id)
 
-    async def of_user(self, org_id: UUID, user_id: UUID) -> list[Group]:
+    async def of_user(self, org_id: UUID, user_id: UUID) -> list[groups.Group]:
         sql = f"""
             select {GROUP.columns} from group_members m join groups g on g.id = m.group_id and g.org_id = m.org_id
             where m.org_id = %(org_id)s and m.user_id = %(user_id)s order by g.name_key"""
@@ -74,7 +75,9 @@ class Groups(Repository):
     async def count(self, org_id: UUID) -> int:
         return await self._count("select count(*) from groups where org_id = %(org_id)s", org_id=org_id)
 
-    async def members(self, org_id: UUID, group_id: UUID, page: Page, *, search: str | None = None) -> PageResult[MemberOfGroup]:
+    async def members(
+        self, org_id: UUID, group_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[groups.MemberOfGroup]:
         # Without a search, the total is the kept count, and only the page's members and the members before them are
         # read. Emails are stored in lower case. strpos needs no escaped wildcards.
         members = "from group_members m join users u on u.id = m.user_id where m.org_id = %(org_id)s and m.group_id = %(group_id)s"
@@ -88,7 +91,7 @@ class Groups(Repository):
                 order by m.user_id limit %(limit)s offset %(offset)s) p on true
             order by p.user_id"""
         return await self._page(
-            lambda row: MemberOfGroup(row[0], Email(row[1]), row[2]),
+            lambda row: groups.MemberOfGroup(row[0], values.Email(row[1]), row[2]),
             sql,
             org_id=org_id,
             group_id=group_id,
@@ -125,19 +128,19 @@ class Groups(Repository):
             where org_id = %(org_id)s and user_id = any(%(user_ids)s) group by group_id"""
         return dict(await self._all(lambda row: (row[0], set(row[1])), sql, org_id=org_id, user_ids=list(user_ids)))
 
-    async def same_names(self, org_id: UUID, name_key: str) -> list[tuple[NameKind, UUID]]:
+    async def same_names(self, org_id: UUID, name_key: str) -> list[tuple[groups.NameKind, UUID]]:
         # Organization and services are compared here: their names have no column for it, and they are few.
         sql = """
             select 'organization', id, name from organizations where id = %(org_id)s
             union all select 'service', id, name from services where org_id = %(org_id)s and access_policy = 'assigned'
             union all select 'group', id, name from groups where org_id = %(org_id)s and name_key = %(name_key)s"""
-        rows = await self._all(lambda row: (NameKind(row[0]), row[1], str(row[2])), sql, org_id=org_id, name_key=name_key)
-        return [(kind, id_) for kind, id_, name in rows if to_name_key(name) == name_key]
+        rows = await self._all(lambda row: (groups.NameKind(row[0]), row[1], str(row[2])), sql, org_id=org_id, name_key=name_key)
+        return [(kind, id_) for kind, id_, name in rows if groups.to_name_key(name) == name_key]
 
-    async def add(self, group: Group) -> None:
+    async def add(self, group: groups.Group) -> None:
         await self._run(INSERT, **GROUP.values(group), name_key=group.name_key)
 
-    async def save(self, group: Group) -> None:
+    async def save(self, group: groups.Group) -> None:
         sql = """
             update groups set name = %(name)s, name_key = %(name_key)s, description = %(description)s, external_id = %(external_id)s,
                 updated_at = %(updated_at)s
@@ -175,16 +178,16 @@ class Groups(Repository):
 
 
 # For a group `g`, in the organization `o`. `m` is the usable and confirmed member who gave the group the role.
-MAPPING: Final = Record(
-    GroupMapping,
+MAPPING: Final = records.Record(
+    groups.GroupMapping,
     "g",
     group_id="g.id",
     group_name="g.name",
     # A later release may have stored another role, which gives nothing here.
-    rights=Column(sql=f"coalesce({rights_array('g')}, '{{}}')", read=custom_rights),
+    rights=records.Column(sql=f"coalesce({rights_array('g')}, '{{}}')", read=custom_rights),
     of_directory="g.scim_token_id is not null",
     mapper_rights=own_rights_columns("m", "o"),
-    mapper_groups=Column(
+    mapper_groups=records.Column(
         sql="""
             array(
                 select i.group_id from group_members i join groups h on h.id = i.group_id and h.org_id = i.org_id
@@ -234,7 +237,7 @@ GIVERS: Final = """
 class GroupRoles(Repository):
     """Implements `ports.storage.tenancy.groups.GroupRoles`."""
 
-    async def save(self, group: Group) -> None:
+    async def save(self, group: groups.Group) -> None:
         given = "maps as (update organizations set maps_groups = true where id = %(org_id)s and not maps_groups)"
         sql = f"""
             with {MAPS_OTHERS if group.role is None else given}
@@ -242,7 +245,7 @@ class GroupRoles(Repository):
             where org_id = %(org_id)s and id = %(group_id)s"""
         await self._run(sql, org_id=group.org_id, group_id=group.id, role=group.role, mapped_by=group.mapped_by, mapped_at=group.mapped_at)
 
-    async def active(self, org_id: UUID) -> Sequence[GroupMapping]:
+    async def active(self, org_id: UUID) -> Sequence[groups.GroupMapping]:
         sql = f"""
             select {MAPPING.columns}
             from organizations o join groups g on g.org_id = o.id and g.role is not null and g.mapping_stopped_at is null
@@ -272,7 +275,7 @@ class GroupRoles(Repository):
 
     async def authorities(self, org_id: UUID, group_ids: Collection[UUID], *, role: RoleName | None = None) -> Sequence[Authority]:
         return await self._all(
-            lambda row: Authority(row[0] if row[3] else MEMBER, to_rights(row[:3])),
+            lambda row: Authority(row[0] if row[3] else MEMBER, roles.to_rights(row[:3])),
             AUTHORITIES,
             org_id=org_id,
             group_ids=list(group_ids),

@@ -6,20 +6,29 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
 from adapters.postgres.kernel.roles import role_label
-from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.accounts.model import accounts
+from core.kernel import values
 from core.kernel.roles import RoleName
-from core.kernel.values import Email, Page, PageResult
-from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
+from core.tenancy.model import invitations
 from ports.signals import Signal
 
 ROLE_LABEL: Final = role_label("i")
-INVITATION: Final = Record(Invitation, "i", email=Email, status=InvitationStatus, role_label=ROLE_LABEL)
-STORED_INVITATION: Final = Record(Invitation, "i", email=Email, status=InvitationStatus, role_label=None)
+INVITATION: Final = records.Record(
+    invitations.Invitation, "i", email=values.Email, status=invitations.InvitationStatus, role_label=ROLE_LABEL
+)
+STORED_INVITATION: Final = records.Record(
+    invitations.Invitation, "i", email=values.Email, status=invitations.InvitationStatus, role_label=None
+)
 STATUS_NOW: Final = "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end"
-INVITATION_NOW: Final = Record(Invitation, "i", email=Email, status=Column(sql=STATUS_NOW, read=InvitationStatus), role_label=ROLE_LABEL)
+INVITATION_NOW: Final = records.Record(
+    invitations.Invitation,
+    "i",
+    email=values.Email,
+    status=records.Column(sql=STATUS_NOW, read=invitations.InvitationStatus),
+    role_label=ROLE_LABEL,
+)
 # COLUMNS, but a pending invitation that has passed its expiry reads as expired, even before the
 # sweeper marks it.
 INSERT: Final = STORED_INVITATION.insert("invitations")
@@ -35,42 +44,44 @@ HAS_TOKEN: Final = "(i.token_hash = %(token_hash)s or i.inviter_token_hash = %(t
 NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
 # Maps a current status to conditions on the stored rows. For every condition, an index returns the
 # rows in the page's order.
-STORED: Final[Mapping[InvitationStatus | None, Sequence[LiteralString]]] = {
+STORED: Final[Mapping[invitations.InvitationStatus | None, Sequence[LiteralString]]] = {
     None: ("true",),
-    InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
-    InvitationStatus.EXPIRED: ("i.status = 'expired'", "i.status = 'pending' and i.expires_at <= %(now)s"),
-    InvitationStatus.ACCEPTED: ("i.status = 'accepted'",),
-    InvitationStatus.REJECTED: ("i.status = 'rejected'",),
-    InvitationStatus.CANCELLED: ("i.status = 'cancelled'",),
+    invitations.InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
+    invitations.InvitationStatus.EXPIRED: ("i.status = 'expired'", "i.status = 'pending' and i.expires_at <= %(now)s"),
+    invitations.InvitationStatus.ACCEPTED: ("i.status = 'accepted'",),
+    invitations.InvitationStatus.REJECTED: ("i.status = 'rejected'",),
+    invitations.InvitationStatus.CANCELLED: ("i.status = 'cancelled'",),
 }
 
 
-def to_received(row: Row) -> ReceivedInvitation:
+def to_received(row: statements.Row) -> invitations.ReceivedInvitation:
     slug, name, inviter = row[INVITATION.width :]
-    return ReceivedInvitation(INVITATION.read(row), slug, name, None if inviter is None else Email(inviter))
+    return invitations.ReceivedInvitation(INVITATION.read(row), slug, name, None if inviter is None else values.Email(inviter))
 
 
-def to_listed_invitation(row: Row) -> ListedInvitation:
+def to_listed_invitation(row: statements.Row) -> invitations.ListedInvitation:
     user, service_account = row[INVITATION.width : INVITATION.width + 4], row[INVITATION.width + 4 :]
     inviter = user if user[0] is not None else service_account
-    return ListedInvitation(INVITATION.read(row), DELETED_ACCOUNT if inviter[0] is None else AccountSummary(str(inviter[0]), *inviter[1:]))
+    return invitations.ListedInvitation(
+        INVITATION.read(row), accounts.DELETED_ACCOUNT if inviter[0] is None else accounts.AccountSummary(str(inviter[0]), *inviter[1:])
+    )
 
 
-class Invitations(Repository):
+class Invitations(statements.Repository):
     """Implements `ports.storage.tenancy.organizations.Invitations`."""
 
-    constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
+    constraints: ClassVar = {"invitations_one_pending": invitations.InvitationAlreadySent}
 
     async def page(
         self,
         org_id: UUID,
-        status: InvitationStatus | None,
-        page: Page,
+        status: invitations.InvitationStatus | None,
+        page: values.Page,
         now: datetime,
         *,
         search: str | None = None,
         role: RoleName | None = None,
-    ) -> PageResult[ListedInvitation]:
+    ) -> values.PageResult[invitations.ListedInvitation]:
         matching: LiteralString = "" if search is None else " and strpos(i.email, %(search)s) > 0"
         matching += "" if role is None else " and i.role = %(role)s"
         statement = _page([f"{condition}{matching}" for condition in STORED[status]])
@@ -78,27 +89,27 @@ class Invitations(Repository):
             to_listed_invitation, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search, role=role
         )
 
-    async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
+    async def received_by(self, email: values.Email, now: datetime) -> list[invitations.ReceivedInvitation]:
         sql = f"{RECEIVED} where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s {NEWEST_FIRST}"
         return await self._all(to_received, sql, email=email, now=now)
 
-    async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
+    async def received_by_token(self, token_hash: bytes, now: datetime) -> invitations.ReceivedInvitation | None:
         return await self._one(to_received, RECEIVED + f"where {HAS_TOKEN}", token_hash=token_hash, now=now)
 
-    async def add(self, invitation: Invitation) -> None:
+    async def add(self, invitation: invitations.Invitation) -> None:
         await self._run(INSERT, **STORED_INVITATION.values(invitation))
         self._signals.send(Signal.INVITATION_DUE, invitation.expires_at)
 
-    async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
+    async def by_id(self, org_id: UUID, invitation_id: UUID) -> invitations.Invitation | None:
         return await self._one(
             INVITATION.read, SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s", org_id=org_id, invitation_id=invitation_id
         )
 
-    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
+    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[invitations.Invitation]:
         sql = f"{SELECT} where i.org_id = %(org_id)s and i.id = any(%(ids)s) and i.status = 'pending' {NEWEST_FIRST}"
         return await self._all(INVITATION.read, sql, org_id=org_id, ids=list(invitation_ids))
 
-    async def accepted_by(self, org_id: UUID, user_id: UUID) -> ListedInvitation | None:
+    async def accepted_by(self, org_id: UUID, user_id: UUID) -> invitations.ListedInvitation | None:
         # Accepting ends the invitation and adds the membership at the same time.
         sql = f"""
             select {INVITATION.columns}, {INVITER}
@@ -109,12 +120,12 @@ class Invitations(Repository):
             where m.org_id = %(org_id)s and m.user_id = %(user_id)s limit 1"""
         return await self._one(to_listed_invitation, sql, org_id=org_id, user_id=user_id)
 
-    async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
+    async def by_token(self, org_id: UUID, token_hash: bytes) -> invitations.Invitation | None:
         return await self._one(
             INVITATION.read, SELECT + f"where i.org_id = %(org_id)s and {HAS_TOKEN}", org_id=org_id, token_hash=token_hash
         )
 
-    async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
+    async def pending(self, org_id: UUID, email: values.Email) -> invitations.Invitation | None:
         return await self._one(
             INVITATION.read,
             SELECT + "where i.org_id = %(org_id)s and i.email = %(email)s and i.status = 'pending'",
@@ -122,13 +133,13 @@ class Invitations(Repository):
             email=email,
         )
 
-    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
+    async def end(self, org_id: UUID, invitation_id: UUID, status: invitations.InvitationStatus, now: datetime) -> bool:
         sql = """
                 update invitations set status = %(status)s, ended_at = %(now)s
                 where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'"""
         return await self._run(sql, org_id=org_id, invitation_id=invitation_id, status=status, now=now) == 1
 
-    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[RoleName], now: datetime) -> list[Invitation]:
+    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[RoleName], now: datetime) -> list[invitations.Invitation]:
         sql = f"""
             update invitations i set status = 'cancelled', ended_at = %(now)s
             where i.org_id = %(org_id)s and i.invited_by = %(invited_by)s and i.status = 'pending' and i.role = any(%(roles)s)
@@ -136,7 +147,7 @@ class Invitations(Repository):
             returning {INVITATION.columns}"""
         return await self._all(INVITATION.read, sql, org_id=org_id, invited_by=invited_by, roles=list(roles), now=now)
 
-    async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
+    async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[invitations.Invitation]:
         sql = f"""
             update invitations i set status = 'cancelled', ended_at = %(now)s from users u
             where i.org_id = %(org_id)s and i.email = u.email and u.id = any(%(user_ids)s) and i.status = 'pending'
@@ -148,7 +159,7 @@ class Invitations(Repository):
         sql = "select created_at from invitations where org_id = %(org_id)s order by created_at desc, id desc limit 1 offset %(skipped)s"
         return await self._one(lambda row: row[0], sql, org_id=org_id, skipped=n - 1)
 
-    async def expire(self, now: datetime, limit: int) -> list[Invitation]:
+    async def expire(self, now: datetime, limit: int) -> list[invitations.Invitation]:
         # Keep the common table expression: with a plain subquery the planner may update more rows
         # than the limit.
         sql = f"""

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Row, SealingRepository
 from core.kernel.values import Email
 from core.tenancy.model.settings import MailServer, SmtpSettings
 from ports.crypto import SecretContext
@@ -22,10 +22,10 @@ def secret_context(org_id: UUID) -> SecretContext:
     return SecretContext("smtp_settings", str(org_id), "password")
 
 
-class Smtp(SealingRepository):
+class Smtp(statements.SealingRepository):
     """Implements `ports.storage.tenancy.settings.Smtp`."""
 
-    def _to_server(self, row: Row) -> MailServer:
+    def _to_server(self, row: statements.Row) -> MailServer:
         settings, sealed = SETTINGS.read(row), row[SETTINGS.width]
         password = None if sealed is None else self._vault.open(sealed, secret_context(settings.org_id)).decode()
         return MailServer(**{field.name: getattr(settings, field.name) for field in fields(settings)}, password=password)

@@ -6,27 +6,27 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import group_roles, holds, is_admin, rights_columns, role_label
+from adapters.postgres.engine import records, statements
+from adapters.postgres.kernel import roles
+from adapters.postgres.kernel.roles import holds, is_admin
 from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email, Page
+from core.tenancy.model import organizations
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage, MemberState
-from core.tenancy.model.organizations import Membership, effective_limit
 
 # For a membership `m` in the organization `o`
-MEMBERSHIP: Final = Record(
-    Membership,
+MEMBERSHIP: Final = records.Record(
+    organizations.Membership,
     "m",
-    rights=rights_columns("m", "o"),
-    role_label=role_label("m"),
-    group_roles=Column(sql=group_roles("m", "o"), read=tuple),
+    rights=roles.rights_columns("m", "o"),
+    role_label=roles.role_label("m"),
+    group_roles=records.Column(sql=roles.group_roles("m", "o"), read=tuple),
 )
 # For this membership's user `u`. The organization does not learn an unconfirmed member's name.
-LISTED: Final = Record(
+LISTED: Final = records.Record(
     ListedMember, "u", email=Email, name="case when m.confirmed_at is not null then u.name end", membership=MEMBERSHIP.as_field()
 )
-STORED: Final = Record(Membership, "m", rights=None, role_label=None, group_roles=None)
+STORED: Final = records.Record(organizations.Membership, "m", rights=None, role_label=None, group_roles=None)
 INSERT: Final = STORED.insert("memberships", "promoted_by")
 # Callers append SQL for the organization's id.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
@@ -65,7 +65,7 @@ FACTS: Final = f"""
 ACCOUNT: Final = f"{FACTS}, {LISTED.columns}"
 
 
-def to_account(row: Row) -> MemberAccount:
+def to_account(row: statements.Row) -> MemberAccount:
     return MemberAccount(LISTED.read(row[3:]), *row[:3])
 
 
@@ -76,7 +76,7 @@ def _conditions(selected: MemberFilter) -> LiteralString:
     return f"{of_role} {matching} {in_state}".strip()
 
 
-class Members(Repository):
+class Members(statements.Repository):
     """Implements `ports.storage.tenancy.organizations.Members` and `Confirmations`."""
 
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
@@ -107,7 +107,9 @@ class Members(Repository):
         if not rows:
             return None
         count, own_limit, tier_limit = rows[0][LISTED.width :]
-        return MembersPage([LISTED.read(row) for row in rows if row[0] is not None], count, effective_limit(own_limit, tier_limit))
+        return MembersPage(
+            [LISTED.read(row) for row in rows if row[0] is not None], count, organizations.effective_limit(own_limit, tier_limit)
+        )
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s"
@@ -131,7 +133,7 @@ class Members(Repository):
         rows = await self._rows(sql, org_id=org_id, user_ids=list(listed))
         return {user_id: MemberAccount(listed[user_id], *facts) for user_id, *facts in rows}
 
-    async def batch(self, org_id: UUID, selected: MemberFilter, last: Membership | None, limit: int) -> list[MemberAccount]:
+    async def batch(self, org_id: UUID, selected: MemberFilter, last: organizations.Membership | None, limit: int) -> list[MemberAccount]:
         later = "and (m.created_at, m.id) > (%(created_at)s, %(id)s)" if last is not None else ""
         sql = f"""
             with page as materialized (
@@ -143,7 +145,7 @@ class Members(Repository):
         start = {} if last is None else {"created_at": last.created_at, "id": last.id}
         return await self._all(to_account, sql, org_id=org_id, **values, **start)
 
-    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
+    async def lock(self, org_id: UUID, user_id: UUID) -> organizations.Membership | None:
         sql = f"""
             select {MEMBERSHIP.columns} from memberships m join organizations o on o.id = m.org_id
             where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update of m"""
@@ -157,7 +159,7 @@ class Members(Repository):
             order by u.id"""
         return await self._all(lambda row: Email(row[0]), sql, org_id=org_id)
 
-    async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
+    async def add(self, membership: organizations.Membership, *, promoted_by: UUID | None = None) -> None:
         sql = f"""
             with added as ({INSERT} returning org_id),
             restored as (

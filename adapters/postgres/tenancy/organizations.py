@@ -5,39 +5,39 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.maintenance.housekeeping import OF_ORGANIZATIONS
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
 from adapters.postgres.tenancy.members import MEMBERSHIP
-from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.accounts.model import accounts
+from core.kernel import values
 from core.kernel.callers import OrganizationStatus
 from core.kernel.display import PRODUCT
-from core.kernel.values import Email, PageResult, Slug
-from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken, Tier
+from core.tenancy.model import organizations
 from ports.signals import Signal
 
-TIER: Final = Record(Tier, "t")
+TIER: Final = Record(organizations.Tier, "t")
 PUT_TIER: Final = f"{TIER.insert('tiers')} on conflict (name) do update set {TIER.overwrites(without=('id', 'name'))}"
 
 
-class Tiers(Repository):
+class Tiers(statements.Repository):
     """Implements `ports.storage.tenancy.organizations.Tiers`."""
 
-    async def all(self) -> list[Tier]:
+    async def all(self) -> list[organizations.Tier]:
         return await self._all(TIER.read, f"select {TIER.columns} from tiers t order by price_cents, default_max_users, name")
 
-    async def by_id(self, tier_id: UUID) -> Tier | None:
+    async def by_id(self, tier_id: UUID) -> organizations.Tier | None:
         return await self._one(TIER.read, f"select {TIER.columns} from tiers t where id = %(tier_id)s", tier_id=tier_id)
 
-    async def by_name(self, name: str) -> Tier | None:
+    async def by_name(self, name: str) -> organizations.Tier | None:
         return await self._one(TIER.read, f"select {TIER.columns} from tiers t where name = %(name)s", name=name)
 
-    async def put(self, tier: Tier) -> None:
+    async def put(self, tier: organizations.Tier) -> None:
         await self._run(PUT_TIER, **TIER.values(tier))
 
 
-ORGANIZATION: Final = Record(Organization, "o", slug=Slug, status=OrganizationStatus, tier=TIER.as_field(if_any="id"))
+ORGANIZATION: Final = Record(organizations.Organization, "o", slug=values.Slug, status=OrganizationStatus, tier=TIER.as_field(if_any="id"))
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
 SELECT: Final = f"select {ORGANIZATION.columns} from organizations o {OF_TIER} "
 # Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only
@@ -94,17 +94,19 @@ RESEMBLED: Final = """
     where p.id = any(%(org_ids)s)"""
 
 
-def to_listed_organization(row: Row) -> ListedOrganization:
+def to_listed_organization(row: statements.Row) -> organizations.ListedOrganization:
     owner = row[ORGANIZATION.width :]
-    return ListedOrganization(ORGANIZATION.read(row), DELETED_ACCOUNT if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
+    return organizations.ListedOrganization(
+        ORGANIZATION.read(row), accounts.DELETED_ACCOUNT if owner[0] is None else accounts.AccountSummary(str(owner[0]), *owner[1:])
+    )
 
 
-class Organizations(Repository):
+class Organizations(statements.Repository):
     """Implements `ports.storage.tenancy.organizations.Organizations`."""
 
-    constraints: ClassVar = {"organizations_slug_key": SlugTaken}
+    constraints: ClassVar = {"organizations_slug_key": organizations.SlugTaken}
 
-    async def by_id(self, org_id: UUID) -> Organization | None:
+    async def by_id(self, org_id: UUID) -> organizations.Organization | None:
         return await self._one(ORGANIZATION.read, SELECT + "where o.id = %(org_id)s", org_id=org_id)
 
     async def status_by_slug(self, slug: str) -> OrganizationStatus | None:
@@ -113,20 +115,20 @@ class Organizations(Repository):
     async def id_by_slug(self, slug: str) -> UUID | None:
         return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s", slug=slug)
 
-    async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
+    async def by_member(self, user_id: UUID) -> list[tuple[organizations.Organization, organizations.Membership]]:
         sql = f"""
             select {ORGANIZATION.columns}, {MEMBERSHIP.columns}
             from memberships m join organizations o on o.id = m.org_id {OF_TIER}
             where m.user_id = %(user_id)s order by o.slug"""
         return await self._all(lambda row: (ORGANIZATION.read(row), MEMBERSHIP.read(row[ORGANIZATION.width :])), sql, user_id=user_id)
 
-    async def owner_address(self, org_id: UUID) -> Email | None:
+    async def owner_address(self, org_id: UUID) -> values.Email | None:
         sql = """
             select u.email from memberships m join users u on u.id = m.user_id
             where m.org_id = %(org_id)s and m.role = 'owner' and u.deactivated_at is null and u.anonymized_at is null"""
-        return await self._one(lambda row: Email(row[0]), sql, org_id=org_id)
+        return await self._one(lambda row: values.Email(row[0]), sql, org_id=org_id)
 
-    async def with_owner(self, org_id: UUID) -> ListedOrganization | None:
+    async def with_owner(self, org_id: UUID) -> organizations.ListedOrganization | None:
         return await self._one(to_listed_organization, WITH_OWNER, org_id=org_id)
 
     async def counts(self) -> dict[OrganizationStatus, int]:
@@ -136,17 +138,17 @@ class Organizations(Repository):
 
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
-    ) -> PageResult[ListedOrganization]:
+    ) -> values.PageResult[organizations.ListedOrganization]:
         return await self._page(
             to_listed_organization, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, search=search, limit=limit, offset=offset
         )
 
     # "for no key update" makes concurrent writers to the organization wait, but still allows
     # inserts with rows that reference it.
-    def lock(self, org_id: UUID) -> Answer[Organization | None]:
+    def lock(self, org_id: UUID) -> statements.Answer[organizations.Organization | None]:
         return self._one(ORGANIZATION.read, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
-    async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
+    async def lock_by_invitation_token(self, token_hash: bytes) -> organizations.Organization | None:
         return await self._one(
             ORGANIZATION.read, LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK, token_hash=token_hash
         )
@@ -161,7 +163,7 @@ class Organizations(Repository):
             where m.user_id = %(user_id)s and m.role = 'owner' and o.status = 'pending'"""
         return await self._count(sql, user_id=user_id)
 
-    async def add(self, organization: Organization) -> None:
+    async def add(self, organization: organizations.Organization) -> None:
         sql = """
             insert into organizations (id, slug, name, status, tier_id, max_services, max_users, device_trust_days, personal_tokens,
                                        members_see_end_users, created_at, updated_at, approved_at, rejected_reason, suspended_reason)
@@ -171,7 +173,7 @@ class Organizations(Repository):
         await self._run(sql, **_values(organization))
         self._signals.send(Signal.FIGURES_CHANGED)
 
-    async def save(self, organization: Organization) -> None:
+    async def save(self, organization: organizations.Organization) -> None:
         # When an organization becomes active, its pending deliveries may be due. The caller has
         # locked the row, so `before` is its current state.
         sql = """
@@ -206,5 +208,5 @@ class Organizations(Repository):
         await self._run(f"{OF_ORGANIZATIONS.delete_sql('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
 
 
-def _values(organization: Organization) -> dict[str, object]:
+def _values(organization: organizations.Organization) -> dict[str, object]:
     return ORGANIZATION.values(organization) | {"tier_id": organization.tier.id if organization.tier else None}

@@ -5,10 +5,9 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
 from adapters.postgres.tenancy.groups import GIVERS as GIVERS_OF_ORGANIZATION
-from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Role, RoleName, find_role
+from core.kernel import roles
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
     HolderKind,
@@ -21,12 +20,14 @@ from core.tenancy.model.roles import (
 )
 
 
-def _to_capabilities(names: Sequence[str]) -> frozenset[Capability]:
+def _to_capabilities(names: Sequence[str]) -> frozenset[roles.Capability]:
     # A later release may have stored further capabilities.
-    return frozenset(Capability(name) for name in names if name in CUSTOMIZABLE)
+    return frozenset(roles.Capability(name) for name in names if name in roles.CUSTOMIZABLE)
 
 
-ROLE: Final = Record(OrganizationRole, "g", slug=RoleName, capabilities=Column(read=_to_capabilities, write=in_catalog_order))
+ROLE: Final = records.Record(
+    OrganizationRole, "g", slug=roles.RoleName, capabilities=records.Column(read=_to_capabilities, write=in_catalog_order)
+)
 INSERT: Final = ROLE.insert("organization_roles")
 SELECT: Final = f"select {ROLE.columns} from organization_roles g where g.org_id = %(org_id)s"
 # A query per kind, so that it uses the index on its role ids.
@@ -65,19 +66,19 @@ GIVERS: Final = f"""
     order by 1"""
 
 
-class Roles(Repository):
+class Roles(statements.Repository):
     """Implements `ports.storage.tenancy.groups.Roles`."""
 
     constraints: ClassVar = {"organization_roles_key": RoleSlugTaken}
 
-    async def find(self, org_id: UUID, name: str) -> Role | None:
-        if (built_in := find_role(name)) is not None:
+    async def find(self, org_id: UUID, name: str) -> roles.Role | None:
+        if (built_in := roles.find_role(name)) is not None:
             return built_in
         own = await self.by_slug(org_id, name)
         return None if own is None else own.role
 
-    async def all(self, org_id: UUID) -> Sequence[Role]:
-        return [*ROLES.values(), *(own.role for own in await self.own(org_id))]
+    async def all(self, org_id: UUID) -> Sequence[roles.Role]:
+        return [*roles.ROLES.values(), *(own.role for own in await self.own(org_id))]
 
     async def own(self, org_id: UUID) -> Sequence[OrganizationRole]:
         return await self._all(ROLE.read, f"{SELECT} order by lower(g.name), g.slug", org_id=org_id)
@@ -85,7 +86,7 @@ class Roles(Repository):
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None:
         return await self._one(ROLE.read, f"{SELECT} and g.slug = %(slug)s", org_id=org_id, slug=slug)
 
-    async def counts(self, org_id: UUID, slug: str | None = None) -> dict[RoleName, MemberCount]:
+    async def counts(self, org_id: UUID, slug: str | None = None) -> dict[roles.RoleName, MemberCount]:
         own, of_groups = ("", "") if slug is None else ("and role = %(slug)s", "and g.role = %(slug)s")
         sql = f"""
             select role, sum(own)::integer, sum(by_groups)::integer from (
@@ -97,7 +98,7 @@ class Roles(Repository):
                 join users u on u.id = m.user_id and not u.is_platform_owner
                 where g.org_id = %(org_id)s and g.role is not null and g.mapping_stopped_at is null {of_groups} group by g.role) c
             group by role"""
-        return dict(await self._all(lambda row: (RoleName(row[0]), MemberCount(row[1], row[2])), sql, org_id=org_id, slug=slug))
+        return dict(await self._all(lambda row: (roles.RoleName(row[0]), MemberCount(row[1], row[2])), sql, org_id=org_id, slug=slug))
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
         rows = await self._rows(HOLDERS, org_id=org_id, role_id=role_id, now=now)
@@ -114,21 +115,25 @@ class Roles(Repository):
             where org_id = %(org_id)s and id = %(id)s"""
         await self._run(sql, **ROLE.values(role))
 
-    async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
+    async def givers(self, org_id: UUID, slug: roles.RoleName) -> Sequence[UUID]:
         return await self._all(lambda row: row[0], GIVERS, org_id=org_id, slug=slug)
 
-    async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:
+    async def replace_of_members(
+        self, org_id: UUID, old: roles.RoleName, new: roles.RoleName, *, promoted_by: UUID | None
+    ) -> Sequence[UUID]:
         sql = """
             with held as materialized (
                 select id from memberships where org_id = %(org_id)s and role = %(old)s order by user_id for no key update)
             update memberships m set role = %(new)s, promoted_by = %(promoted_by)s from held where m.id = held.id returning m.user_id"""
         return await self._all(lambda row: row[0], sql, org_id=org_id, old=old, new=new, promoted_by=promoted_by)
 
-    async def replace_of_invitations(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
+    async def replace_of_invitations(self, org_id: UUID, old: roles.RoleName, new: roles.RoleName) -> None:
         sql = "update invitations set role = %(new)s where org_id = %(org_id)s and role = %(old)s and status = 'pending'"
         await self._run(sql, org_id=org_id, old=old, new=new)
 
-    async def replace_of_groups(self, org_id: UUID, old: RoleName, new: RoleName, *, mapped_by: UUID | None, now: datetime) -> None:
+    async def replace_of_groups(
+        self, org_id: UUID, old: roles.RoleName, new: roles.RoleName, *, mapped_by: UUID | None, now: datetime
+    ) -> None:
         sql = """
             update groups set
                 role = %(new)s,
@@ -148,6 +153,6 @@ class Roles(Repository):
         await self._run(sql, org_id=org_id, role_id=role_id)
 
 
-def _to_holders(rows: Sequence[Row]) -> RoleHolders:
+def _to_holders(rows: Sequence[statements.Row]) -> RoleHolders:
     counts = rows[0][3:] if rows else (0, 0, 0, 0)
     return RoleHolders(dict(zip(HolderKind, counts, strict=True)), [RoleHolder(HolderKind(row[0]), *row[1:3]) for row in rows])

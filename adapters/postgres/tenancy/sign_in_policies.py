@@ -10,25 +10,27 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE
 from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connections import connection_facts, is_listed, linked_providers, to_connection_facts
 from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from adapters.postgres.kernel.roles import is_admin
 from core.accounts.model.required_connections import ConnectionRequirement
+from core.kernel import proofs, values
 from core.kernel.display import PRODUCT
-from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, PolicyPart, Rules
-from core.kernel.values import Domain, Email, new_id
-from core.tenancy.model.sign_in_policies import ApplicationWays, BreakGlassUser, PolicyApplication, PolicyPerson, SignInPolicy
+from core.tenancy.model import sign_in_policies
 
-RULES: Final = Column(read=Rules.read, write=lambda rules: Jsonb(rules.document))
-REQUIREMENTS_IMPOSED: Final = Column(read=frozenset, write=sorted)
-POLICY: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, owner_listed=tuple, imposed_requirements=REQUIREMENTS_IMPOSED)
+RULES: Final = records.Column(read=Rules.read, write=lambda rules: Jsonb(rules.document))
+REQUIREMENTS_IMPOSED: Final = records.Column(read=frozenset, write=sorted)
+POLICY: Final = records.Record(
+    sign_in_policies.SignInPolicy, "p", rules=RULES, owner_rules=RULES, owner_listed=tuple, imposed_requirements=REQUIREMENTS_IMPOSED
+)
 # The version comes from the sequence.
-STORED: Final = Record(SignInPolicy, "p", rules=RULES, owner_rules=RULES, imposed_requirements=REQUIREMENTS_IMPOSED, version=None)
+STORED: Final = records.Record(
+    sign_in_policies.SignInPolicy, "p", rules=RULES, owner_rules=RULES, imposed_requirements=REQUIREMENTS_IMPOSED, version=None
+)
 # Copies an organization's policy version, from the rows `renewed`, to where every request reads it.
 COPY_VERSION: Final = """
     update organizations o set sign_in_policy_version = renewed.version
@@ -168,7 +170,7 @@ def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString
         {THE_ACCOUNT} order by m.user_id"""
 
 
-BREAK_GLASS_USER: Final = Record(BreakGlassUser, "u", user_id="u.id", is_admin=is_admin("m", "m.org_id"))
+BREAK_GLASS_USER: Final = records.Record(sign_in_policies.BreakGlassUser, "u", user_id="u.id", is_admin=is_admin("m", "m.org_id"))
 # Confirmed members, by address
 LISTED: Final = f"""
     select {BREAK_GLASS_USER.columns}
@@ -176,16 +178,16 @@ LISTED: Final = f"""
     where m.org_id = %(org_id)s and m.confirmed_at is not null"""
 
 
-class SignInPolicies(Repository):
+class SignInPolicies(statements.Repository):
     """Implements `ports.storage.tenancy.sign_in_policies.SignInPolicies`."""
 
-    async def find(self, org_id: UUID | None, service_id: UUID | None = None) -> SignInPolicy | None:
+    async def find(self, org_id: UUID | None, service_id: UUID | None = None) -> sign_in_policies.SignInPolicy | None:
         of_org = "p.org_id is null" if org_id is None else "p.org_id = %(org_id)s"
         of_service = "p.service_id is null" if service_id is None else "p.service_id = %(service_id)s"
         sql = f"select {POLICY.columns} from sign_in_policies p where {of_org} and {of_service}"
         return await self._one(POLICY.read, sql, org_id=org_id, service_id=service_id)
 
-    async def imposed(self, org_id: UUID) -> Sequence[tuple[SignInPolicy, str | None]]:
+    async def imposed(self, org_id: UUID) -> Sequence[tuple[sign_in_policies.SignInPolicy, str | None]]:
         sql = f"""
             select v.slug, {POLICY.columns} from sign_in_policies p left join services v on v.id = p.service_id and v.org_id = p.org_id
             where p.org_id = %(org_id)s and (p.owner_rules is not null or p.owner_listed is not null) order by v.slug nulls first"""
@@ -196,31 +198,33 @@ class SignInPolicies(Repository):
         parts = tuple(PolicyPart(name, Rules.read(rules)) for name, rules, _ in rows)
         return EffectivePolicy(org_id, rows[0][2], parts) if rows else None
 
-    async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
+    async def of_applications(self, org_id: UUID) -> Sequence[tuple[sign_in_policies.PolicyApplication, Rules]]:
         return await self._all(_to_application, OF_APPLICATIONS, org_id=org_id)
 
-    async def application(self, org_id: UUID, service_id: UUID) -> PolicyApplication | None:
+    async def application(self, org_id: UUID, service_id: UUID) -> sign_in_policies.PolicyApplication | None:
         found = await self._one(_to_application, f"{APPLICATIONS} and v.id = %(service_id)s", org_id=org_id, service_id=service_id)
         return None if found is None else found[0]
 
-    async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
+    async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> sign_in_policies.ApplicationWays:
         one = "" if service_id is None else "and v.id = %(service_id)s"
         services = f"services v where v.org_id = %(org_id)s and {REGISTERED} {one}"
         sql = f"""
             select exists (select from {services} and v.email_sign_in), array(
                 select distinct c.slug from service_connections x join connections c on c.id = x.connection_id and c.org_id is null
                 where x.org_id = %(org_id)s and x.service_id in (select v.id from {services}))"""
-        ways = await self._one(lambda row: ApplicationWays(row[0], frozenset(row[1])), sql, org_id=org_id, service_id=service_id)
+        ways = await self._one(
+            lambda row: sign_in_policies.ApplicationWays(row[0], frozenset(row[1])), sql, org_id=org_id, service_id=service_id
+        )
         assert ways is not None, "the statement has one row"
         return ways
 
-    async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
+    async def person(self, org_id: UUID, user_id: UUID) -> sign_in_policies.PolicyPerson | None:
         return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id)
 
-    async def platform_owner(self, user_id: UUID) -> PolicyPerson | None:
+    async def platform_owner(self, user_id: UUID) -> sign_in_policies.PolicyPerson | None:
         return await self._one(_to_person, PLATFORM_OWNER, user_id=user_id)
 
-    async def platform_owners(self, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+    async def platform_owners(self, last: UUID | None, limit: int) -> Sequence[sign_in_policies.PolicyPerson]:
         return await self._all(_to_person, PLATFORM_OWNERS, last=last, limit=limit)
 
     async def platform_owner_has_signed_in(self) -> bool:
@@ -232,7 +236,7 @@ class SignInPolicies(Repository):
 
     async def people(
         self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int, *, are_members: bool
-    ) -> Sequence[PolicyPerson]:
+    ) -> Sequence[sign_in_policies.PolicyPerson]:
         sql = (_next_members if are_members else _next_end_users)(service_id, last)
         return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
@@ -244,10 +248,10 @@ class SignInPolicies(Repository):
         of_applications = await self._all(_to_policies_of_application, OF_OWN_APPLICATIONS + of_org, user_id=user_id, org_id=org_id)
         return [*await self.of_user(user_id), *chain.from_iterable(of_applications)]
 
-    async def requirements(self, user_id: UUID, email: Email) -> Sequence[ConnectionRequirement]:
+    async def requirements(self, user_id: UUID, email: values.Email) -> Sequence[ConnectionRequirement]:
         return await self._all(_to_requirement, REQUIREMENTS, user_id=user_id, email=email)
 
-    async def requiring(self, org_id: UUID, connection_id: UUID) -> Sequence[SignInPolicy]:
+    async def requiring(self, org_id: UUID, connection_id: UUID) -> Sequence[sign_in_policies.SignInPolicy]:
         sql = f"""
             select {POLICY.columns} from sign_in_policies p
             where p.org_id = %(org_id)s and exists (
@@ -257,7 +261,7 @@ class SignInPolicies(Repository):
             order by p.service_id nulls first"""
         return await self._all(POLICY.read, sql, org_id=org_id, connection_id=connection_id)
 
-    async def requires_domain(self, org_id: UUID, domain: Domain) -> bool:
+    async def requires_domain(self, org_id: UUID, domain: values.Domain) -> bool:
         sql = """
             select 1 from sign_in_policies p
             where p.org_id = %(org_id)s and p.service_id is null
@@ -265,11 +269,11 @@ class SignInPolicies(Repository):
                   is not null"""
         return await self._exists(sql, org_id=org_id, domain=domain)
 
-    async def break_glass_users(self, org_id: UUID) -> Sequence[BreakGlassUser]:
+    async def break_glass_users(self, org_id: UUID) -> Sequence[sign_in_policies.BreakGlassUser]:
         listed = "exists (select from break_glass_users b where b.org_id = m.org_id and b.user_id = m.user_id)"
         return await self._all(BREAK_GLASS_USER.read, f"{LISTED} and {listed} order by u.email", org_id=org_id)
 
-    async def admins(self, org_id: UUID) -> Sequence[BreakGlassUser]:
+    async def admins(self, org_id: UUID) -> Sequence[sign_in_policies.BreakGlassUser]:
         sql = f"{LISTED} and {is_admin('m', 'm.org_id')} and {ACCOUNT_IS_USABLE} order by u.email limit 100"
         return await self._all(BREAK_GLASS_USER.read, sql, org_id=org_id)
 
@@ -299,12 +303,12 @@ class SignInPolicies(Repository):
     async def renew(self, org_id: UUID) -> None:
         await self._run(NEXT_VERSION, org_id=org_id)
 
-    async def put(self, policy: SignInPolicy) -> int:
+    async def put(self, policy: sign_in_policies.SignInPolicy) -> int:
         if policy.service_id is not None:
-            await self._run(RENEW, new_id=new_id(), org_id=policy.org_id, changed_at=policy.changed_at)
+            await self._run(RENEW, new_id=values.new_id(), org_id=policy.org_id, changed_at=policy.changed_at)
         return await self._count(PUT, **STORED.values(policy))
 
-    async def add_of_platform(self, policy: SignInPolicy) -> None:
+    async def add_of_platform(self, policy: sign_in_policies.SignInPolicy) -> None:
         await self._run(ADD_OF_PLATFORM, **STORED.values(policy))
 
     async def mark_reminded(self, number: int) -> bool:
@@ -322,27 +326,27 @@ class SignInPolicies(Repository):
         return await self._run(sql, org_id=org_id, service_id=service_id) > 0
 
 
-def _to_application(row: Row) -> tuple[PolicyApplication, Rules]:
+def _to_application(row: statements.Row) -> tuple[sign_in_policies.PolicyApplication, Rules]:
     service_id, name, email_sign_in, required_acr, rules = row
-    required = Strength.ONE if required_acr is None else Acr(required_acr).strength
-    return PolicyApplication(service_id, name, email_sign_in, required), Rules.read(rules)
+    required = proofs.Strength.ONE if required_acr is None else proofs.Acr(required_acr).strength
+    return sign_in_policies.PolicyApplication(service_id, name, email_sign_in, required), Rules.read(rules)
 
 
-def _to_person(row: Row) -> PolicyPerson:
+def _to_person(row: statements.Row) -> sign_in_policies.PolicyPerson:
     role, counts_as_admin, providers, address = row[:4]
     connections, rest = to_connection_facts(row[4 : 4 + CONNECTIONS.width]), row[4 + CONNECTIONS.width :]
     keys, account = to_key_hosts(rest[: KEY_HOSTS.width]), ACCOUNT.read(rest[KEY_HOSTS.width :])
-    return PolicyPerson(account, keys, role, counts_as_admin, frozenset(providers), address, connections)
+    return sign_in_policies.PolicyPerson(account, keys, role, counts_as_admin, frozenset(providers), address, connections)
 
 
-def _to_requirement(row: Row) -> ConnectionRequirement:
+def _to_requirement(row: statements.Row) -> ConnectionRequirement:
     org_id, name, rules, is_end_user, takes_part = row[:5]
     facts = to_connection_facts(row[5:])
     facts = facts if takes_part else replace(facts, domain=None)
     return ConnectionRequirement(org_id, name, Rules.read(rules), is_end_user, not takes_part, facts)
 
 
-def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:
+def _to_policies_of_application(row: statements.Row) -> list[PolicyOfUser]:
     """Return an application's policy together with its organization's policy, and the policy in the application's settings, if any."""
     org_id, name, rules, counts_as_admin, listed, providers = row[:6]
     application, own_rules = _to_application(row[6:])
@@ -361,7 +365,7 @@ def _to_policies_of_application(row: Row) -> list[PolicyOfUser]:
     return [policy, replace(policy, policy=EffectivePolicy(org_id, 0, (of_settings,)), is_of_settings=True)]
 
 
-def _to_policy_of_user(row: Row) -> PolicyOfUser:
+def _to_policy_of_user(row: statements.Row) -> PolicyOfUser:
     org_id, name, rules, version, counts_as_admin, listed, providers = row
     policy = EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),))
     is_for_break_glass = _is_for_break_glass(policy.parts, counts_as_admin=counts_as_admin, listed=listed)

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from core.accounts.model import mfa
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import CODE_ALPHABET, FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
 from core.kernel.causes import Caller
 from core.kernel.proofs import Method
 from ports import Ports
@@ -24,11 +24,11 @@ class VerifiedBackupCode:
     """A right backup code."""
 
     method: ClassVar[Method] = Method.BACKUP_CODE
-    events: ClassVar[tuple[MfaEvent, ...]] = (MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED)
+    events: ClassVar[tuple[mfa.MfaEvent, ...]] = (mfa.MfaEvent.VERIFY_ATTEMPT, mfa.MfaEvent.VERIFY_SUCCESS, mfa.MfaEvent.BACKUP_CODE_USED)
     notice: ClassVar[EmailKind | None] = EmailKind.BACKUP_CODE_USED
     code_hash: bytes = field(repr=False)
 
-    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Awaitable[RedeemedCode | None]:
+    def redeem(self, tx: Transaction, caller: Caller, first: mfa.FirstFactor, now: datetime) -> Awaitable[mfa.RedeemedCode | None]:
         return tx.mfa.redeem_backup_code(first, self.code_hash, caller, now)
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
@@ -40,7 +40,7 @@ def accepts(code: str) -> bool:
     return _FORMAT.fullmatch(code) is not None
 
 
-async def verify(ports: Ports, user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedBackupCode | None:
+async def verify(ports: Ports, user_id: UUID, enrollment: mfa.MfaEnrollment, code: str) -> VerifiedBackupCode | None:
     """Return the code if it belongs to the user and is unused. It is not used up yet. Raises: Limited if too many hashes are queued."""
     if enrollment.codes_salt is None:
         return None
@@ -66,7 +66,7 @@ async def generate(ports: Ports) -> BackupCodes:
     """Return a new set of backup codes. Raises: Limited if too many hashes are queued."""
     codes: dict[str, None] = {}
     while len(codes) < BACKUP_CODES:
-        letters = "".join(secrets.choice(CODE_ALPHABET) for _ in range(8))  # 40 bits (security M-4)
+        letters = "".join(secrets.choice(mfa.CODE_ALPHABET) for _ in range(8))  # 40 bits (security M-4)
         codes[f"{letters[:4]}-{letters[4:]}"] = None
     salt = ports.passwords.new_salt()
     return BackupCodes([*codes], salt, [await ports.passwords.derive(code, salt) for code in codes])

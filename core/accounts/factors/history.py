@@ -7,12 +7,10 @@ from itertools import takewhile
 from typing import Final
 
 from core.accounts import relying_party
+from core.accounts.model import mfa, security_notices
 from core.accounts.model.accounts import Account
-from core.accounts.model.mfa import ENABLED, FactorLifetime, FactorSwitch
-from core.accounts.model.security_notices import FACTORS_KEPT, UNDO_TTL
 from core.kernel.proofs import FactorKind
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 # The log writes the entries about a single action some microseconds apart.
 MARGIN: Final = timedelta(milliseconds=1)
@@ -25,8 +23,8 @@ class FactorHistory:
 
     since: datetime  # UTC
     present: Mapping[FactorKind, datetime]  # the present second factors, with the times when they were turned on
-    switches: Sequence[FactorSwitch]  # newest first
-    lifetimes: Sequence[FactorLifetime]  # without keys for an earlier RP ID, which no longer prove anything
+    switches: Sequence[mfa.FactorSwitch]  # newest first
+    lifetimes: Sequence[mfa.FactorLifetime]  # without keys for an earlier RP ID, which no longer prove anything
 
     @property
     def first_key_at(self) -> datetime:
@@ -41,14 +39,14 @@ class FactorHistory:
 
     def had_one(self, now: datetime) -> bool:
         """Return whether the account had a second factor 72 hours ago. A gap of up to 72 hours does not count."""
-        then, factors, gap_end = now - UNDO_TTL + MARGIN, set(self.present), now
+        then, factors, gap_end = now - security_notices.UNDO_TTL + MARGIN, set(self.present), now
         for switch in self.switches:
             if factors and switch.at <= then:
                 return True
             if switch.is_on:
                 factors.discard(switch.factor)
                 gap_end = gap_end if factors else switch.at
-            elif not factors and gap_end - switch.at > UNDO_TTL + MARGIN:
+            elif not factors and gap_end - switch.at > security_notices.UNDO_TTL + MARGIN:
                 return False
             else:
                 factors.add(switch.factor)
@@ -66,7 +64,7 @@ class FactorHistory:
 
     def is_replaced(self, now: datetime) -> bool:
         """Return whether all second factors that work were added in the last 72 hours, and the account had an earlier second factor."""
-        return self.oldest is not None and self.oldest[0] > now - UNDO_TTL and self.had_one(now)
+        return self.oldest is not None and self.oldest[0] > now - security_notices.UNDO_TTL and self.had_one(now)
 
     def find_undo_start(self, since: datetime, now: datetime) -> datetime | None:
         """Return the time to which an undo since `since` takes the second factors back.
@@ -86,21 +84,23 @@ class FactorHistory:
         return any(not each.is_key for each in left) or (bool(left) and self.second_keys_at(at) is not None)
 
 
-async def load(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> FactorHistory:
+async def load(ports: Ports, read: storage.Reading | storage.Transaction, account: Account, now: datetime) -> FactorHistory:
     """Return the history of an account's second factors."""
-    since = now - FACTORS_KEPT
+    since = now - security_notices.FACTORS_KEPT
     times = {FactorKind.TOTP: account.mfa_enabled_at, FactorKind.PASSKEY: account.passkey_second_at if account.key_count else None}
     present = {factor: at for factor, at in times.items() if at is not None}
     switches = await read.mfa.switches(account.id, since)
     newest = {switch.factor: switch for switch in reversed(switches)}
     # The log does not reach back to factors that are older.
-    switches += [FactorSwitch(at, ENABLED[factor]) for factor, at in present.items() if factor not in newest or not newest[factor].is_on]
+    switches += [
+        mfa.FactorSwitch(at, mfa.ENABLED[factor]) for factor, at in present.items() if factor not in newest or not newest[factor].is_on
+    ]
     switches.sort(key=lambda switch: (switch.at, switch.is_on), reverse=True)
     rp_id = relying_party.choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
     return FactorHistory(since, present, switches, await read.mfa.lifetimes(account.id, rp_id))
 
 
-async def is_restored_by_undo(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
+async def is_restored_by_undo(ports: Ports, read: storage.Reading | storage.Transaction, account: Account, now: datetime) -> bool:
     """Return whether an undo link for the present address would replace the recent second factors by an earlier factor."""
     live = [notice for notice in await read.security_notices.live(account.id, now) if notice.address == account.email]
     history = await load(ports, read, account, now)

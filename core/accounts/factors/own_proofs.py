@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.accounts.model.accounts import Account, PasskeyNeeded
+from core.accounts.model import accounts
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
@@ -13,11 +13,12 @@ from core.kernel.proofs import Proofs, Strength, recent, seen_in, strength_of
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.steps import step_up_to
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 
-async def require_strongest_proof(ports: Ports, read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
+async def require_strongest_proof(
+    ports: Ports, read: storage.Reading | storage.Transaction, caller: Person, account: accounts.Account, now: datetime
+) -> None:
     """Check that the caller has just shown the strongest factor that their account itself has. No sign-in policy counts (security Y-4).
 
     Without a passkey, this is the second factor, or else the first factor, with the sign-in age that the route asks for. A sign-in at an
@@ -25,7 +26,7 @@ async def require_strongest_proof(ports: Ports, read: Reading | Transaction, cal
     """
     proofs = await load_proofs(read, caller.session_id, account.id, now)
     if (missing := await find_passkey_step(ports, read, account, proofs, now)) is not None:
-        raise PasskeyNeeded(missing, ports.policy.fresh_sign_in_ttl)
+        raise accounts.PasskeyNeeded(missing, ports.policy.fresh_sign_in_ttl)
     needed = Strength.TWO if account.second_factors else Strength.ONE
     if strength_of(recent(proofs, now - ports.policy.recent_sign_in_ttl)) < needed:
         raise SignInNotRecent(ports.policy.recent_sign_in_ttl, needed)
@@ -42,7 +43,9 @@ async def find_missing_passkey(ports: Ports, caller: Person) -> Decision | None:
         return await find_passkey_step(ports, read, account, await load_proofs(read, caller.session_id, account.id, now), now)
 
 
-async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: Account, proofs: Proofs, now: datetime) -> Decision | None:
+async def find_passkey_step(
+    ports: Ports, read: storage.Reading | storage.Transaction, account: accounts.Account, proofs: Proofs, now: datetime
+) -> Decision | None:
     """Return the missing sign-in with a passkey. None: the account has no passkey, or the user has just shown a passkey."""
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     if strength_of(fresh) is Strength.PHISHING_RESISTANT or not await relying_party.has_passkey(ports, read, account):
@@ -50,7 +53,7 @@ async def find_passkey_step(ports: Ports, read: Reading | Transaction, account: 
     return replace(step_up_to(Strength.PHISHING_RESISTANT, None), max_age=ports.policy.fresh_sign_in_ttl)
 
 
-async def load_proofs(read: Reading | Transaction, session_id: UUID, user_id: UUID, now: datetime) -> Proofs:
+async def load_proofs(read: storage.Reading | storage.Transaction, session_id: UUID, user_id: UUID, now: datetime) -> Proofs:
     """Return the session's proofs by the account's own factors."""
     session = await read.session_sign_ins.load_factors(session_id, user_id)
     return () if session is None else seen_in(session.proofs, None, now)

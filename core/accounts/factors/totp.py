@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from core.accounts.model import mfa
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
 from core.kernel.causes import Caller
 from core.kernel.proofs import Method
 from ports import Ports
@@ -22,12 +22,12 @@ class VerifiedTotpCode:
     """The right code of a time step, with the secret that was set up at `setup_at` (UTC)."""
 
     method: ClassVar[Method] = Method.TOTP
-    events: ClassVar[tuple[MfaEvent, ...]] = (MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS)
+    events: ClassVar[tuple[mfa.MfaEvent, ...]] = (mfa.MfaEvent.VERIFY_ATTEMPT, mfa.MfaEvent.VERIFY_SUCCESS)
     notice: ClassVar[EmailKind | None] = None
     step: int
     setup_at: datetime
 
-    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Awaitable[RedeemedCode | None]:
+    def redeem(self, tx: Transaction, caller: Caller, first: mfa.FirstFactor, now: datetime) -> Awaitable[mfa.RedeemedCode | None]:
         return tx.mfa.redeem_step(first, self.setup_at, self.step, caller, now)
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
@@ -39,7 +39,7 @@ def accepts(code: str) -> bool:
     return _FORMAT.fullmatch(code) is not None
 
 
-async def verify(ports: Ports, _user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedTotpCode | None:
+async def verify(ports: Ports, _user_id: UUID, enrollment: mfa.MfaEnrollment, code: str) -> VerifiedTotpCode | None:
     """Return the code if it is right, and no code from its time step or a later step was used. It is not used up yet."""
     if enrollment.secret is None or enrollment.setup_at is None or enrollment.enabled_at is None:
         return None

@@ -7,14 +7,11 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.accounts.model.profiles import NO_PROFILE, Profile
-from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
+from core.accounts.model import profiles, security_notices
+from core.kernel import errors, proofs, values
 from core.kernel.display import PRODUCT
-from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, Unauthenticated
-from core.kernel.proofs import Factor, FactorKind, Method, Strength
 from core.kernel.sign_in_policy.explanations import SignInNotAccepted
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
-from core.kernel.values import Email, new_id
 
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 128
@@ -36,7 +33,7 @@ class Account:
     """A user's account. Times are UTC."""
 
     id: UUID
-    email: Email
+    email: values.Email
     email_verified_at: datetime | None
     password_hash: str | None = field(repr=False)  # a PHC string; None for an account without a password
     is_platform_owner: bool
@@ -53,7 +50,7 @@ class Account:
     passkey_second_at: datetime | None = None  # when the user made passkeys and security keys the second factor, or None
     passkey_wait_at: datetime | None = None  # when the user reported the passkeys as lost (`PasskeyWait`), or None
     closed_at: datetime | None = None  # when the account was deleted; its data is erased later
-    profile: Profile = NO_PROFILE
+    profile: profiles.Profile = profiles.NO_PROFILE
 
     @property
     def key_count(self) -> int:
@@ -61,14 +58,14 @@ class Account:
         return self.passkey_count + self.security_key_count
 
     @property
-    def factors(self) -> tuple[Factor, ...]:
+    def factors(self) -> tuple[proofs.Factor, ...]:
         """The account's factors, without linked accounts and backup codes."""
-        mailbox = [] if self.email_verified_at is None else [Factor(FactorKind.MAILBOX, self.email_verified_at)]
-        password = [] if self.password_hash is None else [Factor(FactorKind.PASSWORD)]
+        mailbox = [] if self.email_verified_at is None else [proofs.Factor(proofs.FactorKind.MAILBOX, self.email_verified_at)]
+        password = [] if self.password_hash is None else [proofs.Factor(proofs.FactorKind.PASSWORD)]
         since, is_required = self.passkey_second_at, self.passkey_second_at is not None
-        counts = ((FactorKind.PASSKEY, self.passkey_count), (FactorKind.SECURITY_KEY, self.security_key_count))
-        keys = [Factor(kind, since, is_required) for kind, count in counts if count > 0]
-        app = [] if self.mfa_enabled_at is None else [Factor(FactorKind.TOTP, self.mfa_enabled_at)]
+        counts = ((proofs.FactorKind.PASSKEY, self.passkey_count), (proofs.FactorKind.SECURITY_KEY, self.security_key_count))
+        keys = [proofs.Factor(kind, since, is_required) for kind, count in counts if count > 0]
+        app = [] if self.mfa_enabled_at is None else [proofs.Factor(proofs.FactorKind.TOTP, self.mfa_enabled_at)]
         return (*password, *mailbox, *keys, *app)
 
     def first_ways(self, providers: Iterable[str], *, email_is_on: bool) -> frozenset[str]:
@@ -80,8 +77,8 @@ class Account:
         """
         ways = {PROVIDER_PREFIX + provider for provider in providers}
         if self.email_verified_at is not None:
-            ways |= {Method.PASSWORD.value} if self.signs_in_by_password else set()
-            ways |= {Method.EMAIL.value} if email_is_on else set()
+            ways |= {proofs.Method.PASSWORD.value} if self.signs_in_by_password else set()
+            ways |= {proofs.Method.EMAIL.value} if email_is_on else set()
         return frozenset(ways)
 
     @property
@@ -90,7 +87,7 @@ class Account:
         return self.password_hash is not None and self.email_verified_at is not None
 
     @property
-    def second_factors(self) -> tuple[Factor, ...]:
+    def second_factors(self) -> tuple[proofs.Factor, ...]:
         """The second factors, any of which a sign-in needs after a first factor. Without any, a first factor is enough."""
         return tuple(factor for factor in self.factors if factor.is_second)
 
@@ -133,15 +130,15 @@ class VerifiedEmail:
     """The address that a link verified, and its account. `is_change` if it replaced an earlier address."""
 
     user_id: UUID
-    email: Email
+    email: values.Email
     is_change: bool
 
 
-class EmailTaken(Conflict):
+class EmailTaken(errors.Conflict):
     """An account with this email address already exists. Sign in, or reset the password."""
 
 
-class EmailNotFree(Invalid):
+class EmailNotFree(errors.Invalid):
     """This email address belongs to another account. Choose another one."""
 
 
@@ -153,7 +150,7 @@ class RequiredLength:
     length: int
 
 
-class PasswordTooShort(Invalid):
+class PasswordTooShort(errors.Invalid):
     """The password must have at least 8 characters. Choose a longer one."""
 
     def __init__(self, required: RequiredLength | None = None) -> None:
@@ -162,39 +159,39 @@ class PasswordTooShort(Invalid):
         super().__init__(text and f"{text} Choose a longer one.")
 
 
-class PasswordTooLong(Invalid):
+class PasswordTooLong(errors.Invalid):
     """The password must have at most 128 characters, and at most 512 bytes in UTF-8. Choose a shorter one."""
 
 
-class PasswordTooCommon(Invalid):
+class PasswordTooCommon(errors.Invalid):
     """This password is one of the most common ones, which attackers try first. Choose a longer one, for example four random words."""
 
 
-class PasswordContainsEmail(Invalid):
+class PasswordContainsEmail(errors.Invalid):
     """The password must not contain your email address, or the part before the @. Choose another one, for example four random words."""
 
 
-class PasswordContainsProduct(Invalid):
+class PasswordContainsProduct(errors.Invalid):
     """The password must not contain the name Gatehouse. Choose another one, for example four random words."""
 
 
-class LinkInvalid(Invalid):
+class LinkInvalid(errors.Invalid):
     """This link is incomplete, has expired, or has already been used. Request a new one."""
 
 
-class PasswordAlreadySet(Invalid):
+class PasswordAlreadySet(errors.Invalid):
     """This account already has a password. Change it with POST /api/user/change-password."""
 
 
-class NoPasswordSet(Invalid):
+class NoPasswordSet(errors.Invalid):
     """This account has no password. Set one with POST /api/user/set-password."""
 
 
-class PasswordNeeded(Invalid):
+class PasswordNeeded(errors.Invalid):
     """You need your password to sign in. Add a passkey that works here before you remove it."""
 
 
-class PasskeysNotEnough(Invalid):
+class PasskeysNotEnough(errors.Invalid):
     """A sign-in policy does not accept your passkeys. Keep your password."""
 
     def __init__(self, source: str) -> None:
@@ -202,7 +199,7 @@ class PasskeysNotEnough(Invalid):
         super().__init__(f"{source} does not accept passkeys. Keep your password.")
 
 
-class RecoveryRequired(Forbidden):
+class RecoveryRequired(errors.Forbidden):
     """Your account no longer has a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
 
 
@@ -214,7 +211,7 @@ class PasswordAndMailboxNeeded(SignInNotAccepted):
     """To go on without your passkey, show your password and your mailbox. Confirm that it's you in these two ways, and repeat this."""
 
 
-class LinkNeedsProof(Forbidden):
+class LinkNeedsProof(errors.Forbidden):
     """Your account or a sign-in policy asks for more than your email address. Sign in as before, and link the identity provider there."""
 
     def __init__(self, source: str | None) -> None:
@@ -228,12 +225,12 @@ class LinkNeedsProof(Forbidden):
         )
 
 
-class FactorRequired(Invalid):
+class FactorRequired(errors.Invalid):
     """A sign-in policy requires this factor. Add another one first."""
 
-    def __init__(self, source: str, needed: Strength, *, for_break_glass: bool = False) -> None:
+    def __init__(self, source: str, needed: proofs.Strength, *, for_break_glass: bool = False) -> None:
         """`source` names the organization or application that has the policy. `needed`: the strength that it requires."""
-        factors = {Strength.PHISHING_RESISTANT: "a passkey", Strength.TWO: "a second factor"}
+        factors = {proofs.Strength.PHISHING_RESISTANT: "a passkey", proofs.Strength.TWO: "a second factor"}
         factor = factors.get(needed, "a way to sign in that it accepts, and this is your last one")
         if for_break_glass:
             advice = "Add another one first, or ask an admin to take you off the list."
@@ -242,24 +239,24 @@ class FactorRequired(Invalid):
             super().__init__(f"{source} requires {factor}. Add another one first.")
 
 
-class CurrentPasswordWrong(Unauthenticated):
+class CurrentPasswordWrong(errors.Unauthenticated):
     """The current password is wrong. Try again."""
 
 
 def new_account(
-    email: Email,
+    email: values.Email,
     password_hash: str | None,
     now: datetime,
     *,
     verified: bool = False,
     origin: AccountOrigin = AccountOrigin.PLATFORM,
     org_id: UUID | None = None,
-    profile: Profile = NO_PROFILE,
+    profile: profiles.Profile = profiles.NO_PROFILE,
 ) -> Account:
     """Return a new account. `org_id` is the organization that created it. It is None if `origin` is the platform."""
     verified_at = now if verified else None
     return Account(
-        id=new_id(),
+        id=values.new_id(),
         email=email,
         email_verified_at=verified_at,
         password_hash=password_hash,
@@ -274,7 +271,7 @@ def new_account(
     )
 
 
-def check_new_password(password: str, email: Email, common: frozenset[str], required: RequiredLength | None = None) -> None:
+def check_new_password(password: str, email: values.Email, common: frozenset[str], required: RequiredLength | None = None) -> None:
     """Check a new password for an account with this address (security A-1).
 
     `common` has case-folded passwords. `required` is the length that an organization asks for. There are no
@@ -307,7 +304,7 @@ class PasswordReset:
 
     is_first_password: bool
     ends_sessions: bool  # False if the user has never signed in
-    added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
+    added: tuple[security_notices.AddedSignInMethod, ...] = ()  # after the sign-up
     keeps_factors: bool = False  # the account keeps further factors, or linked accounts that a policy needs
     is_enough: bool = True  # every policy in force accepts the new password alone, if the risk is not high
     least_length: int = MIN_PASSWORD_LENGTH  # for the new password
@@ -332,8 +329,8 @@ class EmailChange:
     id: UUID
     user_id: UUID
     session_id: UUID  # the session that requested the change: it continues when the change takes effect
-    old_email: Email  # that of the account after an undo
-    new_email: Email
+    old_email: values.Email  # that of the account after an undo
+    new_email: values.Email
     requested_at: datetime
     expires_at: datetime
     undo_until: datetime | None  # None if the old address was not verified: its owner has no right to the account
@@ -350,12 +347,12 @@ class NewEmailTaken(EmailNotFree):
     """Another account has this address. If it is yours too, sign in to it, delete it, and then request the change again."""
 
 
-class TooManyEmailChanges(Limited):
+class TooManyEmailChanges(errors.Limited):
     """You have requested too many changes of your email address. Retry-After says when you can request the next one."""
 
 
 def new_email_change(
-    account: Account, undo_address: Email | None, session_id: UUID, email: Email, proof_ttl: timedelta, now: datetime
+    account: Account, undo_address: values.Email | None, session_id: UUID, email: values.Email, proof_ttl: timedelta, now: datetime
 ) -> EmailChange:
     """Return a pending change from the account's address to `email`.
 
@@ -366,12 +363,12 @@ def new_email_change(
     the password.
     """
     return EmailChange(
-        id=new_id(),
+        id=values.new_id(),
         user_id=account.id,
         session_id=session_id,
         old_email=undo_address or account.email,
         new_email=email,
         requested_at=now,
         expires_at=now + min(proof_ttl, PROOF_TTL),
-        undo_until=None if undo_address is None else now + UNDO_TTL,
+        undo_until=None if undo_address is None else now + security_notices.UNDO_TTL,
     )

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel import errors
 from core.kernel.values import digest
 
 NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, VPN_OR_PROXY, FAILED_ATTEMPT = 30, 20, 10, 10, 20
@@ -77,15 +77,15 @@ TRUST_DAYS = 30  # the default if no organization sets a period
 NAME_LENGTH = 100
 
 
-class DeviceNotFound(NotFound):
+class DeviceNotFound(errors.NotFound):
     """This device does not exist or has been revoked."""
 
 
-class DeviceOfAnotherUser(Forbidden):
+class DeviceOfAnotherUser(errors.Forbidden):
     """This device belongs to another user."""
 
 
-class DeviceIsCurrent(Invalid):
+class DeviceIsCurrent(errors.Invalid):
     """You are using this device. Sign out to end its session."""
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, Self, TypedDict, Unpack
 from uuid import UUID
 
-from core.kernel.values import Email, new_id
+from core.kernel import values
 
 
 class NoticedSecret(StrEnum):
@@ -47,7 +47,7 @@ class EndedCredential:
     holder: str  # the name of the service account or API resource
     organization: str | None
     org_slug: str | None
-    recipient: Email | None  # who replaces it, if anyone with a verified address can
+    recipient: values.Email | None  # who replaces it, if anyone with a verified address can
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class OneTimeToken:
     hash: bytes = field(repr=False)  # SHA-256
     purpose: TokenPurpose
     user_id: UUID
-    email: Email
+    email: values.Email
     created_at: datetime
     expires_at: datetime
     org_id: UUID | None = None  # the organization that brands the page behind the link
@@ -231,7 +231,7 @@ class QueuedEmail:
 
     id: UUID
     kind: EmailKind
-    address: Email
+    address: values.Email
     created_at: datetime
     due_at: datetime
     claims: int = 0  # all attempts that were started
@@ -310,9 +310,9 @@ class EmailDetails(TypedDict, total=False):
     notice_id: UUID | None
 
 
-def new_email(kind: EmailKind, address: Email, now: datetime, **details: Unpack[EmailDetails]) -> QueuedEmail:
+def new_email(kind: EmailKind, address: values.Email, now: datetime, **details: Unpack[EmailDetails]) -> QueuedEmail:
     """Return an email that is due at once."""
-    return QueuedEmail(new_id(), kind, address, created_at=now, due_at=now, **details)
+    return QueuedEmail(values.new_id(), kind, address, created_at=now, due_at=now, **details)
 
 
 def compute_backoff(attempts: int, spread: float) -> timedelta:

@@ -8,8 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.errors import Forbidden, Invalid, Unauthenticated
-from core.kernel.proofs import FactorKind, Method
+from core.kernel import errors, proofs
 from core.kernel.values import digest
 
 # The time to confirm a new secret (security M-5).
@@ -51,9 +50,11 @@ FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaE
 
 
 # The log entries about a second factor: it is turned on, its user turns it off, or another person does.
-ENABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.ENABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
-DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
-FORCE_DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.FORCE_DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED})
+ENABLED: Final = MappingProxyType({proofs.FactorKind.TOTP: MfaEvent.ENABLED, proofs.FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
+DISABLED: Final = MappingProxyType({proofs.FactorKind.TOTP: MfaEvent.DISABLED, proofs.FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
+FORCE_DISABLED: Final = MappingProxyType(
+    {proofs.FactorKind.TOTP: MfaEvent.FORCE_DISABLED, proofs.FactorKind.PASSKEY: MfaEvent.PASSKEY_FORCE_DISABLED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class FactorSwitch:
         return self.event in ENABLED.values()
 
     @property
-    def factor(self) -> FactorKind:
+    def factor(self) -> proofs.FactorKind:
         return next(kind for kind in ENABLED if self.event in (ENABLED[kind], DISABLED[kind], FORCE_DISABLED[kind]))
 
     @property
@@ -116,9 +117,13 @@ class MfaStatus:
         return min((at for at in (self.totp_at, self.passkey_at) if at is not None), default=None)
 
     @property
-    def methods(self) -> tuple[Method, ...]:
+    def methods(self) -> tuple[proofs.Method, ...]:
         """The methods that a sign-in accepts after a first factor. A passkey is accepted beside an app without being asked for."""
-        offered = ((Method.TOTP, self.totp_at), (Method.PASSKEY, self.has_keys), (Method.BACKUP_CODE, self.backup_codes))
+        offered = (
+            (proofs.Method.TOTP, self.totp_at),
+            (proofs.Method.PASSKEY, self.has_keys),
+            (proofs.Method.BACKUP_CODE, self.backup_codes),
+        )
         return () if self.enabled_at is None else tuple(method for method, is_there in offered if is_there)
 
 
@@ -151,39 +156,39 @@ class RedeemedCode:
     code_taken: bool  # False if the code was used before
 
 
-class CodeMalformed(Invalid):
+class CodeMalformed(errors.Invalid):
     """This is not a code. Enter the 6 digits from your authenticator app, or a backup code such as ABCD-EFGH."""
 
 
-class CodeWrong(Unauthenticated):
+class CodeWrong(errors.Unauthenticated):
     """This code is wrong or has already been used. Wait for your app's next code, or use another backup code."""
 
 
-class SetupCodeMalformed(Invalid):
+class SetupCodeMalformed(errors.Invalid):
     """This is not a code. Enter the 6 digits from your authenticator app."""
 
 
-class SetupCodeWrong(Invalid):
+class SetupCodeWrong(errors.Invalid):
     """This code is wrong. Enter the current code from your authenticator app, and check the clock of its device."""
 
 
-class NotSetUp(Invalid):
+class NotSetUp(errors.Invalid):
     """There is no setup to confirm, or it is older than 15 minutes. Set up two-factor authentication again."""
 
 
-class AlreadyEnabled(Invalid):
+class AlreadyEnabled(errors.Invalid):
     """Two-factor authentication is already on. To move it to another app, turn it off first."""
 
 
-class RecoveryNeeded(Forbidden):
+class RecoveryNeeded(errors.Forbidden):
     """A sign-in policy asks this user for a second factor, so it is not removed. Start a recovery, with which they set up a new one."""
 
 
-class OwnerRecoveryNeeded(Forbidden):
+class OwnerRecoveryNeeded(errors.Forbidden):
     """A sign-in policy asks this platform owner for a second factor. Run `gatehouse owner recover --reset-factors` on the server."""
 
 
-class NotEnabled(Invalid):
+class NotEnabled(errors.Invalid):
     """Two-factor authentication is off. Set it up first."""
 
 

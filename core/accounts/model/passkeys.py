@@ -10,8 +10,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.security_notices import UNDO_TTL
-from core.kernel.errors import Invalid, Limited, NotFound, Unauthenticated, refuse
-from core.kernel.proofs import Method, Proof
+from core.kernel import errors, proofs
 
 MAX_PASSKEYS: Final = 20  # per account, with its security keys
 CHALLENGE_TTL: Final = timedelta(minutes=10)
@@ -219,7 +218,7 @@ class OwnPasskeys:
 
     def find(self, passkey_id: UUID) -> Passkey:
         """Return the passkey with this id."""
-        return next((passkey for passkey in self.passkeys if passkey.id == passkey_id), None) or refuse(PasskeyNotFound)
+        return next((passkey for passkey in self.passkeys if passkey.id == passkey_id), None) or errors.refuse(PasskeyNotFound)
 
     @property
     def usable(self) -> list[Passkey]:
@@ -260,7 +259,7 @@ class CeremonyRefused(Exception):
         self.reason = reason
 
 
-class PasskeyRefused(Unauthenticated):
+class PasskeyRefused(errors.Unauthenticated):
     """This passkey could not be used here. Try again, or use another way."""
 
 
@@ -276,11 +275,13 @@ class PasskeyChanged(PasskeyRefused):
     """This passkey was refused, because it may be a copy. We've emailed you what to do."""
 
 
-def proof_of(passkey: Passkey, *, user_verified: bool, at: datetime) -> Proof:
+def proof_of(passkey: Passkey, *, user_verified: bool, at: datetime) -> proofs.Proof:
     """Return the proof of a ceremony. A security key's proof counts only beside a first factor, even if the key verified its user."""
     is_complete = user_verified and passkey.kind is PasskeyKind.PASSKEY
     is_hardware = not passkey.backup_eligible
-    return Proof(Method.PASSKEY, at, user_verified=is_complete, phishing_resistant=True, hardware=is_hardware, passkey=passkey.id)
+    return proofs.Proof(
+        proofs.Method.PASSKEY, at, user_verified=is_complete, phishing_resistant=True, hardware=is_hardware, passkey=passkey.id
+    )
 
 
 def check_use(known: Passkey, seen: VerifiedAssertion) -> None:
@@ -295,23 +296,23 @@ def check_use(known: Passkey, seen: VerifiedAssertion) -> None:
         raise CeremonyRefused(PasskeyReason.COUNTER)
 
 
-class PasskeyNotAdded(Invalid):
+class PasskeyNotAdded(errors.Invalid):
     """This passkey could not be added. Start again, and finish within 10 minutes on the same page."""
 
 
-class PasskeyTaken(Invalid):
+class PasskeyTaken(errors.Invalid):
     """This passkey is already in use here. Create a new one."""
 
 
-class NoPasskey(Invalid):
+class NoPasskey(errors.Invalid):
     """Your account has no passkey that works here. Use another way to confirm that it's you."""
 
 
-class PasswordMissing(Invalid):
+class PasswordMissing(errors.Invalid):
     """Your account has no password. Set one by email first, with "Forgot your password?"."""
 
 
-class RecoveryReplacesPasskey(Invalid):
+class RecoveryReplacesPasskey(errors.Invalid):
     """Only a recovery replaces your passkey, because your account asks, or asked lately, for more than a password. Ask an admin."""
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
@@ -321,39 +322,39 @@ class RecoveryReplacesPasskey(Invalid):
         super().__init__(f"Only a recovery replaces your passkey, {reason}. {who}" if sources else None)
 
 
-class NoPasskeyWait(NotFound):
+class NoPasskeyWait(errors.NotFound):
     """No wait for lost passkeys is running. It may have ended: by a sign-in with a passkey, by an undo, or because its time is over."""
 
 
-class PasskeyWaitNotOver(Invalid):
+class PasskeyWaitNotOver(errors.Invalid):
     """The wait for your lost passkeys has already started. You can remove them 24 hours after its start."""
 
 
-class TooManyPasskeyWaits(Limited):
+class TooManyPasskeyWaits(errors.Limited):
     """You have reported your passkeys as lost too often. Retry-After says when you can do it again."""
 
 
-class PasskeyNotFound(NotFound):
+class PasskeyNotFound(errors.NotFound):
     """This passkey does not exist, or has been deleted."""
 
 
-class OnlySignInMethod(Invalid):
+class OnlySignInMethod(errors.Invalid):
     """This is your only way to sign in. Set a password, or add another passkey, before you delete it."""
 
 
-class NoSecondKey(Invalid):
+class NoSecondKey(errors.Invalid):
     """Your account has no passkey or security key that works here. Add one first."""
 
 
-class TooManyPasskeys(Invalid):
+class TooManyPasskeys(errors.Invalid):
     """An account can have at most 20 passkeys and security keys. Delete one that you no longer use."""
 
 
-class NoNativeApps(NotFound):
+class NoNativeApps(errors.NotFound):
     """This installation lets no native applications of this kind use passkeys. Its operator lists them in SSO_NATIVE_APPS."""
 
 
-class NoPasskeysHere(Invalid):
+class NoPasskeysHere(errors.Invalid):
     """Passkeys need a host name, and this installation has an address of numbers. Ask its operator to set SSO_BASE_URL to a host name."""
 
 

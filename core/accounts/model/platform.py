@@ -8,44 +8,44 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.mfa import MfaStatus
-from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel import errors
 from core.kernel.roles import RoleName
 from core.kernel.values import Email
 
 
-class PlatformOwnerExists(Invalid):
+class PlatformOwnerExists(errors.Invalid):
     """There already is a platform owner. Platform owners add others with POST /api/platform/owners."""
 
 
-class AccountNotUsable(Invalid):
+class AccountNotUsable(errors.Invalid):
     """This account is deactivated or anonymized, so it does not allow sign-ins. Choose another one."""
 
 
-class AccountNotFound(NotFound):
+class AccountNotFound(errors.NotFound):
     """This account does not exist."""
 
 
-class AccountNotVerified(Invalid):
+class AccountNotVerified(errors.Invalid):
     """The email address of this account is not verified. Ask the user to open the link in the verification email first."""
 
 
-class SecondFactorNeeded(Invalid):
+class SecondFactorNeeded(errors.Invalid):
     """This account has no second factor, so it cannot be a platform owner. Ask the user to set one up first."""
 
 
-class PlatformOwnerNeedsPerson(Forbidden):
+class PlatformOwnerNeedsPerson(errors.Forbidden):
     """This user is a platform owner. Only another platform owner can do this, and no service account."""
 
 
-class NotPlatformOwner(NotFound):
+class NotPlatformOwner(errors.NotFound):
     """This account is not a platform owner."""
 
 
-class CannotDemoteYourself(Invalid):
+class CannotDemoteYourself(errors.Invalid):
     """You cannot revoke your own rights as a platform owner. Ask another platform owner to do it."""
 
 
-class LastPlatformOwner(Invalid):
+class LastPlatformOwner(errors.Invalid):
     """This is the last platform owner. Add another one first."""
 
 
@@ -75,19 +75,19 @@ BACKUP_CODE_ALERT_THRESHOLD: Final = 3
 SHORTLY_AFTER_LOGIN: Final = timedelta(minutes=15)
 
 
-class CannotRemoveOwnMfa(Invalid):
+class CannotRemoveOwnMfa(errors.Invalid):
     """This is your own account. Turn two-factor authentication off on its page, or ask another platform owner."""
 
 
-class CannotDeactivateSelf(Invalid):
+class CannotDeactivateSelf(errors.Invalid):
     """You cannot deactivate your own account. Ask another platform owner."""
 
 
-class PlatformOwnerNotDeactivated(Invalid):
+class PlatformOwnerNotDeactivated(errors.Invalid):
     """This user is a platform owner. Take this role from them first."""
 
 
-class AccountAnonymized(Invalid):
+class AccountAnonymized(errors.Invalid):
     """This account was anonymized, which is final."""
 
 

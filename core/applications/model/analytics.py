@@ -9,9 +9,9 @@ from typing import Final, Self
 from uuid import UUID
 
 from core.accounts.model.email_queue import NoticedSecret
+from core.kernel import roles
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.roles import Capability, Rights
 
 RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
 DEFAULT_RANGE: Final = timedelta(days=30)  # how long a date range without a start is, and the period for "new" and "active" users
@@ -107,28 +107,28 @@ DELIVERIES_CHECKED: Final = 20
 class PendingTask(StrEnum):
     """A state that an admin should change. The most urgent states come first."""
 
-    capability: Capability | None  # required by the next step; other roles do not see the task
+    capability: roles.Capability | None  # required by the next step; other roles do not see the task
 
-    def __new__(cls, value: str, capability: Capability | None = None) -> Self:
+    def __new__(cls, value: str, capability: roles.Capability | None = None) -> Self:
         member = str.__new__(cls, value)
         member._value_, member.capability = value, capability
         return member
 
-    CONNECTIONS_FAILING = "connections_failing", Capability.INTEGRATIONS_MANAGE
-    CERTIFICATES_EXPIRING = "certificates_expiring", Capability.INTEGRATIONS_MANAGE
-    CONNECTION_CERTIFICATES_EXPIRING = "connection_certificates_expiring", Capability.INTEGRATIONS_MANAGE
-    SERVICE_ACCOUNTS_ENDING = "service_accounts_ending", Capability.SERVICE_ACCOUNTS_MANAGE
-    WEBHOOKS_FAILING = "webhooks_failing", Capability.WEBHOOKS_MANAGE
-    GROUP_ROLES_STOPPED = "group_roles_stopped", Capability.ROLES_MANAGE
-    SIEM_FAILING = "siem_failing", Capability.INTEGRATIONS_MANAGE
-    SIEM_PAUSED = "siem_paused", Capability.INTEGRATIONS_MANAGE
-    DOMAIN_UNVERIFIED = "domain_unverified", Capability.INTEGRATIONS_MANAGE
-    CONNECTIONS_WITHOUT_DOMAIN = "connections_without_domain", Capability.INTEGRATIONS_MANAGE
-    ADMINS_WITHOUT_MFA = "admins_without_mfa", Capability.MEMBERS_MANAGE
-    INVITATIONS_PENDING = "invitations_pending", Capability.MEMBERS_MANAGE
-    API_KEYS_TO_REVIEW = "api_keys_to_review", Capability.API_KEYS_MANAGE
-    SCIM_TOKENS_TO_REVIEW = "scim_tokens_to_review", Capability.INTEGRATIONS_MANAGE
-    REGISTRATION_TOKENS_TO_REVIEW = "registration_tokens_to_review", Capability.SERVICES_CREATE
+    CONNECTIONS_FAILING = "connections_failing", roles.Capability.INTEGRATIONS_MANAGE
+    CERTIFICATES_EXPIRING = "certificates_expiring", roles.Capability.INTEGRATIONS_MANAGE
+    CONNECTION_CERTIFICATES_EXPIRING = "connection_certificates_expiring", roles.Capability.INTEGRATIONS_MANAGE
+    SERVICE_ACCOUNTS_ENDING = "service_accounts_ending", roles.Capability.SERVICE_ACCOUNTS_MANAGE
+    WEBHOOKS_FAILING = "webhooks_failing", roles.Capability.WEBHOOKS_MANAGE
+    GROUP_ROLES_STOPPED = "group_roles_stopped", roles.Capability.ROLES_MANAGE
+    SIEM_FAILING = "siem_failing", roles.Capability.INTEGRATIONS_MANAGE
+    SIEM_PAUSED = "siem_paused", roles.Capability.INTEGRATIONS_MANAGE
+    DOMAIN_UNVERIFIED = "domain_unverified", roles.Capability.INTEGRATIONS_MANAGE
+    CONNECTIONS_WITHOUT_DOMAIN = "connections_without_domain", roles.Capability.INTEGRATIONS_MANAGE
+    ADMINS_WITHOUT_MFA = "admins_without_mfa", roles.Capability.MEMBERS_MANAGE
+    INVITATIONS_PENDING = "invitations_pending", roles.Capability.MEMBERS_MANAGE
+    API_KEYS_TO_REVIEW = "api_keys_to_review", roles.Capability.API_KEYS_MANAGE
+    SCIM_TOKENS_TO_REVIEW = "scim_tokens_to_review", roles.Capability.INTEGRATIONS_MANAGE
+    REGISTRATION_TOKENS_TO_REVIEW = "registration_tokens_to_review", roles.Capability.SERVICES_CREATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,6 @@ def compute_days(now: datetime) -> DateRange:
     return DateRange(today - timedelta(days=DAYS - 1), today)
 
 
-def select_tasks(tasks: Mapping[PendingTask, int], rights: Rights) -> dict[PendingTask, int]:
+def select_tasks(tasks: Mapping[PendingTask, int], rights: roles.Rights) -> dict[PendingTask, int]:
     """Return the tasks that a member with these rights can do, in the order that PendingTask has."""
     return {task: tasks[task] for task in PendingTask if task in tasks and task.capability in rights}

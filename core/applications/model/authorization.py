@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, Self
 from uuid import UUID
 
-from core.kernel.errors import Conflict, Invalid, NotFound, PreconditionFailed
+from core.kernel import errors
 from core.kernel.values import Email
 from core.tenancy.model.roles import ROLE_PATTERN
 
@@ -22,91 +22,91 @@ _PERMISSION = re.compile(PERMISSION_PATTERN)
 _ROLE = re.compile(ROLE_PATTERN)
 
 
-class PermissionNameInvalid(Invalid):
+class PermissionNameInvalid(errors.Invalid):
     """Use a-z, 0-9, "_", ".", "-" and ":", at most 100 characters, as in documents:write. Begin with a letter, also after each ":"."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name[:MAX_PERMISSION_LENGTH]!r} is no permission. {self.__doc__}")
 
 
-class ServiceRoleSlugInvalid(Invalid):
+class ServiceRoleSlugInvalid(errors.Invalid):
     """Use a-z, 0-9, "_" and "-", at most 50 characters. Begin with a letter."""
 
     def __init__(self, slug: str) -> None:
         super().__init__(f"{slug[:50]!r} is no slug of a role. {self.__doc__}")
 
 
-class ListedTwice(Invalid):
+class ListedTwice(errors.Invalid):
     """A permission or a role is listed twice. List each only once."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is listed twice. List each permission and each role only once.")
 
 
-class PermissionNotDeclared(Invalid):
+class PermissionNotDeclared(errors.Invalid):
     """A role has a permission that the application does not declare. Declare it, or leave it out."""
 
     def __init__(self, role: str, permission: str) -> None:
         super().__init__(f"The role {role} has the permission {permission}, which is not declared. Declare it, or leave it out.")
 
 
-class TooManyDeclaredPermissions(Invalid):
+class TooManyDeclaredPermissions(errors.Invalid):
     """An application has the maximum number of permissions. Delete one that you do not need."""
 
     def __init__(self) -> None:
         super().__init__(f"An application can declare at most {MAX_PERMISSIONS} permissions. Delete one that you do not need.")
 
 
-class TooManyServiceRoles(Invalid):
+class TooManyServiceRoles(errors.Invalid):
     """An application has the maximum number of roles. Delete one that you do not need."""
 
     def __init__(self) -> None:
         super().__init__(f"An application can have at most {MAX_ROLES} roles. Delete one that you do not need.")
 
 
-class TooManyRoleAssignments(Invalid):
+class TooManyRoleAssignments(errors.Invalid):
     """This user has the maximum number of roles of applications in this organization. Take a role away first."""
 
     def __init__(self) -> None:
         super().__init__(f"This user has the maximum of {MAX_ASSIGNMENTS} roles of applications in this organization. Take one away first.")
 
 
-class EmptyRoleUpdate(Invalid):
+class EmptyRoleUpdate(errors.Invalid):
     """The request changes nothing. Send at least one field."""
 
 
-class DeclaredPermissionNotFound(NotFound):
+class DeclaredPermissionNotFound(errors.NotFound):
     """The application declares no such permission."""
 
 
-class PermissionExists(Conflict):
+class PermissionExists(errors.Conflict):
     """The application declares this permission already. Choose another name."""
 
 
-class ServiceRoleNotFound(NotFound):
+class ServiceRoleNotFound(errors.NotFound):
     """The application has no such role."""
 
 
-class ServiceRoleExists(Conflict):
+class ServiceRoleExists(errors.Conflict):
     """The application has a role with this slug already. Choose another slug."""
 
 
-class RoleNotAssigned(NotFound):
+class RoleNotAssigned(errors.NotFound):
     """This user does not have this role."""
 
 
-class RoleNotGivenToGroup(NotFound):
+class RoleNotGivenToGroup(errors.NotFound):
     """This group does not have this role."""
 
 
-class SlugOfOrganizationRole(Conflict):
+class SlugOfOrganizationRole(errors.Conflict):
     """The organization has a role with this slug. Choose another slug for the role of the application."""
 
     def __init__(self, slug: str) -> None:
         super().__init__(f"{slug} is a role of the organization. Choose another slug for the role of the application.")
 
 
-class AuthorizationChanged(PreconditionFailed):
+class AuthorizationChanged(errors.PreconditionFailed):
     """The permissions and roles were changed in the meantime. Load them again, and repeat your change."""
 
 
@@ -137,7 +137,7 @@ class FirstHolders:
     groups: Sequence[str] = ()
 
 
-class ServiceRoleInUse(Conflict):
+class ServiceRoleInUse(errors.Conflict):
     """Users or groups have a role that would be deleted. Confirm that they lose it, or take it from them first."""
 
     code = "ROLE_IN_USE"

@@ -9,12 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from core.kernel import uris
+from core.kernel import outbound, proofs, uris, values
 from core.kernel.errors import Invalid
-from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
 from core.kernel.policy import Policy
-from core.kernel.proofs import Acr, Strength
-from core.kernel.values import base64url, digest, is_printable, is_visible
 
 Jwk = Mapping[str, str]
 
@@ -84,9 +81,9 @@ class ClientSettings:
     always_ask_consent: bool = False  # in every sign-in, even for users who agreed before or are exempt by `is_trusted`
 
     @property
-    def required_strength(self) -> Strength:
+    def required_strength(self) -> proofs.Strength:
         """How strong `required_acr` is."""
-        return Strength.ONE if self.required_acr is None else Acr(self.required_acr).strength
+        return proofs.Strength.ONE if self.required_acr is None else proofs.Acr(self.required_acr).strength
 
     @property
     def has_keys(self) -> bool:
@@ -131,7 +128,7 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
     texts = {name: value for name, value in members.items() if isinstance(value, str)}
     is_complete = len(texts) == len(members) and texts.keys() >= set(_PUBLIC_MEMBERS[type_])
     kid = texts.get("kid")
-    if not is_complete or (kid is not None and (len(kid) > MAX_KID_LENGTH or not is_printable(kid) or not is_visible(kid))):
+    if not is_complete or (kid is not None and (len(kid) > MAX_KID_LENGTH or not values.is_printable(kid) or not values.is_visible(kid))):
         raise ClientKeysInvalid
     return texts
 
@@ -139,7 +136,7 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
 def thumbprint(key: Jwk) -> str:
     """Return a key's SHA-256 thumbprint (RFC 7638)."""
     required = {name: key[name] for name in _PUBLIC_MEMBERS[key["kty"]]}
-    return base64url(digest(json.dumps(required, separators=(",", ":"))))
+    return values.base64url(values.digest(json.dumps(required, separators=(",", ":"))))
 
 
 def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool, pkce_without_secret: bool) -> None:
@@ -167,14 +164,14 @@ def check_keys_uri(jwks_uri: str, policy: Policy) -> None:
     """Check the URL at which a client publishes its keys. Raises: ClientKeysUriInvalid, KeyPortNotAllowed."""
     _check_uri(jwks_uri, "jwks_uri", ClientKeysUriInvalid)
     if not uris.has_port_of(jwks_uri, policy.key_ports):
-        raise KeyPortNotAllowed
+        raise outbound.KeyPortNotAllowed
 
 
 def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
     if uri is None:
         return
     flaw = uris.web_flaw(uri)
-    if len(uri) > LONGEST_URL or not uri.startswith("https:") or flaw is uris.NOT_WEB:
+    if len(uri) > outbound.LONGEST_URL or not uri.startswith("https:") or flaw is uris.NOT_WEB:
         raise refusal
     if flaw:
         raise refusal(f"The {name} is not allowed: {flaw}")
@@ -183,7 +180,7 @@ def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
 def check_limits(settings: ClientSettings, policy: Policy) -> None:
     """Check the settings against the platform's limits: token lifetimes, and the port at which keys are fetched."""
     if settings.jwks_uri is not None and not uris.has_port_of(settings.jwks_uri, policy.key_ports):
-        raise KeyPortNotAllowed
+        raise outbound.KeyPortNotAllowed
     for seconds, limit in (
         (settings.access_token_seconds, policy.access_token_ttl),
         (settings.refresh_token_seconds, policy.refresh_token_ttl),

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.errors import Invalid, WrongToken
+from core.kernel import errors
 from core.kernel.values import is_printable, parse_id
 
 API_PATH: Final = "/access/v1"  # with the base URL, the audience in an application's own tokens for these questions
@@ -21,22 +21,22 @@ MAX_EVALUATIONS: Final = 100  # per request
 MAX_TEXT: Final = 2048  # characters in an id, a type or a name
 
 
-class EvaluatorUnknown(WrongToken):
+class EvaluatorUnknown(errors.WrongToken):
     """This credential cannot ask for decisions. Send an API key, or the credentials of the application."""
 
     def __init__(self) -> None:
         super().__init__(f"This credential cannot ask for decisions. {ACCEPTED_CREDENTIALS}")
 
 
-class EvaluationInvalid(Invalid):
+class EvaluationInvalid(errors.Invalid):
     """This evaluation is not valid. It needs a subject and a resource with a type and an id, and an action with a name."""
 
 
-class TooManyEvaluations(Invalid):
+class TooManyEvaluations(errors.Invalid):
     """A request can have at most 100 evaluations. Send several requests."""
 
 
-class SemanticUnknown(Invalid):
+class SemanticUnknown(errors.Invalid):
     """The evaluations_semantic must be execute_all, deny_on_first_deny or permit_on_first_permit. Send one of them, or leave it out."""
 
 

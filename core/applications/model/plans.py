@@ -9,8 +9,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.kernel.errors import AuditFailed, Invalid, NotFound
-from core.kernel.values import KEEP, Keep
+from core.kernel import errors, values
 
 # Every new service gets a plan with this name. Users without a subscription have the plan named so,
 # as long as the service has such a plan.
@@ -22,23 +21,23 @@ MAX_FEATURES_SIZE: Final = 3000
 _CURRENCY = re.compile(r"[a-z]{3}")
 
 
-class PlanNotFound(NotFound):
+class PlanNotFound(errors.NotFound):
     """This plan does not exist."""
 
 
-class CurrencyInvalid(Invalid):
+class CurrencyInvalid(errors.Invalid):
     """A currency is a code of three letters, such as usd."""
 
 
-class FeaturesTooLong(Invalid):
+class FeaturesTooLong(errors.Invalid):
     """The features of a plan are limited to 3,000 bytes in UTF-8 because each token of a subscriber contains them. Shorten the features."""
 
 
-class EmptyPlanUpdate(Invalid):
+class EmptyPlanUpdate(errors.Invalid):
     """The request changes nothing. Send at least one of name, price_cents, currency, features and billing_price_id."""
 
 
-class PlanInUse(Invalid):
+class PlanInUse(errors.Invalid):
     """This plan has active or past due subscriptions. End them or move them to another plan, then delete this one."""
 
 
@@ -62,11 +61,11 @@ class Plan:
 class PlanChanges:
     """New values for a plan's fields."""
 
-    name: str | Keep = KEEP
-    price_cents: int | Keep = KEEP
-    currency: str | Keep = KEEP
-    features: Sequence[str] | Keep = KEEP
-    billing_price_id: str | Keep | None = KEEP
+    name: str | values.Keep = values.KEEP
+    price_cents: int | values.Keep = values.KEEP
+    currency: str | values.Keep = values.KEEP
+    features: Sequence[str] | values.Keep = values.KEEP
+    billing_price_id: str | values.Keep | None = values.KEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +107,7 @@ RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in 
 GIVE_UP_AFTER: Final = timedelta(days=3)
 
 
-class CancellationNotRecorded(AuditFailed):
+class CancellationNotRecorded(errors.AuditFailed):
     """The change was made, also at the payment provider, but the cancellation there is not recorded yet. It will be recorded soon."""
 
 

@@ -14,9 +14,7 @@ from core.applications.model import client_settings
 from core.applications.model.client_settings import ClientSettings, known_name
 from core.applications.model.plans import Plan
 from core.applications.model.users import AccessSettings
-from core.kernel import uris
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.errors import Conflict, Invalid, NotFound
+from core.kernel import connections, errors, uris
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import Slug, digest, new_secret, provided
 from core.tenancy.model.sign_in_policies import PolicyApplication
@@ -26,58 +24,60 @@ USER_BATCH: Final = 10_000  # users that one statement removes when their servic
 DOCUMENT_USABLE_FOR: Final = timedelta(days=7)
 SERVICE_BATCH: Final = 100  # services that a list reads at once; a service can be as large as a request body
 # The settings for scopes, with their connections.
-SCOPES: Final[Mapping[str, ConnectionSlug]] = MappingProxyType({f"{slug}_scopes": slug for slug in PLATFORM_CONNECTIONS})
+SCOPES: Final[Mapping[str, connections.ConnectionSlug]] = MappingProxyType(
+    {f"{slug}_scopes": slug for slug in connections.PLATFORM_CONNECTIONS}
+)
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
 
 
-class ServiceNotFound(NotFound):
+class ServiceNotFound(errors.NotFound):
     """This application does not exist."""
 
 
-class ServiceSlugTaken(Invalid):
+class ServiceSlugTaken(errors.Invalid):
     """The organization already has an application with this slug. Choose another slug."""
 
 
-class ServiceLimitExceeded(Invalid):
+class ServiceLimitExceeded(errors.Invalid):
     """The organization has reached its limit of applications. Delete one, or ask the operator of Gatehouse for a higher limit."""
 
     code = "SERVICE_LIMIT_EXCEEDED"
     audited = True
 
 
-class EmptyServiceUpdate(Invalid):
+class EmptyServiceUpdate(errors.Invalid):
     """The request changes nothing. Send at least one field to change."""
 
 
-class ScopeInvalid(Invalid):
+class ScopeInvalid(errors.Invalid):
     """Scopes must be printable ASCII without spaces, quotation marks and backslashes, and each scope can be listed only once."""
 
 
-class RedirectUriInvalid(Invalid):
+class RedirectUriInvalid(errors.Invalid):
     """A redirect URI must start with https:// or http://localhost (in apps: com.example.app:/), without user name, fragment or asterisk."""
 
 
-class DuplicateRedirectUri(Invalid):
+class DuplicateRedirectUri(errors.Invalid):
     """A redirect URI is listed twice. List each redirect URI only once."""
 
 
-class ActivationUriInvalid(Invalid):
+class ActivationUriInvalid(errors.Invalid):
     """The device activation page must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
 
 
-class PostLogoutRedirectUriInvalid(Invalid):
+class PostLogoutRedirectUriInvalid(errors.Invalid):
     """A post-logout redirect URI must start with https:// or http://localhost (in apps: com.example.app:/). List each only once."""
 
 
-class BackchannelLogoutUriInvalid(Invalid):
+class BackchannelLogoutUriInvalid(errors.Invalid):
     """The back-channel logout URI must be the https:// URL of a public host (http:// too for `web` and `api`), without fragment."""
 
 
-class NoClientSecret(Invalid):
+class NoClientSecret(errors.Invalid):
     """Applications of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
 
 
-class FormerSecretWorks(Invalid):
+class FormerSecretWorks(errors.Invalid):
     """A replaced secret still works. If you continue, it stops working at once. Check the box if no program uses it any longer."""
 
 
@@ -123,9 +123,9 @@ class ServiceSettings(ClientSettings):
     post_logout_redirect_uris: tuple[str, ...] = ()
     backchannel_logout_uri: str | None = None  # where logout tokens are sent
     # None: no connection has scopes
-    connection_scopes: Mapping[ConnectionSlug, tuple[str, ...]] | None = None
+    connection_scopes: Mapping[connections.ConnectionSlug, tuple[str, ...]] | None = None
 
-    def scopes_at(self, slug: ConnectionSlug) -> tuple[str, ...] | None:
+    def scopes_at(self, slug: connections.ConnectionSlug) -> tuple[str, ...] | None:
         """Return the scopes to request at a connection, or None for the platform's defaults."""
         return (self.connection_scopes or {}).get(slug)
 
@@ -337,7 +337,7 @@ def ensure_client_secret(service: Service) -> tuple[Service, str | None]:
 CLAIM_MEMBERS: Final = ("names", "prefix", "fixed", "values", "groups", "access_token")  # the document's members
 
 
-class ClaimsChanged(Conflict):
+class ClaimsChanged(errors.Conflict):
     """The claims of the application were changed by another request. Load them again, and repeat your change."""
 
 
@@ -382,7 +382,7 @@ def _host_or_scheme(uri: str) -> str | None:
     return uris.host_of(uri) or uris.start_of(uri)
 
 
-class UriNotRegistered(Invalid):
+class UriNotRegistered(errors.Invalid):
     """A URI of the request is not registered for the application."""
 
     def __init__(self, unregistered: UnregisteredUri | None = None) -> None:

@@ -7,14 +7,13 @@ from enum import StrEnum
 from typing import Self
 from uuid import UUID
 
-from core.kernel import uris
+from core.kernel import errors, uris
 from core.kernel.connections import ConnectionSlug
-from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.values import Email
 from core.tenancy.model.members import LiveSessions
 
 
-class NoAccessToService(Forbidden):
+class NoAccessToService(errors.Forbidden):
     """You don't have access to this application. Ask the application's administrators for access, or sign in as another user."""
 
 
@@ -30,15 +29,15 @@ class PasskeyRequired(SecondFactorRequired):
     """This application requires a passkey in each sign-in. Add one to your account, or sign in again with yours."""
 
 
-class LaunchUrlInvalid(Invalid):
+class LaunchUrlInvalid(errors.Invalid):
     """The launch URL must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
 
 
-class AssigneeNotFound(NotFound):
+class AssigneeNotFound(errors.NotFound):
     """This user is neither an end user nor a confirmed member of the organization. Invite them, and assign them when they have joined."""
 
 
-class NotAssigned(NotFound):
+class NotAssigned(errors.NotFound):
     """This user is not assigned to the application."""
 
 
@@ -103,31 +102,31 @@ class Assignment:
     last_login_at: datetime | None
 
 
-class GroupNotAssigned(NotFound):
+class GroupNotAssigned(errors.NotFound):
     """This group is not assigned to the application."""
 
 
-class EndUserNotFound(NotFound):
+class EndUserNotFound(errors.NotFound):
     """This user does not use any application of the organization."""
 
 
-class EndUserDeactivated(Invalid):
+class EndUserDeactivated(errors.Invalid):
     """This account is deactivated. The directory that deactivated it, or the operator, can open it again."""
 
 
-class EndUserNotVerified(Invalid):
+class EndUserNotVerified(errors.Invalid):
     """The address of this account is not verified. Ask the user to verify it with a new link from the sign-in page."""
 
 
-class AdminNotBlockable(Invalid):
+class AdminNotBlockable(errors.Invalid):
     """Owners and admins cannot be blocked. Remove them from the organization, or change their role, first."""
 
 
-class AdminSecondFactorNotManaged(Forbidden):
+class AdminSecondFactorNotManaged(errors.Forbidden):
     """Owners and admins remove their second factor themselves, or ask the operator."""
 
 
-class SecondFactorNotManaged(Forbidden):
+class SecondFactorNotManaged(errors.Forbidden):
     """Your organization does not manage this account alone, so it cannot remove the second factor. Ask the operator."""
 
 
@@ -194,11 +193,11 @@ class EndUserDetails:
         return max((service.last_login_at for service in self.services if service.last_login_at is not None), default=None)
 
 
-class ServiceUserNotFound(NotFound):
+class ServiceUserNotFound(errors.NotFound):
     """No user of this application has this id."""
 
 
-class UserNotManaged(Forbidden):
+class UserNotManaged(errors.Forbidden):
     """Your organization does not manage this account alone, so only the user can change the email address."""
 
 

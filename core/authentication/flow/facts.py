@@ -9,11 +9,11 @@ from uuid import UUID
 from core.accounts import devices, session_proofs
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice
+from core.authentication import service_access, sign_in_facts
 from core.authentication.flow.model import Flow
-from core.authentication.model.policy import PolicySession, PolicySubject
-from core.authentication.service_access import Opened, find_refusal
-from core.authentication.sign_in_facts import count, facts_of
-from core.kernel.judgement import Ask, PolicyPath, Refuse, SignInFacts, Verdict, judge
+from core.authentication.model import policy
+from core.kernel import judgement
+from core.kernel.judgement import judge
 from core.kernel.proofs import Proofs, Strength
 from core.kernel.sign_in_policy.steps import Step
 from ports import Ports
@@ -33,10 +33,10 @@ class ApplicationNeeds:
 NO_NEEDS: Final = ApplicationNeeds()
 
 
-def opened_by(flow: Flow, external_for: UUID | None = None) -> Opened:
+def opened_by(flow: Flow, external_for: UUID | None = None) -> service_access.Opened:
     """Return the application that the flow is for."""
     org_id, service_id, external_client = flow.application
-    return Opened(org_id, service_id, flow.is_sign_on, external_client is not None, external_for)
+    return service_access.Opened(org_id, service_id, flow.is_sign_on, external_client is not None, external_for)
 
 
 @dataclass(slots=True)
@@ -54,9 +54,9 @@ class SignInQuery:
     connection_id: UUID | None
     external_for: UUID | None = None  # as in `Opened`
     cookie: str | None = field(default=None, repr=False)  # of the session in this browser, if any
-    subject: PolicySubject | None = None  # the user in the application's policy, if there is a policy
+    subject: policy.PolicySubject | None = None  # the user in the application's policy, if there is a policy
     _known: Awaitable[KnownDevice | None] | None = None
-    _policy: Awaitable[PolicySubject | None] | None = None
+    _policy: Awaitable[policy.PolicySubject | None] | None = None
 
     def send_behind(self, user_id: UUID) -> None:
         """Send the statements with the statement that locks the account."""
@@ -75,15 +75,15 @@ class SignInQuery:
         self.subject = None if self._policy is None else await self._policy
         return devices.to_match(user_id, self.fingerprint, await self._known, self.now)
 
-    def facts(self, account: Account, device: DeviceMatch, proofs: Proofs, providers: Sequence[str] = ()) -> SignInFacts:
+    def facts(self, account: Account, device: DeviceMatch, proofs: Proofs, providers: Sequence[str] = ()) -> judgement.SignInFacts:
         """Return the facts about a sign-in to this account. It links the account at these providers."""
         is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted_there else None
         if self.subject is None:
-            facts = SignInFacts(now=self.now, settings=self.ports.policy, proofs=proofs)
+            facts = judgement.SignInFacts(now=self.now, settings=self.ports.policy, proofs=proofs)
         else:
-            session, linked = PolicySession(proofs, mfa_at, is_high), self.subject.providers | {*providers}
+            session, linked = policy.PolicySession(proofs, mfa_at, is_high), self.subject.providers | {*providers}
             self.subject = replace(self.subject, session=session, providers=linked)
-            facts = facts_of(self.ports, PolicyPath.SIGN_IN, self.subject, self.now)
+            facts = sign_in_facts.facts_of(self.ports, judgement.PolicyPath.SIGN_IN, self.subject, self.now)
         return replace(
             facts,
             user_id=account.id,
@@ -97,12 +97,12 @@ class SignInQuery:
             asks_policy=self.flow.service is not None,
         )
 
-    async def judge(self, account: Account, facts: SignInFacts) -> Verdict:
+    async def judge(self, account: Account, facts: judgement.SignInFacts) -> judgement.Verdict:
         """Return the verdict, and load the facts on which it depends. The decision of the policy is counted."""
         verdict = judge(facts)
-        if not isinstance(verdict, Refuse):
-            count(self.ports, facts, verdict)
-        while isinstance(verdict, Ask):
+        if not isinstance(verdict, judgement.Refuse):
+            sign_in_facts.count(self.ports, facts, verdict)
+        while isinstance(verdict, judgement.Ask):
             if verdict.step is Step.CHECK_ACCESS:
                 facts = await self.with_access(facts, account.id)
             elif verdict.step is Step.SECOND_FACTOR and facts.earlier is None:
@@ -112,11 +112,11 @@ class SignInQuery:
             verdict = judge(facts)
         return verdict
 
-    async def with_access(self, facts: SignInFacts, user_id: UUID) -> SignInFacts:
+    async def with_access(self, facts: judgement.SignInFacts, user_id: UUID) -> judgement.SignInFacts:
         """Return the facts with the user's access to the application, and the refusal reason to show."""
         may_use = await opened_by(self.flow, self.external_for).admits(self.tx, user_id, self.now)
         service = self.flow.service
-        barred_by = None if may_use or service is None else await find_refusal(self.tx, service.org_id, user_id)
+        barred_by = None if may_use or service is None else await service_access.find_refusal(self.tx, service.org_id, user_id)
         return replace(facts, may_use=may_use, barred_by=barred_by)
 
     async def _find_earlier(self, account: Account) -> Proofs:

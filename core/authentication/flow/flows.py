@@ -7,10 +7,9 @@ from uuid import UUID
 from core.accounts import relying_party
 from core.applications.model.services import ServiceNotFound
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
+from core.kernel import callers, proofs
 from core.kernel.access import AccountGone
-from core.kernel.callers import ServiceContext, Visitor, proofs_at
 from core.kernel.errors import refuse
-from core.kernel.proofs import Factor, Strength, reachable_strength, session_strength
 from core.kernel.sign_in_policy.steps import Needs
 from core.kernel.values import digest
 from ports import Ports
@@ -57,14 +56,16 @@ async def ask_for_fresh(ports: Ports, flow: Flow, wants_fresh: bool | None) -> F
     return replace(flow, wants_fresh=bool(wants_fresh))
 
 
-async def find_reachable(ports: Ports, visitor: Visitor | None, service: ServiceContext | None, needs: Needs) -> Strength:
+async def find_reachable(
+    ports: Ports, visitor: callers.Visitor | None, service: callers.ServiceContext | None, needs: Needs
+) -> proofs.Strength:
     """Return the strength that the account's present factors reach, if the session lacks the required strength."""
-    if visitor is None or session_strength(proofs_at(service, visitor.browser.proofs, ports.clock.now())) >= needs.required:
-        return Strength.ONE
-    return reachable_strength(await load_factors(ports, visitor))
+    if visitor is None or proofs.session_strength(callers.proofs_at(service, visitor.browser.proofs, ports.clock.now())) >= needs.required:
+        return proofs.Strength.ONE
+    return proofs.reachable_strength(await load_factors(ports, visitor))
 
 
-async def load_factors(ports: Ports, visitor: Visitor) -> tuple[Factor, ...]:
+async def load_factors(ports: Ports, visitor: callers.Visitor) -> tuple[proofs.Factor, ...]:
     """Return the factors of the account that work here."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id) or refuse(AccountGone)

@@ -9,12 +9,12 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import Flow, WaitingApplication
+from core.authentication.model import sign_in_log
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.sign_in_log import ConnectionAttempt, FailedLogin
+from core.kernel import proofs
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Proof, Proofs
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -33,7 +33,7 @@ class Proved:
     the account. A method that knows the account calls `SendBehind` right before it sends its lock, which saves a round trip.
     """
 
-    proof: Proof
+    proof: proofs.Proof
     lock: Lock
     account: Account | None = None  # if it is known before the lock
     user_id: UUID | None = None  # if only the id of the account is known before the lock
@@ -42,7 +42,7 @@ class Proved:
     is_one_time: bool = False  # the secret is used up once it was right, even if the user is refused
     trusts_device: bool = False  # the device skips the second factor for a while
     # Called when no factor is missing, before the session starts. It returns the proofs of the session.
-    complete: Callable[[Transaction, Account, Proofs], Awaitable[Proofs]] | None = None
+    complete: Callable[[Transaction, Account, proofs.Proofs], Awaitable[proofs.Proofs]] | None = None
     refused: Callable[[Refusal], Awaitable[None]] | None = None  # told why the sign-in failed after all; may raise another error
 
 
@@ -62,7 +62,7 @@ async def record_failure(
     application: WaitingApplication | None = None,
     *,
     blocked_until: datetime | None = None,
-    connection: ConnectionAttempt | None = None,
+    connection: sign_in_log.ConnectionAttempt | None = None,
 ) -> None:
     """Count a failed sign-in, and record it in the sign-in log.
 
@@ -74,7 +74,7 @@ async def record_failure(
     org_id, service_id, external_client = application or WaitingApplication()
     if connection is not None and org_id != connection.org_id:
         org_id, service_id, external_client = WaitingApplication(connection.org_id)
-    failure = FailedLogin(
+    failure = sign_in_log.FailedLogin(
         id=new_id(),
         user_id=user_id,
         reason=reason,

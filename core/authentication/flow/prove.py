@@ -11,30 +11,22 @@ from uuid import UUID
 
 from core.accounts import devices, factor_changes, security_notices
 from core.accounts import events as account_events
-from core.accounts.model.accounts import Account, LinkNeedsProof
+from core.accounts.model import accounts
 from core.accounts.model.devices import DeviceMatch, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.applications.model.users import NoAccessToService
 from core.authentication.admissions import Admission
+from core.authentication.flow import methods
 from core.authentication.flow.facts import SignInQuery
-from core.authentication.flow.methods import Proved, SignInMethod, record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
-from core.authentication.model.identities import OtherIdentityLinked, PendingIdentity
-from core.authentication.model.login import (
-    LoginFailure,
-    PreAuthInvalid,
-    SignedIn,
-    VerifiedSignIn,
-    failure_of,
-)
+from core.authentication.model import identities, login
 from core.authentication.model.policy import POLICY_REFUSALS
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.authentication.session_start import start_session
-from core.kernel.access import AccountClosed, BlockedByDirectory
+from core.kernel import access, judgement
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
-from core.kernel.judgement import Ask, Start
 from core.kernel.proofs import Proofs, complete, first_method_of, is_by_provider
 from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import new_id
@@ -48,7 +40,7 @@ class VerifiedAnswer:
 
     caller: Caller
     flow: Flow
-    proved: Proved
+    proved: methods.Proved
     client: PresentedDevice
     now: datetime
     present_id: UUID | None
@@ -70,7 +62,7 @@ class VerifiedAnswer:
         connection_id, org_id = self.proved.proof.connection, self.proved.proof.org
         return None if connection_id is None or org_id is None else ConnectionAttempt(connection_id, org_id)
 
-    def person(self, account: Account) -> Person:
+    def person(self, account: accounts.Account) -> Person:
         """Return the user who signs in, with the id of the session that may start."""
         return Person(
             user_id=account.id,
@@ -88,12 +80,12 @@ async def prove(
     ports: Ports,
     caller: Caller,
     flow: Flow,
-    method: SignInMethod,
+    method: methods.SignInMethod,
     client: PresentedDevice,
     present_id: UUID | None = None,
     cookie: str | None = None,
     external_for: UUID | None = None,
-) -> SignedIn | Flow:
+) -> login.SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
     `external_for`: as in `Opened`. `cookie` is the cookie for the session in this browser, if any. If the session has the same user, a
@@ -116,17 +108,17 @@ async def prove(
     )
     try:
         outcome = await _complete(ports, answer)
-    except AccountClosed as refusal:
-        await _record_failure(ports, answer, LoginFailure.CLOSED, refusal.user_id)
+    except access.AccountClosed as refusal:
+        await _record_failure(ports, answer, login.LoginFailure.CLOSED, refusal.user_id)
         raise
     except Refusal as refusal:
         if proved.refused is not None:
             await proved.refused(refusal)
-        if isinstance(refusal, (BlockedByDirectory, NoAccessToService, OtherIdentityLinked, *POLICY_REFUSALS)):
+        if isinstance(refusal, (access.BlockedByDirectory, NoAccessToService, identities.OtherIdentityLinked, *POLICY_REFUSALS)):
             if proved.is_one_time:
                 await _use_up(ports, answer)
             user_id = (proved.user_id or answer.flow.user_id) if proved.account is None else proved.account.id
-            await _record_failure(ports, answer, failure_of(refusal), user_id)
+            await _record_failure(ports, answer, login.failure_of(refusal), user_id)
         raise
     if isinstance(outcome, Flow):
         return outcome
@@ -135,9 +127,9 @@ async def prove(
     return replace(outcome, request=answer.flow.request)
 
 
-async def _record_failure(ports: Ports, answer: VerifiedAnswer, reason: LoginFailure, user_id: UUID | None) -> None:
+async def _record_failure(ports: Ports, answer: VerifiedAnswer, reason: login.LoginFailure, user_id: UUID | None) -> None:
     used, application = first_method_of(answer.proofs) or "", answer.flow.application
-    await record_failure(ports, answer.caller, reason, used, user_id, application, connection=answer.connection)
+    await methods.record_failure(ports, answer.caller, reason, used, user_id, application, connection=answer.connection)
 
 
 async def _use_up(ports: Ports, answer: VerifiedAnswer) -> None:
@@ -151,7 +143,7 @@ async def _use_up(ports: Ports, answer: VerifiedAnswer) -> None:
             await answer.proved.lock(tx, person, lambda _: None)
 
 
-async def _complete(ports: Ports, answer: VerifiedAnswer) -> SignedIn | Flow:
+async def _complete(ports: Ports, answer: VerifiedAnswer) -> login.SignedIn | Flow:
     """Lock the account, judge the sign-in, and carry the verdict out."""
     flow, proofs, known = answer.flow, answer.proofs, answer.proved.account
     person = None if known is None else answer.person(known)
@@ -165,7 +157,7 @@ async def _complete(ports: Ports, answer: VerifiedAnswer) -> SignedIn | Flow:
         facts = query.facts(account, device, proofs, () if identity is None else (identity.provider,))
         is_other = answer.present_id not in (None, account.id) and is_by_provider((answer.proved.proof,))
         verdict = await query.judge(account, replace(facts, replaces_other=is_other))
-        if isinstance(verdict, Ask) and verdict.step is Step.SECOND_FACTOR:
+        if isinstance(verdict, judgement.Ask) and verdict.step is Step.SECOND_FACTOR:
             return await _save(ports, tx, answer, account, identity)
         admission = Admission(query.subject, verdict)
         admission.require(ports, person)
@@ -177,17 +169,17 @@ class _Admitted:
     """The user of a locked account who may sign in now, and the identity to link."""
 
     person: Person
-    account: Account
+    account: accounts.Account
     device: DeviceMatch
-    identity: PendingIdentity | None
+    identity: identities.PendingIdentity | None
     admission: Admission
 
     @property
     def earlier(self) -> Proofs:
-        return self.admission.verdict.earlier if isinstance(self.admission.verdict, Start) else ()
+        return self.admission.verdict.earlier if isinstance(self.admission.verdict, judgement.Start) else ()
 
 
-async def _start(ports: Ports, tx: Transaction, answer: VerifiedAnswer, admitted: _Admitted) -> SignedIn:
+async def _start(ports: Ports, tx: Transaction, answer: VerifiedAnswer, admitted: _Admitted) -> login.SignedIn:
     """Start the session."""
     flow, person, account, now = answer.flow, admitted.person, admitted.account, answer.now
     proofs, admission = (*answer.proofs, *admitted.earlier), admitted.admission
@@ -195,7 +187,7 @@ async def _start(ports: Ports, tx: Transaction, answer: VerifiedAnswer, admitted
         proofs = await answer.proved.complete(tx, account, proofs)
     if admitted.identity is not None:
         await _complete_link(ports, tx, account, admitted.identity, proofs, person.session_id, now)
-    sign_in = VerifiedSignIn(
+    sign_in = login.VerifiedSignIn(
         person=person,
         account=account,
         proofs=proofs,
@@ -215,7 +207,9 @@ async def _start(ports: Ports, tx: Transaction, answer: VerifiedAnswer, admitted
     return replace(signed_in, enrollment=admission.enrollment(ports))
 
 
-async def _save(ports: Ports, tx: Transaction, answer: VerifiedAnswer, account: Account, identity: PendingIdentity | None) -> Flow:
+async def _save(
+    ports: Ports, tx: Transaction, answer: VerifiedAnswer, account: accounts.Account, identity: identities.PendingIdentity | None
+) -> Flow:
     """Store the proofs in the flow, which waits for the second factor."""
     flow, end = answer.flow, answer.now + ports.policy.pre_auth_ttl
     waiting = replace(flow, user_id=account.id, proofs=answer.proofs, proofs_expire_at=end, failures=0, identity=identity)
@@ -227,7 +221,13 @@ async def _save(ports: Ports, tx: Transaction, answer: VerifiedAnswer, account: 
 
 
 async def _complete_link(
-    ports: Ports, tx: Transaction, account: Account, identity: PendingIdentity, proofs: Proofs, session_id: UUID, now: datetime
+    ports: Ports,
+    tx: Transaction,
+    account: accounts.Account,
+    identity: identities.PendingIdentity,
+    proofs: Proofs,
+    session_id: UUID,
+    now: datetime,
 ) -> None:
     """Link the sign-in's identity to its locked account, and report the link to the user if the account is older.
 
@@ -242,7 +242,7 @@ async def _complete_link(
     known = await tx.identities.match(identity.provider, identity.issuer, identity.subject, identity.service_id)
     is_of_another = identity.known_elsewhere if known is None else known.user_id != account.id
     if is_of_another:
-        raise PreAuthInvalid
+        raise login.PreAuthInvalid
     if known is not None and known.is_here:
         await tx.identities.update_tokens(known.id, identity.email, identity.tokens)
         return
@@ -253,7 +253,7 @@ async def _complete_link(
     else:
         try:
             await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
-        except LinkNeedsProof:
+        except accounts.LinkNeedsProof:
             if identity.known_elsewhere:
                 return
             raise
@@ -265,10 +265,10 @@ async def _complete_link(
     elif not identity.known_elsewhere:
         linked = await tx.identities.list_of_user(account.id, identity.service_id)
         if identity.provider in {each.provider for each in linked}:  # otherwise the service was deleted
-            raise OtherIdentityLinked
+            raise identities.OtherIdentityLinked
 
 
-async def confirm_membership_if_admitted(ports: Ports, signed_in: SignedIn, org_id: UUID, service_id: UUID) -> None:
+async def confirm_membership_if_admitted(ports: Ports, signed_in: login.SignedIn, org_id: UUID, service_id: UUID) -> None:
     """Confirm the user's membership of this organization, if any, unless its service refuses the user next."""
     async with ports.storage.reading() as read:
         is_admitted = await read.end_users.may_use(org_id, service_id, signed_in.session.user_id, signed_in.session.created_at)
@@ -276,7 +276,7 @@ async def confirm_membership_if_admitted(ports: Ports, signed_in: SignedIn, org_
         await confirm_membership(ports, signed_in, org_id)
 
 
-async def confirm_membership(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
+async def confirm_membership(ports: Ports, signed_in: login.SignedIn, org_id: UUID) -> None:
     """Confirm the user's membership of this organization, if any. A sign-in to the organization's services confirms it."""
     async with ports.storage.autocommit() as statements:
         await statements.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)

@@ -12,36 +12,22 @@ import hmac
 from dataclasses import dataclass, field, replace
 
 from core.accounts import attempt_limits, mailbox
+from core.accounts.model import accounts, devices, email_queue
 from core.accounts.model import attempt_limits as attempt_limits_model
-from core.accounts.model import devices
-from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service
-from core.authentication.flow import flows
-from core.authentication.flow.methods import Proved, SendBehind, record_failure
+from core.authentication.flow import flows, methods
 from core.authentication.flow.model import FLOW_TTL, ChallengeOrigin, EmailChallenge, Flow, FlowEnded
-from core.authentication.model.login import (
-    MAX_EMAIL_CODE_ATTEMPTS,
-    EmailCodeWrong,
-    EmailSignInEnded,
-    EmailSignInOff,
-    EmailSignInOrigin,
-    LastEmailCodeWrong,
-    LoginFailure,
-    normalize_code,
-    safe_browser_name,
-)
+from core.authentication.model import login
+from core.kernel import proofs, values
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import Method, Proof
-from core.kernel.values import Email, digest
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def start(ports: Ports, caller: Caller, flow: Flow, email: Email, service: Service | None) -> EmailChallenge:
+async def start(ports: Ports, caller: Caller, flow: Flow, email: values.Email, service: Service | None) -> EmailChallenge:
     """Start an email on a flow, and queue it. It has the branding of the service's organization.
 
     The service of the sign-in decides whether it is offered, or the platform if the service chooses nothing.
@@ -51,7 +37,7 @@ async def start(ports: Ports, caller: Caller, flow: Flow, email: Email, service:
     _check_is_on(ports, service)
     now = ports.clock.now()
     org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
-    mail = new_email(EmailKind.EMAIL_SIGN_IN, email, now, org_id=org_id)
+    mail = email_queue.new_email(email_queue.EmailKind.EMAIL_SIGN_IN, email, now, org_id=org_id)
     end = now + ports.policy.email_sign_in_ttl
     challenge = EmailChallenge(
         id=mail.id,
@@ -72,21 +58,21 @@ async def find_of_flow(ports: Ports, flow: Flow) -> EmailChallenge | None:
     """Return the newest email of a browser's flow, while its code can be used."""
     async with ports.storage.reading() as read:
         challenge = await read.flows.email_of(flow.id, flow.browser_hash or b"", ports.clock.now())
-    return None if challenge is None or challenge.flow.failures >= MAX_EMAIL_CODE_ATTEMPTS else challenge
+    return None if challenge is None or challenge.flow.failures >= login.MAX_EMAIL_CODE_ATTEMPTS else challenge
 
 
 async def find_by_link(ports: Ports, token: str) -> EmailChallenge:
     """Return the email with this link. Nothing is used up."""
     async with ports.storage.reading() as read:
-        return await read.flows.email_by_link(digest(token), ports.clock.now()) or refuse(LinkInvalid)
+        return await read.flows.email_by_link(values.digest(token), ports.clock.now()) or refuse(accounts.LinkInvalid)
 
 
-def describe_origin(ports: Ports, challenge: EmailChallenge) -> EmailSignInOrigin:
+def describe_origin(ports: Ports, challenge: EmailChallenge) -> login.EmailSignInOrigin:
     """Return where the request of an email came from."""
     origin = challenge.origin
     user_agent, location = ports.user_agents.parse(origin.agent), origin.location
-    return EmailSignInOrigin(
-        browser=safe_browser_name(f"{user_agent.browser} on {user_agent.os}"),
+    return login.EmailSignInOrigin(
+        browser=login.safe_browser_name(f"{user_agent.browser} on {user_agent.os}"),
         location=None if location is None else ", ".join(filter(None, (location.city, location.country))),
         address=origin.address,
         at=challenge.begun_at,
@@ -99,33 +85,37 @@ class EmailCode:
 
     code: str = field(repr=False)
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> methods.Proved:
         """Check the code. It is not used up.
 
         An address without an account gets the same response after the same work as a wrong code (security B-1, B-2).
         """
-        code, now, kind = normalize_code(self.code), ports.clock.now(), SecretKind.EMAIL_CODE
+        code, now, kind = login.normalize_code(self.code), ports.clock.now(), SecretKind.EMAIL_CODE
         limit = attempt_limits_model.attempt_limit(ports.policy, kind)
         async with ports.storage.autocommit() as statements:
             attempt = await statements.flows.count_email_attempt(
                 flow.id if flow.in_browser else None,
                 flow.browser_hash or flow.secret_hash or b"",
                 devices.known_by(client),
-                MAX_EMAIL_CODE_ATTEMPTS,
+                login.MAX_EMAIL_CODE_ATTEMPTS,
                 limit,
                 now,
-            ) or refuse(EmailSignInEnded)
+            ) or refuse(login.EmailSignInEnded)
         challenge = attempt.challenge
         # Without an account, the id of the challenge matches none, and the statement takes as long.
         user_id = challenge.user_id or challenge.id
         if attempt.blocked_until is not None:
             ended = attempt.blocked_until
-            await record_failure(ports, caller, LoginFailure.LOCKED, Method.EMAIL, user_id, challenge.flow.application, blocked_until=ended)
+            await methods.record_failure(
+                ports, caller, login.LoginFailure.LOCKED, proofs.Method.EMAIL, user_id, challenge.flow.application, blocked_until=ended
+            )
         attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         is_right = hmac.compare_digest(code, attempt.code or "")
         if challenge.user_id is None or not is_right:
-            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, user_id, challenge.flow.application)
-            raise LastEmailCodeWrong if challenge.flow.failures + 1 == MAX_EMAIL_CODE_ATTEMPTS else EmailCodeWrong
+            await methods.record_failure(
+                ports, caller, login.LoginFailure.EMAIL_CODE, proofs.Method.EMAIL, user_id, challenge.flow.application
+            )
+            raise login.LastEmailCodeWrong if challenge.flow.failures + 1 == login.MAX_EMAIL_CODE_ATTEMPTS else login.EmailCodeWrong
         await attempt_limits.clear(ports, kind, attempt.subject)  # the code was right, even if the sign-in fails
         return await _proved(ports, challenge, challenge.flow)
 
@@ -136,12 +126,12 @@ class EmailLink:
 
     challenge: EmailChallenge
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> methods.Proved:
         """Return what uses the email up."""
         return await _proved(ports, self.challenge, flow)
 
 
-async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved:
+async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> methods.Proved:
     """Return what uses an email up. Raises: EmailSignInOff, ServiceNotFound; in the transaction: EmailSignInEnded.
 
     The email proves the mailbox. An account with an unverified address becomes verified, and keeps
@@ -153,19 +143,21 @@ async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved
             service = await read.services.by_id(challenge.flow.org_id, challenge.flow.service_id)
     _check_is_on(ports, service)  # again: it may have been switched off
 
-    async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
-        account = await tx.accounts.lock(challenge.user_id or challenge.id) or refuse(EmailSignInEnded)
+    async def lock(tx: Transaction, _: Caller, __: methods.SendBehind) -> tuple[accounts.Account, None]:
+        account = await tx.accounts.lock(challenge.user_id or challenge.id) or refuse(login.EmailSignInEnded)
         # After an address change, the old mailbox's owner must not get in (security A-5, A-9).
         if not account.is_usable or account.email != challenge.email or not await tx.flows.redeem_email(challenge.id, now):
-            raise EmailSignInEnded
+            raise login.EmailSignInEnded
         if account.email_verified_at is None:
-            account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(EmailSignInEnded)
+            account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(login.EmailSignInEnded)
         await tx.attempt_limits.clear_of_account(SecretKind.EMAIL_CODE, account.id, account.email)
         return account, None
 
-    return Proved(proof=Proof(Method.EMAIL, now), flow=await flows.with_service(ports, flow), lock=lock, is_one_time=True)
+    return methods.Proved(
+        proof=proofs.Proof(proofs.Method.EMAIL, now), flow=await flows.with_service(ports, flow), lock=lock, is_one_time=True
+    )
 
 
 def _check_is_on(ports: Ports, service: Service | None) -> None:
     if not ports.policy.offers_email(None if service is None else service.email_sign_in):
-        raise EmailSignInOff
+        raise login.EmailSignInOff

@@ -3,17 +3,15 @@
 from dataclasses import dataclass, field
 
 from core.accounts import attempt_limits
+from core.accounts.model import accounts, devices
 from core.accounts.model import attempt_limits as attempt_limits_model
-from core.accounts.model import devices
-from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.methods import Proved, SendBehind, record_failure
+from core.authentication.flow import methods
 from core.authentication.flow.model import Flow
-from core.authentication.model.login import SERVICE_REFUSALS, CredentialsInvalid, EmailNotVerified, LoginFailure
+from core.authentication.model import login
+from core.kernel import errors, proofs
 from core.kernel.causes import Caller
-from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Method, Proof
 from core.kernel.values import Email
 from ports import Ports
 from ports.storage import Transaction
@@ -31,12 +29,12 @@ class Password:
     email: Email
     password: str = field(repr=False)
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> methods.Proved:
         """Verify the password. Without a usable account, the same work is done (security B-2).
 
         Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed.
         """
-        check_password_length(self.password)
+        accounts.check_password_length(self.password)
         now, kind = ports.clock.now(), SecretKind.PASSWORD
         limit = attempt_limits_model.attempt_limit(ports.policy, kind)
         async with ports.storage.autocommit() as statements:
@@ -44,36 +42,42 @@ class Password:
         account = attempt.account
         user_id = None if account is None else account.id
         if attempt.blocked_until is not None:
-            await record_failure(
-                ports, caller, LoginFailure.LOCKED, Method.PASSWORD, user_id, flow.application, blocked_until=attempt.blocked_until
+            await methods.record_failure(
+                ports,
+                caller,
+                login.LoginFailure.LOCKED,
+                proofs.Method.PASSWORD,
+                user_id,
+                flow.application,
+                blocked_until=attempt.blocked_until,
             )
         attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         usable = account if account is not None and account.is_usable and account.password_hash is not None else None
         is_right = await ports.passwords.verify(usable.password_hash if usable else None, self.password)
         if usable is None or not is_right:
-            reason = LoginFailure.CREDENTIALS if account is None or account.is_usable else LoginFailure.CLOSED
-            await record_failure(ports, caller, reason, Method.PASSWORD, user_id, flow.application)
-            raise CredentialsInvalid
+            reason = login.LoginFailure.CREDENTIALS if account is None or account.is_usable else login.LoginFailure.CLOSED
+            await methods.record_failure(ports, caller, reason, proofs.Method.PASSWORD, user_id, flow.application)
+            raise login.CredentialsInvalid
         if usable.email_verified_at is None:
-            await record_failure(ports, caller, LoginFailure.UNVERIFIED, Method.PASSWORD, usable.id, flow.application)
+            await methods.record_failure(ports, caller, login.LoginFailure.UNVERIFIED, proofs.Method.PASSWORD, usable.id, flow.application)
             await attempt_limits.clear(ports, kind, attempt.subject)  # the password was right
-            raise EmailNotVerified
+            raise login.EmailNotVerified
         password_hash = usable.password_hash or ""
         new_hash = await ports.passwords.hash(self.password) if ports.passwords.is_outdated(password_hash) else None
 
-        async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:
+        async def lock(tx: Transaction, _: Caller, send_behind: methods.SendBehind) -> tuple[accounts.Account, None]:
             # The account is read again under its lock: a password reset or a deactivation can have
             # committed during the hash.
             locked = tx.accounts.lock_for_login(usable.id, password_hash)
             send_behind(usable.id)
-            account = await locked or refuse(CredentialsInvalid)
+            account = await locked or errors.refuse(login.CredentialsInvalid)
             if new_hash is not None:
                 await tx.accounts.rehash_password(account.id, new_hash, ports.clock.now())
             await tx.attempt_limits.clear(kind, attempt.subject)
             return account, None
 
-        async def refused(refusal: Refusal) -> None:
-            if isinstance(refusal, SERVICE_REFUSALS):  # the password was right
+        async def refused(refusal: errors.Refusal) -> None:
+            if isinstance(refusal, login.SERVICE_REFUSALS):  # the password was right
                 await attempt_limits.clear(ports, kind, attempt.subject)
 
-        return Proved(proof=Proof(Method.PASSWORD, now), account=usable, lock=lock, refused=refused)
+        return methods.Proved(proof=proofs.Proof(proofs.Method.PASSWORD, now), account=usable, lock=lock, refused=refused)

@@ -11,21 +11,21 @@ from hmac import compare_digest
 from uuid import UUID
 
 from core.accounts import accounts
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
-from core.authentication.flow.methods import Proved, SendBehind
+from core.authentication.flow import methods
 from core.authentication.flow.model import Flow
+from core.kernel import proofs
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import Method, Proof
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Transaction
 
 
-def is_of_browser(continuation: LinkContinuation, device_cookie: str | None) -> bool:
+def is_of_browser(continuation: email_queue.LinkContinuation, device_cookie: str | None) -> bool:
     """Return whether the user signed up in the browser with this device cookie."""
     signed_up = continuation.browser_hash
     return signed_up is not None and device_cookie is not None and compare_digest(signed_up, digest(device_cookie))
@@ -38,22 +38,22 @@ class SignUpLink:
     token: str = field(repr=False)
     device_cookie: str = field(repr=False)
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> methods.Proved:
         """Return what verifies the address. Raises, in the transaction: LinkInvalid."""
         now = ports.clock.now()
 
-        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
+        async def lock(tx: Transaction, _: Caller, __: methods.SendBehind) -> tuple[Account, None]:
             return await self._redeem(tx, now), None
 
-        return Proved(proof=Proof(Method.PASSWORD, now), lock=lock)
+        return methods.Proved(proof=proofs.Proof(proofs.Method.PASSWORD, now), lock=lock)
 
     async def _redeem(self, tx: Transaction, now: datetime) -> Account:
         token_hash = digest(self.token)
-        continuation = await tx.one_time_tokens.continuation(token_hash, TokenPurpose.VERIFY_EMAIL) or refuse(LinkInvalid)
+        continuation = await tx.one_time_tokens.continuation(token_hash, email_queue.TokenPurpose.VERIFY_EMAIL) or refuse(LinkInvalid)
         if not is_of_browser(continuation, self.device_cookie):
             raise LinkInvalid
         # Only the first link signs in. The user may have changed the password since.
-        account = await tx.accounts.lock_by_token(token_hash, TokenPurpose.VERIFY_EMAIL)
+        account = await tx.accounts.lock_by_token(token_hash, email_queue.TokenPurpose.VERIFY_EMAIL)
         if account is None or account.email_verified_at is not None:
             raise LinkInvalid
         account = await accounts.redeem_verification(tx, self.token, now)

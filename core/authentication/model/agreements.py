@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.authentication.model.openid import OpenIdGrant, Scope
+from core.authentication.model import openid
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ClientFacts:
 class News:
     """What a user has not agreed to yet. `api` are scopes of an API resource, or None if the user has agreed to its access."""
 
-    scope: frozenset[Scope] = frozenset()
+    scope: frozenset[openid.Scope] = frozenset()
     api: frozenset[str] | None = None
     redirect_uri: bool = False
     authentication: bool = False
@@ -36,7 +36,7 @@ class Agreement:
     the redirect URIs that the user has agreed to, and how the client authenticated then.
     """
 
-    scope: frozenset[Scope]
+    scope: frozenset[openid.Scope]
     api: frozenset[str] | None = None
     redirect_uris: frozenset[str] = frozenset()
     authentication: str | None = None
@@ -46,7 +46,7 @@ class Agreement:
         """Whether the user has agreed to nothing yet."""
         return not self.scope and self.api is None and self.authentication is None
 
-    def compare(self, grant: OpenIdGrant, client: ClientFacts | None) -> News:
+    def compare(self, grant: openid.OpenIdGrant, client: ClientFacts | None) -> News:
         """Return what this agreement lacks for the grant. `client` are the facts about an external client."""
         new_api = frozenset() if grant.api is None else frozenset(grant.api.scope) - (self.api or frozenset())
         return News(
@@ -56,7 +56,7 @@ class Agreement:
             authentication=client is not None and client.authentication != self.authentication,
         )
 
-    def widen(self, grant: OpenIdGrant, names: Sequence[str]) -> OpenIdGrant:
+    def widen(self, grant: openid.OpenIdGrant, names: Sequence[str]) -> openid.OpenIdGrant:
         """Return the grant with the API resource's earlier scopes, too, if it has an API scope that the user has not agreed to.
 
         `names` are all scopes of the API resource that the application may have now.
@@ -66,6 +66,6 @@ class Agreement:
             return grant
         return replace(grant, api=replace(api, scope=tuple(name for name in names if name in self.api or name in api.scope)))
 
-    def covers(self, grant: OpenIdGrant, client: ClientFacts | None) -> bool:
+    def covers(self, grant: openid.OpenIdGrant, client: ClientFacts | None) -> bool:
         """Return whether the user need not be asked for anything in this grant."""
         return self.compare(grant, client) == NO_NEWS

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar
 
-from core.authentication.model.openid import CLAIMS_OF_SCOPE, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, Scope
+from core.authentication.model import openid
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, is_visible
-from core.tenancy.model.attributes import ATTRIBUTE_NAME, SOURCE_PREFIX
+from core.tenancy.model import attributes
 
 MAX_CLAIMS: Final = 50  # per document
 MAX_CLAIM_NAME: Final = 100
@@ -24,26 +24,33 @@ Document = Mapping[str, Any]  # JSON: the form for claims in the API and in the 
 LIST_CLAIMS: Final = ("roles", "permissions", "groups")
 # A mapping can replace these claims. All remaining standard claims state facts from Gatehouse itself, such as a verified
 # address.
-REPLACEABLE: Final = frozenset(CLAIMS_OF_SCOPE[Scope.PROFILE]) - {"updated_at"}
-MAPPED_SCOPES: Final = (Scope.PROFILE, Scope.EMAIL, Scope.ORG, Scope.ROLES, Scope.PERMISSIONS, Scope.GROUPS)
+REPLACEABLE: Final = frozenset(openid.CLAIMS_OF_SCOPE[openid.Scope.PROFILE]) - {"updated_at"}
+MAPPED_SCOPES: Final = (
+    openid.Scope.PROFILE,
+    openid.Scope.EMAIL,
+    openid.Scope.ORG,
+    openid.Scope.ROLES,
+    openid.Scope.PERMISSIONS,
+    openid.Scope.GROUPS,
+)
 # Claims in access tokens, in introspection, and from OpenID Connect Core sections 3.3.2.11 and 5.6.2.
 _FURTHER_PROTOCOL_CLAIMS: Final = (
     *("jti", "nbf", "token_use", "token_type", "client_id", "scope", "cnf", "act", "may_act", "active", "username", "events"),
     *("service", "credential_id", "impersonator", "impersonation_session", "sub_jwk", "c_hash", "s_hash"),
-    *("_claim_names", "_claim_sources", SESSION_EXPIRY),
+    *("_claim_names", "_claim_sources", openid.SESSION_EXPIRY),
 )
 OMITTED: Final = "_omitted"  # the suffix of the mark that replaces a claim in an access token
 # Compared without regard to case: some libraries read claims so.
-RESERVED: Final = frozenset(name.casefold() for name in (*PROTOCOL_CLAIMS, *_FURTHER_PROTOCOL_CLAIMS))
-_STANDARD: Final = frozenset(name.casefold() for name in USER_CLAIMS)
-ATTRIBUTE: Final = SOURCE_PREFIX
+RESERVED: Final = frozenset(name.casefold() for name in (*openid.PROTOCOL_CLAIMS, *_FURTHER_PROTOCOL_CLAIMS))
+_STANDARD: Final = frozenset(name.casefold() for name in openid.USER_CLAIMS)
+ATTRIBUTE: Final = attributes.SOURCE_PREFIX
 DIRECTORY: Final = "directory:"
 # The scope that the user agrees to for a source. An attribute is covered by the scope of its claim.
-_SCOPES: Final[Mapping[str, Scope]] = {
-    "email": Scope.EMAIL,
-    "email_local_part": Scope.EMAIL,
-    "id": Scope.OPENID,
-    **dict.fromkeys(sorted(REPLACEABLE), Scope.PROFILE),
+_SCOPES: Final[Mapping[str, openid.Scope]] = {
+    "email": openid.Scope.EMAIL,
+    "email_local_part": openid.Scope.EMAIL,
+    "id": openid.Scope.OPENID,
+    **dict.fromkeys(sorted(REPLACEABLE), openid.Scope.PROFILE),
 }
 SOURCES: Final = tuple(_SCOPES)
 # The values of a directory, by SCIM name.
@@ -85,7 +92,7 @@ class MappedClaim:
     """A claim that takes its value from the first source that has a value. Users agree to it with the scope."""
 
     sources: tuple[str, ...]
-    scope: Scope
+    scope: openid.Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,12 +145,12 @@ class ClaimDocument:
         names = {
             claim: name
             for claim, name in _pairs(document, "names")
-            if claim in USER_CLAIMS and _is_name(name) and not _takes_other_name(claim, name)
+            if claim in openid.USER_CLAIMS and _is_name(name) and not _takes_other_name(claim, name)
         }
-        has_doubles = len({names.get(claim, claim).casefold() for claim in USER_CLAIMS}) < len(USER_CLAIMS)
+        has_doubles = len({names.get(claim, claim).casefold() for claim in openid.USER_CLAIMS}) < len(openid.USER_CLAIMS)
         if has_doubles or _size_of_names(names.values()) > MAX_NAME_BYTES:
             names = {}
-        taken = {names.get(claim, claim).casefold() for claim in USER_CLAIMS}
+        taken = {names.get(claim, claim).casefold() for claim in openid.USER_CLAIMS}
         values, fixed = dict[str, MappedClaim](), dict[str, Any]()
         for name, mapped in _pairs(document, "values"):
             fits = _size_of_names([*names.values(), *values, name]) <= MAX_NAME_BYTES
@@ -175,7 +182,7 @@ class ClaimDocument:
             prefix=document.get("prefix", {}),
             fixed=document.get("fixed", {}),
             values={
-                name: MappedClaim(tuple(mapped["sources"]), Scope(mapped.get("scope") or Scope.PROFILE))
+                name: MappedClaim(tuple(mapped["sources"]), openid.Scope(mapped.get("scope") or openid.Scope.PROFILE))
                 for name, mapped in document.get("values", {}).items()
             },
             which_groups=WhichGroups(groups.get("which") or WhichGroups.ALL),
@@ -204,7 +211,7 @@ class ClaimDocument:
         """Return whether a claim has a source of this kind, which is ATTRIBUTE or DIRECTORY."""
         return any(source.startswith(kind) for source in self._sources())
 
-    def shows_kept_facts(self, scopes: Collection[Scope]) -> bool:
+    def shows_kept_facts(self, scopes: Collection[openid.Scope]) -> bool:
         """Return whether a claim in these scopes reads an organization's attribute or a directory value."""
         return any(
             mapped.scope in scopes and any(source.startswith((ATTRIBUTE, DIRECTORY)) for source in mapped.sources)
@@ -221,7 +228,7 @@ class ClaimDocument:
 
     def _check_names(self) -> None:
         for claim in self.names:
-            if claim not in USER_CLAIMS:
+            if claim not in openid.USER_CLAIMS:
                 raise ClaimDocumentInvalid("names", f"{claim!r} is no claim of Gatehouse. Rename only claims of scopes.")
         for claim in self.prefix:
             if claim not in LIST_CLAIMS:
@@ -254,7 +261,7 @@ class ClaimDocument:
 
     def _final_names(self) -> Iterator[tuple[str, str | None, str]]:
         """Return per claim: the document member that names it, its standard name or None, and its name in tokens."""
-        for claim in sorted(USER_CLAIMS):  # the standard names first, so that the refusal names the document's member
+        for claim in sorted(openid.USER_CLAIMS):  # the standard names first, so that the refusal names the document's member
             if claim not in self.names:
                 yield "names", claim, claim
         for claim, name in self.names.items():
@@ -282,9 +289,9 @@ class ClaimDocument:
                 check_source(source, "values")
 
 
-def _scopes_of(name: str) -> tuple[Scope, ...]:
+def _scopes_of(name: str) -> tuple[openid.Scope, ...]:
     """Return the scopes that an own or a replaced claim can have."""
-    return (Scope.PROFILE,) if name in REPLACEABLE else MAPPED_SCOPES
+    return (openid.Scope.PROFILE,) if name in REPLACEABLE else MAPPED_SCOPES
 
 
 def _pairs(document: Document, member: str) -> Iterator[tuple[str, Any]]:
@@ -315,12 +322,12 @@ def _is_free(name: str, taken: Collection[str]) -> bool:
     return _is_name(name) and not _takes_other_name(None, name) and name.casefold() not in taken
 
 
-def _read_mapped(mapped: object, scopes: Collection[Scope]) -> MappedClaim:
+def _read_mapped(mapped: object, scopes: Collection[openid.Scope]) -> MappedClaim:
     """Return a stored mapping. Without a valid source or scope it has no source, so that the claim is left out."""
     if not isinstance(mapped, Mapping) or not isinstance(mapped.get("sources"), list) or mapped.get("scope") not in (None, *scopes):
-        return MappedClaim((), Scope.PROFILE)
+        return MappedClaim((), openid.Scope.PROFILE)
     sources = tuple(source for source in mapped["sources"] if isinstance(source, str) and is_source(source))
-    return MappedClaim(sources[:MAX_SOURCES], Scope(mapped.get("scope") or Scope.PROFILE))
+    return MappedClaim(sources[:MAX_SOURCES], openid.Scope(mapped.get("scope") or openid.Scope.PROFILE))
 
 
 def _read_choice(kind: type[Choice], value: object, default: Choice, unknown: Choice) -> Choice:
@@ -342,7 +349,7 @@ def check_source(source: str, member: str) -> None:
     """Check that there is such a source of values. `member` names it in the refusal. Raises: ClaimDocumentInvalid."""
     name = source.partition(":")[2]
     if source.startswith(ATTRIBUTE):
-        if not ATTRIBUTE_NAME.fullmatch(name):
+        if not attributes.ATTRIBUTE_NAME.fullmatch(name):
             raise ClaimDocumentInvalid(member, f"{source!r} names no attribute. Write it as in {ATTRIBUTE}cost_center.")
     elif source.startswith(DIRECTORY):
         if name not in DIRECTORY_VALUES:
@@ -353,7 +360,7 @@ def check_source(source: str, member: str) -> None:
         )
 
 
-def scope_of(source: str) -> Scope | None:
+def scope_of(source: str) -> openid.Scope | None:
     """Return the scope that a user agrees to for this source, or None if that of the claim is enough."""
     return _SCOPES.get(source)
 

@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel import errors, values
 from core.kernel.uris import DEFAULT_PORTS
-from core.kernel.values import base64url, digest, is_printable, read_time
+from core.kernel.values import base64url
 
 # None is symmetric (RFC 9449 section 4.2). All are at least as strong as RSA with 2048 bits.
 PROOF_ALGORITHMS: Final = ("ES256", "EdDSA", "PS256", "RS256")
@@ -39,7 +39,7 @@ _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
-class ProofInvalid(Invalid):
+class ProofInvalid(errors.Invalid):
     """The DPoP proof is not valid. Check its claims, its key and its signature (RFC 9449 section 4.2)."""
 
     oauth_error = "invalid_dpop_proof"
@@ -53,20 +53,20 @@ class ProofReplayed(ProofInvalid):
     """The DPoP proof was used before. Send a new one with each request (RFC 9449 section 11.1)."""
 
     def __init__(self) -> None:
-        Invalid.__init__(self)
+        errors.Invalid.__init__(self)
 
 
 class NonceKeyLost(Exception):
     """The key of a nonce is no longer stored. The database has crashed since, and has forgotten which proofs were used."""
 
 
-class ProofMissing(Invalid):
+class ProofMissing(errors.Invalid):
     """Send a DPoP proof: this client, code or refresh token is bound to a key (RFC 9449 section 5)."""
 
     oauth_error = "invalid_dpop_proof"
 
 
-class NonceMissing(Invalid):
+class NonceMissing(errors.Invalid):
     """Repeat the request with a DPoP proof that has the nonce of the response header DPoP-Nonce (RFC 9449 section 8)."""
 
     oauth_error = "use_dpop_nonce"
@@ -77,14 +77,14 @@ class NonceMissing(Invalid):
         self.nonce = nonce
 
 
-class ProofRefused(Unauthenticated):
+class ProofRefused(errors.Unauthenticated):
     """The DPoP proof does not fit this request. Send a new proof that fits it (RFC 9449 section 7)."""
 
     oauth_error = "invalid_dpop_proof"
     token_sent = True
 
 
-class NonceRequired(Unauthenticated):
+class NonceRequired(errors.Unauthenticated):
     """Repeat the request with a DPoP proof that has the nonce of the response header DPoP-Nonce (RFC 9449 section 9)."""
 
     oauth_error = "use_dpop_nonce"
@@ -96,13 +96,13 @@ class NonceRequired(Unauthenticated):
         self.nonce = nonce
 
 
-class BoundTokenAsBearer(Unauthenticated):
+class BoundTokenAsBearer(errors.Unauthenticated):
     """This access token is bound to a key. Send it with the scheme DPoP and a proof, not as a Bearer token."""
 
     token_sent = True
 
 
-class BearerTokenAsBound(Unauthenticated):
+class BearerTokenAsBound(errors.Unauthenticated):
     """This access token is not bound to this key. Send a proof of its own key, or send it as a Bearer token if it is bound to none."""
 
     token_sent = True
@@ -180,7 +180,7 @@ class ProofUse:
     @property
     def id(self) -> bytes:
         """The id of the use, 16 bytes from a hash. It names the key, the `jti` and the nonce's step."""
-        return digest(f"{self.step}.{self.thumbprint}.{self.token_id}")[:16]
+        return values.digest(f"{self.step}.{self.thumbprint}.{self.token_id}")[:16]
 
 
 def tables_to_empty(now: datetime) -> list[int]:
@@ -265,21 +265,21 @@ def check_claims(proof: SignedProof, sent: SentProof, access_token: str | None, 
     """
     get = proof.claims.get
     token_id = get("jti")
-    if not isinstance(token_id, str) or not 0 < len(token_id) <= MAX_ID_LENGTH or not is_printable(token_id):
+    if not isinstance(token_id, str) or not 0 < len(token_id) <= MAX_ID_LENGTH or not values.is_printable(token_id):
         raise ProofInvalid(f"its jti must be a text with 1 to {MAX_ID_LENGTH} characters")
     if get("htm") != sent.method:
         raise ProofInvalid("its htm must be the method of the request")
     target = get("htu")
     if not isinstance(target, str) or (normalized := normalize_url(target)) is None or normalized != normalize_url(sent.url):
         raise ProofInvalid("its htu must be the URL of the request")
-    issued_at = read_time(get("iat"))
+    issued_at = values.read_time(get("iat"))
     if issued_at is None:
         raise ProofInvalid("its iat must be a number of seconds")
     if abs(issued_at - now) > MAX_CLOCK_DIFFERENCE:
         raise ProofInvalid("its iat must be the present time")
     if access_token is not None:
         token_hash = get("ath")
-        if not isinstance(token_hash, str) or token_hash != base64url(digest(access_token)):
+        if not isinstance(token_hash, str) or token_hash != base64url(values.digest(access_token)):
             raise ProofInvalid("its ath must be the hash of the access token")
 
 
@@ -294,7 +294,7 @@ def normalize_url(url: str) -> str | None:
     except ValueError:
         return None
     scheme, host = parts.scheme, parts.hostname
-    if scheme not in DEFAULT_PORTS or not host or "@" in parts.netloc or not is_printable(url):
+    if scheme not in DEFAULT_PORTS or not host or "@" in parts.netloc or not values.is_printable(url):
         return None
     if ":" in host:
         host = f"[{host}]"

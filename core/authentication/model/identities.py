@@ -5,36 +5,34 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug, ProviderTokens
-from core.kernel.errors import Forbidden, Invalid, Limited, NotFound
-from core.kernel.values import Email, new_id
+from core.kernel import connections, errors, values
 
 # The lease ends after this time, because the process that renews the token may have crashed. It is
 # longer than the timeout of a request to the provider.
 RENEWAL_TTL: Final = timedelta(seconds=15)
 
 
-class AlreadyLinked(Invalid):
+class AlreadyLinked(errors.Invalid):
     """You have already linked an account at this identity provider. Unlink it first."""
 
 
-class OtherIdentityLinked(Forbidden):
+class OtherIdentityLinked(errors.Forbidden):
     """Your account is linked with another one at this identity provider. Sign in with that one, or in another way, and unlink it first."""
 
 
-class NotLinked(NotFound):
+class NotLinked(errors.NotFound):
     """You have not linked an account at this identity provider."""
 
 
-class LastSignInMethod(Invalid):
+class LastSignInMethod(errors.Invalid):
     """This is your only way to sign in. Set a password and verify your email address, or link another account, before you unlink it."""
 
 
-class RenewalInProgress(Limited):
+class RenewalInProgress(errors.Limited):
     """The token is being renewed. Try again in a second."""
 
 
-class NoProviderToken(NotFound):
+class NoProviderToken(errors.NotFound):
     """You have no token from this identity provider. Sign in through it to get one."""
 
 
@@ -45,12 +43,12 @@ class Identity:
     id: UUID
     user_id: UUID
     service_id: UUID | None  # the service that it is linked in, or None for the account itself
-    provider: ConnectionSlug
+    provider: connections.ConnectionSlug
     issuer: str
     subject: str
-    email: Email | None
+    email: values.Email | None
     linked_at: datetime
-    tokens: ProviderTokens
+    tokens: connections.ProviderTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +59,23 @@ class PendingIdentity:
     """
 
     service_id: UUID | None  # the service to link it in, or None for the account itself
-    provider: ConnectionSlug
+    provider: connections.ConnectionSlug
     issuer: str
     subject: str
-    email: Email | None
-    tokens: ProviderTokens
+    email: values.Email | None
+    tokens: connections.ProviderTokens
     known_elsewhere: bool
 
     def of(self, user_id: UUID, now: datetime) -> Identity:
         """Return the identity, linked to this user now."""
-        return Identity(new_id(), user_id, self.service_id, self.provider, self.issuer, self.subject, self.email, now, self.tokens)
+        return Identity(values.new_id(), user_id, self.service_id, self.provider, self.issuer, self.subject, self.email, now, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedPlace:
     """The account itself, or an application, where a user has linked an account at a provider."""
 
-    provider: ConnectionSlug
+    provider: connections.ConnectionSlug
     org_id: UUID | None = None
     service_id: UUID | None = None  # None for the account itself
     service_name: str | None = None
@@ -112,11 +110,11 @@ class ProviderToken:
     can_be_renewed: bool = False
 
 
-class ProviderUnknown(NotFound):
+class ProviderUnknown(errors.NotFound):
     """This identity provider does not exist, or it is not set up here. Use another one, or ask the operator of Gatehouse to set it up."""
 
 
-class CredentialsNotSet(NotFound):
+class CredentialsNotSet(errors.NotFound):
     """This application has no credentials of its own at this identity provider. It uses those of the platform."""
 
 
@@ -124,13 +122,13 @@ class CredentialsNotSet(NotFound):
 class ServiceOAuthCredentials:
     """The OAuth client id of a service at an identity provider. The client secret is stored too, but never returned (security W-7)."""
 
-    provider: ConnectionSlug
+    provider: connections.ConnectionSlug
     client_id: str
     updated_at: datetime
 
 
-def parse_provider(name: str) -> ConnectionSlug:
+def parse_provider(name: str) -> connections.ConnectionSlug:
     """Return the provider with this name."""
-    if name not in PLATFORM_CONNECTIONS:
+    if name not in connections.PLATFORM_CONNECTIONS:
         raise ProviderUnknown
-    return ConnectionSlug(name)
+    return connections.ConnectionSlug(name)

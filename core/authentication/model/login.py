@@ -9,20 +9,17 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from core.accounts.model import devices
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import Device, DeviceMatch
 from core.accounts.model.mfa import CodeWrong
 from core.accounts.model.passkeys import Json
+from core.applications.model import users
 from core.applications.model.plans import Entitlement
-from core.applications.model.users import BlockedByAdmin, NoAccessToService
+from core.authentication.model import policy, sessions
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.identities import OtherIdentityLinked
 from core.authentication.model.openid import OpenIdGrant, UserFacts
-from core.authentication.model.policy import POLICY_REFUSALS, DueEnrollment
-from core.authentication.model.sessions import Grant, Session
-from core.kernel.access import AccountClosed, BlockedByDirectory
-from core.kernel.callers import Person, ServiceContext
-from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
+from core.kernel import access, callers, errors
 from core.kernel.proofs import Method, Proofs, SessionProofs
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.values import Email
@@ -32,29 +29,29 @@ from core.tenancy.model.invitations import ReceivedInvitation
 MAX_CODE_ATTEMPTS = 5
 
 
-class CredentialsInvalid(Unauthenticated):
+class CredentialsInvalid(errors.Unauthenticated):
     """The email address or the password is wrong."""
 
 
-class EmailNotVerified(Unauthenticated):
+class EmailNotVerified(errors.Unauthenticated):
     """This email address is not verified yet. Open the link in the verification email, or request a new one."""
 
 
-class AccountInRecovery(AccountClosed):
+class AccountInRecovery(access.AccountClosed):
     """This account is being recovered. Use the link in our email with the code, or ask the person who started this to cancel it."""
 
 
-class NeedsCodeFlow(Invalid):
+class NeedsCodeFlow(errors.Invalid):
     """This application signs users in only in a browser. Use the authorization code flow with PKCE."""
 
 
-class PreAuthInvalid(Unauthenticated):
+class PreAuthInvalid(errors.Unauthenticated):
     """This sign-in cannot be continued: it has expired, it was already used, or there were too many wrong codes. Sign in again."""
 
     token_sent = True
 
 
-class OneSecondFactor(Invalid):
+class OneSecondFactor(errors.Invalid):
     """Send either code or passkey."""
 
 
@@ -63,19 +60,26 @@ class LastCodeWrong(CodeWrong):
 
 
 # The errors that end a sign-in to a service although the user's secret was right.
-SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)
+SERVICE_REFUSALS = (
+    errors.NotFound,
+    errors.OrganizationNotActive,
+    NeedsCodeFlow,
+    access.BlockedByDirectory,
+    users.NoAccessToService,
+    *policy.POLICY_REFUSALS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSignIn:
     """A sign-in after all required factors were verified. The account is locked and usable."""
 
-    person: Person  # its session_id becomes the id of the new session
+    person: callers.Person  # its session_id becomes the id of the new session
     account: Account
     proofs: Proofs
-    service: ServiceContext | None  # None for the platform itself
+    service: callers.ServiceContext | None  # None for the platform itself
     in_browser: bool  # on our own pages
-    device: DeviceMatch
+    device: devices.DeviceMatch
     trusts_device: bool = False  # skip the second factor on this device for a while
     for_application: bool = False  # an application waits, also if the session is none of the application
     ends_by: datetime | None = None  # the end by a sign-in policy
@@ -88,15 +92,15 @@ class RedeemedGrant:
     All required factors were verified in the browser session that approved it.
     """
 
-    person: Person  # its session_id becomes the id of the new session
+    person: callers.Person  # its session_id becomes the id of the new session
     account: Account
-    service: ServiceContext | None  # None for the platform's own frontend
+    service: callers.ServiceContext | None  # None for the platform's own frontend
     proofs: SessionProofs  # of the session that approved it
     device_id: UUID | None
     risk_is_high: bool  # in that session, or on the device that redeemed a device code
-    grant: Grant
+    grant: sessions.Grant
     entitlement: Entitlement  # to the service
-    new_device: Device | None = None  # the device that redeemed a device code
+    new_device: devices.Device | None = None  # the device that redeemed a device code
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None
     nonce: str | None = None
@@ -140,7 +144,7 @@ class SignedIn:
     `device_token`, the device can skip the second factor for a while.
     """
 
-    session: Session
+    session: sessions.Session
     email: Email
     email_verified: bool
     entitlement: Entitlement  # to the service of the session
@@ -150,7 +154,7 @@ class SignedIn:
     nonce: str | None = None
     key_thumbprint: str | None = None  # of the key that the first access token is bound to
     request: str = field(default="", repr=False)  # of the flow that ended, for an API client
-    enrollment: DueEnrollment | None = None  # the factor that the sign-in policy requires later
+    enrollment: policy.DueEnrollment | None = None  # the factor that the sign-in policy requires later
 
 
 # After this many wrong codes, only the link of the email still works.
@@ -159,15 +163,15 @@ _LINK_CHARACTERS: Final = re.compile("[.:@/\\\\]")
 _CODE: Final = re.compile("[0-9]{6}")
 
 
-class EmailSignInOff(NotFound):
+class EmailSignInOff(errors.NotFound):
     """Signing in by email is off here. Sign in another way."""
 
 
-class EmailCodeMalformed(Invalid):
+class EmailCodeMalformed(errors.Invalid):
     """This is not a code. Enter the 6 digits from the email."""
 
 
-class EmailCodeWrong(Unauthenticated):
+class EmailCodeWrong(errors.Unauthenticated):
     """This code is wrong. Enter the 6 digits from the newest email."""
 
 
@@ -175,7 +179,7 @@ class LastEmailCodeWrong(EmailCodeWrong):
     """This code is wrong. There were too many wrong codes. Request a new email."""
 
 
-class EmailSignInEnded(Unauthenticated):
+class EmailSignInEnded(errors.Unauthenticated):
     """This code can no longer be used: it has expired, was already used, or there were too many wrong codes. Request a new email."""
 
 
@@ -216,11 +220,11 @@ def normalize_code(text: str) -> str:
     return code
 
 
-class InviteeHasAccount(Invalid):
+class InviteeHasAccount(errors.Invalid):
     """There is an account with this address already. Accept the invitation, and sign in as usual."""
 
 
-class InviteeNeedsPassword(Invalid):
+class InviteeNeedsPassword(errors.Invalid):
     """This organization accepts passwords now. Choose one to join."""
 
 
@@ -267,12 +271,12 @@ class LoginFailure(StrEnum):
     LOGOUT = "logout"  # the message of an identity provider about a sign-out was refused
 
 
-def failure_of(refusal: Refusal) -> LoginFailure:
+def failure_of(refusal: errors.Refusal) -> LoginFailure:
     """Return why a service or an API refused a user who had proved who they are."""
-    if isinstance(refusal, BlockedByDirectory):
+    if isinstance(refusal, access.BlockedByDirectory):
         return LoginFailure.DIRECTORY
     if isinstance(refusal, OtherIdentityLinked):
         return LoginFailure.ADDRESS
-    if isinstance(refusal, POLICY_REFUSALS):
+    if isinstance(refusal, policy.POLICY_REFUSALS):
         return LoginFailure.POLICY
-    return LoginFailure.BLOCKED if isinstance(refusal, BlockedByAdmin) else LoginFailure.ACCESS
+    return LoginFailure.BLOCKED if isinstance(refusal, users.BlockedByAdmin) else LoginFailure.ACCESS

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
 
-from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
+from core.accounts.model import profiles
 from core.applications.model.plans import Entitlement
 from core.kernel.callers import ServiceContext
 from core.kernel.proofs import Acr, Proofs
@@ -38,7 +38,7 @@ class Scope(StrEnum):
 # The claims that a scope gives (OpenID Connect Core section 5.4).
 CLAIMS_OF_SCOPE: Final[Mapping[Scope, tuple[str, ...]]] = MappingProxyType(
     {
-        Scope.PROFILE: ("name", "picture", "locale", "zoneinfo", *DETAILS, "updated_at"),
+        Scope.PROFILE: ("name", "picture", "locale", "zoneinfo", *profiles.DETAILS, "updated_at"),
         Scope.EMAIL: ("email", "email_verified"),
         Scope.ORG: ("org", "org_id", "org_name", "plan", "subscription_status", "features"),
         Scope.ROLES: ("roles",),
@@ -186,7 +186,7 @@ class UserFacts:
 
     email: Email
     email_verified: bool
-    profile: Profile = NO_PROFILE
+    profile: profiles.Profile = profiles.NO_PROFILE
     updated_at: datetime | None = None  # UTC; of the profile
     org: str = ""
     org_id: UUID | None = None
@@ -322,7 +322,7 @@ def at_hash(access_token: str) -> str:
     return base64url(digest(access_token)[:16])
 
 
-def _given_and_family_name(profile: Profile) -> dict[str, str | None]:
+def _given_and_family_name(profile: profiles.Profile) -> dict[str, str | None]:
     """Return the two claims. If the user has set neither, the last word of the name is the family name."""
     if profile.given_name or profile.family_name:
         return {"given_name": profile.given_name, "family_name": profile.family_name}

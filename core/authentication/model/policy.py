@@ -5,18 +5,16 @@ from datetime import datetime, timedelta
 from typing import Final, Self
 from uuid import UUID
 
-from core.accounts.model.accounts import Account, LinkNeedsProof, RecoveryRequired
+from core.accounts.model import accounts
 from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
+from core.kernel import errors, roles, sign_in_age, values
 from core.kernel.connections import ConnectionFacts
-from core.kernel.errors import Forbidden, GrantInvalid
 from core.kernel.proofs import Acr, SessionProofs, Strength
-from core.kernel.roles import Rights, RoleName, is_admin
-from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge
+from core.kernel.roles import is_admin
+from core.kernel.sign_in_policy import explanations, rules
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.explanations import PolicyRefused, explain, fields_of
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
-from core.kernel.values import Slug, SlugInvalid, SlugReserved
+from core.kernel.sign_in_policy.explanations import explain
 
 # The longest lifetime of a pass: trust in a device and the sign-in risk change without a new policy version.
 PASS_TTL: Final = timedelta(hours=1)
@@ -56,8 +54,8 @@ class PolicyPlace:
 
 def _to_slug(text: str) -> str | None:
     try:
-        return Slug.parse(text) if text else None
-    except (SlugInvalid, SlugReserved):
+        return values.Slug.parse(text) if text else None
+    except (values.SlugInvalid, values.SlugReserved):
         return NO_SLUG
 
 
@@ -65,14 +63,14 @@ def _to_slug(text: str) -> str | None:
 class PolicySubject:
     """A user, and the sign-in policy that they have to meet."""
 
-    policy: EffectivePolicy
+    policy: rules.EffectivePolicy
     org_slug: str | None  # None: the policy of the platform
     service_slug: str | None  # of the application that the user opens, if any
     replacing_service_id: UUID | None  # the application, if its required connection replaces the organization's
-    role: RoleName | None  # in the organization
+    role: roles.RoleName | None  # in the organization
     roles_key: str | None  # this role and the groups' roles: a pass ends with a change
-    rights: Rights  # of the member there
-    account: Account
+    rights: roles.Rights  # of the member there
+    account: accounts.Account
     keys: KeyHosts  # of the account
     providers: frozenset[str]  # linked in the account itself, or at an application in the organization
     connections: ConnectionFacts
@@ -112,7 +110,7 @@ class PolicyPass:
         return cls(session_id, policy.org_id, subject.replacing_service_id, policy.version, subject.roles_key, valid_until, now)
 
 
-class EnrolmentRequired(Forbidden):
+class EnrolmentRequired(errors.Forbidden):
     """The sign-in policy requires a factor that the account does not have. Set it up, and sign in again."""
 
     code = "ENROLMENT_REQUIRED"
@@ -121,14 +119,18 @@ class EnrolmentRequired(Forbidden):
         """`url`: the page on which a browser sets the factor up."""
         super().__init__(f"{explain(decision)} Set it up, and sign in again.")
         self.place = place
-        self.fields = fields_of(decision, enrolment_url=url)
+        self.fields = explanations.fields_of(decision, enrolment_url=url)
 
 
-class StepUpNeeded(AuthenticationInsufficient):
+class StepUpNeeded(sign_in_age.AuthenticationInsufficient):
     """The sign-in policy requires another sign-in. Confirm that it's you, or sign in again."""
 
     def __init__(
-        self, decision: Decision, place: PolicyPlace, authorization_url: str | None = None, age: SignInAge = SignInAge.ANY
+        self,
+        decision: Decision,
+        place: PolicyPlace,
+        authorization_url: str | None = None,
+        age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY,
     ) -> None:
         """`authorization_url`: where a browser begins the sign-in through the required connection, if only that sign-in helps.
 
@@ -138,19 +140,23 @@ class StepUpNeeded(AuthenticationInsufficient):
             "Confirm that it's you with your password or a passkey." if decision.asks_own else "Confirm that it's you, or sign in again."
         )
         if authorization_url is not None:
-            again = "Sign in there" if decision.rule is Rule.CONNECTION else "Sign in again through its identity provider"
+            again = "Sign in there" if decision.rule is rules.Rule.CONNECTION else "Sign in again through its identity provider"
             advice = f"{again}, and use the token of that sign-in."
         super().__init__(f"{explain(decision)} {advice}")
         self.place = place
         self.age = age
         self.authorization_url = authorization_url
-        if authorization_url is not None and decision.rule is Rule.CONNECTION:
-            self.fields = fields_of(decision, authorization_url=authorization_url)
+        if authorization_url is not None and decision.rule is rules.Rule.CONNECTION:
+            self.fields = explanations.fields_of(decision, authorization_url=authorization_url)
             return
         acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
         max_age = decision.max_age or (None if acr else timedelta(0))
         self.needed = acr if max_age is None else {**acr, "max_age": str(int(max_age.total_seconds()))}
-        self.fields = fields_of(decision) if authorization_url is None else fields_of(decision, authorization_url=authorization_url)
+        self.fields = (
+            explanations.fields_of(decision)
+            if authorization_url is None
+            else explanations.fields_of(decision, authorization_url=authorization_url)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +167,14 @@ class DueEnrollment:
     due_at: datetime
 
 
-class GrantBelowPolicy(GrantInvalid):
+class GrantBelowPolicy(errors.GrantInvalid):
     """The sign-in policy no longer accepts the sign-in behind this code. Send the user through a new sign-in."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"{explain(decision)} Send the user through a new sign-in.")
 
 
-POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused, LinkNeedsProof, RecoveryRequired)
+POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, explanations.PolicyRefused, accounts.LinkNeedsProof, accounts.RecoveryRequired)
 
 
 class RefreshNeedsEnrolment(RefreshTokenInvalid):
@@ -178,7 +184,7 @@ class RefreshNeedsEnrolment(RefreshTokenInvalid):
 
     def __init__(self, decision: Decision, url: str) -> None:
         super().__init__(f"{explain(decision)} Set it up, and sign in again.")
-        self.fields = fields_of(decision, enrolment_url=url)
+        self.fields = explanations.fields_of(decision, enrolment_url=url)
 
 
 class RefreshNeedsSignIn(RefreshTokenInvalid):
@@ -187,4 +193,8 @@ class RefreshNeedsSignIn(RefreshTokenInvalid):
     def __init__(self, decision: Decision, authorization_url: str | None) -> None:
         """`authorization_url` as in `StepUpNeeded`."""
         super().__init__(f"{explain(decision)} Sign in again.")
-        self.fields = fields_of(decision) if authorization_url is None else fields_of(decision, authorization_url=authorization_url)
+        self.fields = (
+            explanations.fields_of(decision)
+            if authorization_url is None
+            else explanations.fields_of(decision, authorization_url=authorization_url)
+        )

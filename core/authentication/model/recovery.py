@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts.model.mfa import CODE_ALPHABET, MfaSetup
-from core.kernel.errors import Forbidden, Invalid, Limited, NotFound
+from core.accounts.model import mfa
+from core.kernel import errors
 from core.kernel.proofs import Method
 from core.kernel.values import Email
 
@@ -44,7 +44,7 @@ class OpenRecovery:
 
     recovery: AccountRecovery
     email: Email  # of the account
-    setup: MfaSetup  # for an authenticator app
+    setup: mfa.MfaSetup  # for an authenticator app
     methods: frozenset[Method]  # factors that the account's policies accept: an app, a passkey or both
 
     @property
@@ -92,48 +92,48 @@ def format_code(letters: str) -> str:
 def normalize_code(typed: str) -> str | None:
     """Return the letters in a typed code, or None if the text cannot be a code."""
     letters = _SEPARATORS.sub("", typed).upper()
-    return letters if len(letters) == CODE_LETTERS and set(letters) <= set(CODE_ALPHABET) else None
+    return letters if len(letters) == CODE_LETTERS and set(letters) <= set(mfa.CODE_ALPHABET) else None
 
 
-class RecoveryRefused(Invalid):
+class RecoveryRefused(errors.Invalid):
     """The link or the code is wrong, or this recovery has ended. Check both, or ask for a new recovery. A code can be tried five times."""
 
 
-class TooManyRecoveries(Limited):
+class TooManyRecoveries(errors.Limited):
     """This user got too many recoveries in the last hour, so the link cannot be sent. Retry-After says when you can start the next one."""
 
 
-class RecoveryEnded(Invalid):
+class RecoveryEnded(errors.Invalid):
     """This recovery has ended, or began in another browser. Ask for a new one."""
 
 
-class FactorNotEnough(Invalid):
+class FactorNotEnough(errors.Invalid):
     """A sign-in policy asks for a passkey, so an authenticator app is not enough. Set up a passkey."""
 
 
-class PasskeyNotAccepted(Invalid):
+class PasskeyNotAccepted(errors.Invalid):
     """A sign-in policy does not accept passkeys. Set up an authenticator app."""
 
 
-class RecoveryNotAllowed(Forbidden):
+class RecoveryNotAllowed(errors.Forbidden):
     """Your organization recovers only accounts that it created and that no other one uses, but not its owner's. Ask a platform owner."""
 
 
-class RecoversMoreRights(Forbidden):
+class RecoversMoreRights(errors.Forbidden):
     """This member has rights that you don't have. Ask the owner of the organization to recover the account."""
 
 
-class CannotRecoverSelf(Forbidden):
+class CannotRecoverSelf(errors.Forbidden):
     """You cannot recover your own account. Ask another admin."""
 
 
-class PlatformOwnerNotRecovered(Forbidden):
+class PlatformOwnerNotRecovered(errors.Forbidden):
     """Platform owners are recovered on the server: gatehouse owner recover EMAIL --reset-factors."""
 
 
-class RecoveryNotReachable(Invalid):
+class RecoveryNotReachable(errors.Invalid):
     """Only an active account with a verified email address can be recovered, because the link goes there."""
 
 
-class RecoveryNotFound(NotFound):
+class RecoveryNotFound(errors.NotFound):
     """This account has no open recovery."""

@@ -17,14 +17,12 @@ from core.applications.model.plans import Entitlement
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.openid import OpenIdGrant, UserFacts
+from core.kernel import callers, errors, values
 from core.kernel.access import NotAMember
-from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.connections import ConnectionSlug
-from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.proofs import Method, SessionProofs
 from core.kernel.roles import RoleName
-from core.kernel.values import Email, new_id
 
 # A race is lost when another request refreshes the tokens of the same session at the same moment.
 # In practice a few retries are enough.
@@ -33,7 +31,7 @@ MAX_LISTED_SESSIONS = 100
 NO_ENTITLEMENT = Entitlement()
 
 
-class RefreshTokenInvalid(Unauthenticated):
+class RefreshTokenInvalid(errors.Unauthenticated):
     """The refresh token is not valid. Sign in again."""
 
 
@@ -66,11 +64,11 @@ class SessionStart:
 
     user_id: UUID
     caller: Caller
-    service: ServiceContext | None = None  # None for the platform itself
+    service: callers.ServiceContext | None = None  # None for the platform itself
     device_id: UUID | None = None
     proofs: SessionProofs = ()
     grant: Grant | None = None
-    id: UUID = field(default_factory=new_id)
+    id: UUID = field(default_factory=values.new_id)
     browser_session_id: UUID | None = None  # the session in which the user authorized the application
     openid: OpenIdGrant | None = None
     key_thumbprint: str | None = None  # of the key that the refresh tokens are bound to
@@ -90,7 +88,7 @@ class Session:
     address: str | None
     agent: str | None
     impersonator_id: UUID | None = None
-    service: ServiceContext | None = None  # set if an application holds the tokens
+    service: callers.ServiceContext | None = None  # set if an application holds the tokens
     device_id: UUID | None = None
     impersonator_session_id: UUID | None = None  # the session in which the impersonator started this session
     impersonated_in: UUID | None = None  # the only organization that an impersonation may act in; None: all organizations of the user
@@ -113,7 +111,7 @@ class ReplacedSession:
     ends_at: datetime
 
 
-class TokenNotRevocable(Invalid):
+class TokenNotRevocable(errors.Invalid):
     """A program's token cannot be revoked alone. Revoke the credential that it was issued for, or replace the client secret."""
 
     oauth_error = "unsupported_token_type"
@@ -153,12 +151,12 @@ class TokenSubject:
 
     session_id: UUID
     user_id: UUID
-    email: Email
+    email: values.Email
     email_verified: bool
     ends_at: datetime  # UTC; the absolute end of the session
     org_id: UUID | None = None
     org_slug: str = ""
-    service: ServiceContext | None = None
+    service: callers.ServiceContext | None = None
     entitlement: Entitlement = NO_ENTITLEMENT  # to the service
     impersonator_id: UUID | None = None
     proofs: SessionProofs = ()
@@ -223,7 +221,7 @@ class IntrospectedSession:
 
     id: UUID
     user_id: UUID
-    email: Email
+    email: values.Email
     expires_at: datetime
     openid: OpenIdGrant  # its scopes; empty without OpenID Connect
     api_scope: tuple[str, ...] | None  # of the API resource; None if the grant has none
@@ -245,7 +243,7 @@ class RefreshTokenState:
     is_previous: bool  # only one token is newer
     session_is_live: bool
     org_id: UUID | None
-    organization_status: OrganizationStatus | None
+    organization_status: callers.OrganizationStatus | None
     role: RoleName | None
     service_id: UUID | None
     may_use_service: bool  # the service exists, the user uses it and is not blocked, and the session has a required second factor
@@ -258,31 +256,31 @@ CODE_TTL: Final = timedelta(minutes=15)
 MAX_CODE_ATTEMPTS: Final = 5
 
 
-class FirstFactorMissing(Invalid):
+class FirstFactorMissing(errors.Invalid):
     """Send `passkey`. Or send `password` or `email_code`, with `code` if your account has a second factor."""
 
 
-class PasswordWrong(Unauthenticated):
+class PasswordWrong(errors.Unauthenticated):
     """The password is wrong. Try again."""
 
 
-class EmailedCodeWrong(Unauthenticated):
+class EmailedCodeWrong(errors.Unauthenticated):
     """This code is wrong, has expired or was already used. Enter the 6 digits from the newest email, or request another one."""
 
 
-class SecondFactorMissing(Unauthenticated):
+class SecondFactorMissing(errors.Unauthenticated):
     """Enter a code of your authenticator app too, or a backup code, or use a passkey or security key."""
 
 
-class NoVerifiedAddress(Invalid):
+class NoVerifiedAddress(errors.Invalid):
     """Your email address is not verified, so no code can be sent to it. Use another way to confirm that it's you."""
 
 
-class ProviderNotLinked(Invalid):
+class ProviderNotLinked(errors.Invalid):
     """You can't confirm that it's you at this identity provider. Use another way."""
 
 
-class OtherIdentity(Unauthenticated):
+class OtherIdentity(errors.Unauthenticated):
     """This account at the identity provider is not linked to yours. Sign in there with the linked one."""
 
 
@@ -334,7 +332,7 @@ KEPT_FOR: Final = timedelta(minutes=15)
 MAX_KEPT: Final = 5  # per session
 
 
-class KeptFormEnded(Invalid):
+class KeptFormEnded(errors.Invalid):
     """This form was already sent, or has expired. Open its page to check the result, and fill it in again if necessary."""
 
 

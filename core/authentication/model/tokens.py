@@ -8,10 +8,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel import scannable_secrets
+from core.kernel import callers, errors, scannable_secrets
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import PersonalTokenContext, SessionContext
-from core.kernel.errors import Forbidden, Invalid, NotFound, TokenInvalid, Unauthenticated
 from core.kernel.values import Email
 
 DEFAULT_DAYS: Final = 30
@@ -26,25 +24,25 @@ _LABEL_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _LABEL_LENGTH: Final = 6
 
 
-class PersonalTokenInvalid(Unauthenticated):
+class PersonalTokenInvalid(errors.Unauthenticated):
     """This personal access token is not valid: it is incomplete, has expired, or was revoked. Create a new one in your account."""
 
     token_sent = True
 
 
-class PersonalTokenNotFound(NotFound):
+class PersonalTokenNotFound(errors.NotFound):
     """This personal access token does not exist, or it has ended."""
 
 
-class PersonalTokensOff(Forbidden):
+class PersonalTokensOff(errors.Forbidden):
     """This organization does not allow personal access tokens. Ask an admin of the organization."""
 
 
-class PersonalTokenWithoutScope(Invalid):
+class PersonalTokenWithoutScope(errors.Invalid):
     """A personal access token needs at least one scope. List the scopes that it needs."""
 
 
-class PersonalTokenScopeRefused(Invalid):
+class PersonalTokenScopeRefused(errors.Invalid):
     """The token cannot have this scope. Choose scopes that your role in the organization can use."""
 
     oauth_error = "invalid_scope"
@@ -53,7 +51,7 @@ class PersonalTokenScopeRefused(Invalid):
         super().__init__(f"The token cannot have {', '.join(refused)}. Choose from: {', '.join(allowed)}.")
 
 
-class TooManyPersonalTokens(Invalid):
+class TooManyPersonalTokens(errors.Invalid):
     """You already have the maximum number of personal access tokens. Revoke one that you no longer need."""
 
     def __init__(self) -> None:
@@ -100,10 +98,10 @@ class NewPersonalToken:
 class PersonalTokenRecord:
     """A live token with its user, as loaded to authenticate a request."""
 
-    token: PersonalTokenContext
+    token: callers.PersonalTokenContext
     token_hash: bytes = field(repr=False)
     last_used_at: datetime | None
-    session: SessionContext
+    session: callers.SessionContext
     is_allowed: bool  # by the organization in `session.acts_in`
 
 
@@ -122,7 +120,7 @@ def is_well_formed(text: str) -> bool:
     return _COMPILED.fullmatch(text) is not None and scannable_secrets.has_valid_checksum(text)
 
 
-class UnknownKey(TokenInvalid):
+class UnknownKey(errors.TokenInvalid):
     """The access token is signed with a key that is not in use. Sign in again."""
 
 

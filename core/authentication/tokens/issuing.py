@@ -3,11 +3,9 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from core.authentication.model import claim_rules
+from core.authentication.model import claim_rules, sessions
 from core.authentication.model.openid import SESSION_EXPIRY, IdToken, ResourceGrant, Scope
-from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
-from core.kernel import uris
-from core.kernel.callers import ServiceContext, proofs_at
+from core.kernel import callers, uris
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
 from core.kernel.errors import Invalid
@@ -21,14 +19,17 @@ def limited_lifetime(limit: timedelta, seconds: int | None) -> timedelta:
     return limit if seconds is None else min(limit, timedelta(seconds=seconds))
 
 
-def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
+def issue_tokens(ports: Ports, subject: sessions.TokenSubject, refresh_token: str, now: datetime) -> sessions.TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
     A token of a service contains the user's entitlement to it. This function reads nothing from the database: the old
     refresh token is already used up, so an error would leave the client without a valid token.
     """
     service, entitlement = subject.service, subject.entitlement
-    openid, proofs = subject.openid and subject.openid.seen_by(boundary_of(subject.proofs)), proofs_at(subject.service, subject.proofs, now)
+    openid, proofs = (
+        subject.openid and subject.openid.seen_by(boundary_of(subject.proofs)),
+        callers.proofs_at(subject.service, subject.proofs, now),
+    )
     expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
     shows_email = service is None or openid is None or openid.grant.shows_email_to(service)
     claims = Claims(
@@ -60,12 +61,12 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
     is_bound = subject.key_thumbprint is not None
     if openid is None or not proofs:
-        return TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
+        return sessions.TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
     if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
-        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text or None, is_bound)
+        return sessions.TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text or None, is_bound)
     id_token = _with_source_token(ports, new_id_token(ports, subject, openid, access_token, now), claims)
     signed = ports.tokens.sign_id_token(id_token)
-    return TokenPair(access_token, refresh_token, expires_in, signed, openid.grant.scope_text or None, is_bound)
+    return sessions.TokenPair(access_token, refresh_token, expires_in, signed, openid.grant.scope_text or None, is_bound)
 
 
 def _with_source_token(ports: Ports, id_token: IdToken, access: Claims) -> IdToken:
@@ -86,7 +87,7 @@ def _with_source_token(ports: Ports, id_token: IdToken, access: Claims) -> IdTok
     return replace(id_token, claims=claim_rules.with_source_token(id_token.claims, sign))
 
 
-def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:
+def _expires_at(ports: Ports, subject: sessions.TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:
     """Return the end of a token. For an API resource, its own lifetime counts instead of the platform's."""
     seconds = subject.service.access_token_seconds if subject.service else None
     # Without a lifetime, the API resource may not be used, and the grant was refused before.
@@ -94,9 +95,11 @@ def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: Resourc
     return min(now + limited_lifetime(limit, seconds), subject.ends_at)
 
 
-def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, access_token: str | None, now: datetime) -> IdToken:
+def new_id_token(
+    ports: Ports, subject: sessions.TokenSubject, openid: sessions.OpenIdSubject, access_token: str | None, now: datetime
+) -> IdToken:
     """Return the ID token's contents for a new token pair. Without an access token, it is a preview."""
-    facts, grant, proofs = openid.facts, openid.grant, proofs_at(subject.service, subject.proofs, now)
+    facts, grant, proofs = openid.facts, openid.grant, callers.proofs_at(subject.service, subject.proofs, now)
     return IdToken(
         client_id=FRONTEND_CLIENT_ID if subject.service is None else subject.service.client_name,
         user_id=subject.user_id,
@@ -112,7 +115,7 @@ def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, acc
     )
 
 
-def _audience(ports: Ports, openid: OpenIdSubject | None, service: ServiceContext | None) -> str | None:
+def _audience(ports: Ports, openid: sessions.OpenIdSubject | None, service: callers.ServiceContext | None) -> str | None:
     """Return an OpenID Connect token's audience, or None for the default. The platform's frontend gets tokens for our API."""
     if openid is None:
         return None

@@ -4,14 +4,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from core.authentication import events
-from core.authentication.model.tokens import Rotation, SigningKey, UnknownKey, newest_key
+from core.authentication.model import tokens
+from core.kernel import claims
 from core.kernel.causes import SYSTEM
-from core.kernel.claims import Accepts, Claims, PreAuthClaims, ProgramClaims
 from core.programs.model.api_resources import MAX_TOKEN_SECONDS
 from ports import Ports
 
 
-async def load(ports: Ports) -> SigningKey:
+async def load(ports: Ports) -> tokens.SigningKey:
     """Load the keys from the database into the token port, and return the newest key.
 
     Retired keys are loaded while a session from their time can last. They verify only the hints of
@@ -22,7 +22,7 @@ async def load(ports: Ports) -> SigningKey:
         async with ports.storage.reading() as read:
             number = ports.tokens.begin_load()
             keys = await read.signing_keys.live(now - ports.policy.session_absolute_ttl)
-        newest = newest_key(keys)
+        newest = tokens.newest_key(keys)
         if newest is not None:
             ports.tokens.use(keys, now, number)
             return newest
@@ -38,7 +38,7 @@ async def _create_first(ports: Ports) -> None:
             await tx.signing_keys.add(key)
 
 
-async def rotate(ports: Ports, operator: str | None = None, *, min_age: timedelta = timedelta()) -> Rotation:
+async def rotate(ports: Ports, operator: str | None = None, *, min_age: timedelta = timedelta()) -> tokens.Rotation:
     """Publish a new signing key, which signs after the lead time of the policy. Until then, the present key signs.
 
     The first key signs at once. Nothing is created if a new key already waits, or if the present key
@@ -52,17 +52,17 @@ async def rotate(ports: Ports, operator: str | None = None, *, min_age: timedelt
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.lock()
         now = ports.clock.now()
-        newest = newest_key(await tx.signing_keys.live(now))
+        newest = tokens.newest_key(await tx.signing_keys.live(now))
         if newest is not None and newest.starts_at > now - min_age:
-            return Rotation(newest.kid, newest.starts_at if newest.starts_at > now else None, is_new=False)
+            return tokens.Rotation(newest.kid, newest.starts_at if newest.starts_at > now else None, is_new=False)
         key = replace(key, created_at=now, signs_at=None if newest is None else now + ports.policy.signing_key_lead_time)
         await tx.signing_keys.retire_all(key.starts_at + longest + timedelta(minutes=1))
         await tx.signing_keys.add(key)
         tx.record(events.signing_key_rotated(key, operator))
-    return Rotation(key.kid, key.signs_at, is_new=True)
+    return tokens.Rotation(key.kid, key.signs_at, is_new=True)
 
 
-async def replace_compromised(ports: Ports, operator: str) -> Rotation:
+async def replace_compromised(ports: Ports, operator: str) -> tokens.Rotation:
     """Remove all signing keys, also a waiting key, and create a key that signs at once.
 
     Every token that the removed keys signed becomes invalid in a process as soon as it is notified: access tokens, ID
@@ -75,10 +75,10 @@ async def replace_compromised(ports: Ports, operator: str) -> Rotation:
         await tx.signing_keys.remove_all()
         await tx.signing_keys.add(key)
         tx.record(events.signing_key_compromised(key, operator))
-    return Rotation(key.kid, None, is_new=True)
+    return tokens.Rotation(key.kid, None, is_new=True)
 
 
-async def read_token(ports: Ports, token: str, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
+async def read_token(ports: Ports, token: str, *, accepts: claims.Accepts = claims.Accepts.OWN) -> claims.Claims | claims.ProgramClaims:
     """Return the claims in an access token for a user or a program.
 
     A token that the place does not accept is refused.
@@ -88,17 +88,17 @@ async def read_token(ports: Ports, token: str, *, accepts: Accepts = Accepts.OWN
     now = ports.clock.now()
     try:
         return ports.tokens.read(token, now, accepts=accepts)
-    except UnknownKey:
+    except tokens.UnknownKey:
         await _reload(ports, now)
         return ports.tokens.read(token, now, accepts=accepts)
 
 
-async def read_pre_auth(ports: Ports, token: str) -> PreAuthClaims:
+async def read_pre_auth(ports: Ports, token: str) -> claims.PreAuthClaims:
     """Return the claims of a pre-auth token. Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
     now = ports.clock.now()
     try:
         return ports.tokens.read_pre_auth(token, now)
-    except UnknownKey:
+    except tokens.UnknownKey:
         await _reload(ports, now)
         return ports.tokens.read_pre_auth(token, now)
 
@@ -111,5 +111,5 @@ async def _reload(ports: Ports, now: datetime) -> None:
     Raises: UnknownKey if the keys were loaded less than a second ago.
     """
     if now - ports.tokens.loaded_at < timedelta(seconds=1):
-        raise UnknownKey
+        raise tokens.UnknownKey
     await load(ports)

@@ -6,38 +6,38 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from core.billing.model.provider_objects import CheckoutMetadata
-from core.kernel.errors import Invalid, PaymentsFailed, Unsupported
+from core.kernel import errors
 
 
-class UnknownPlan(Invalid):
+class UnknownPlan(errors.Invalid):
     """This plan does not exist. Choose a plan of this application."""
 
 
-class CheckoutPlanOfAnotherService(Invalid):
+class CheckoutPlanOfAnotherService(errors.Invalid):
     """This plan belongs to another application. Choose a plan of this application."""
 
 
-class PlanWithoutPrice(Invalid):
+class PlanWithoutPrice(errors.Invalid):
     """This plan cannot be bought because it has no price at the payment provider. Set that first."""
 
 
-class HasLiveSubscription(Invalid):
+class HasLiveSubscription(errors.Invalid):
     """You already have an active or past due subscription to this application. It has to end before you can buy another one."""
 
 
-class ReturnUrlInvalid(Invalid):
+class ReturnUrlInvalid(errors.Invalid):
     """The success_url and cancel_url must be http or https URLs with a host, without spaces, control characters or backslashes."""
 
 
-class BillingNotConfigured(Unsupported):
+class BillingNotConfigured(errors.Unsupported):
     """Billing is not configured on this installation. Ask the operator of Gatehouse to set it up."""
 
 
-class IdempotencyKeySpent(PaymentsFailed):
+class IdempotencyKeySpent(errors.PaymentsFailed):
     """The payment provider failed. Try again."""  # the next attempt uses a new key, because this key always returns the failure
 
 
-class CustomerNotFound(PaymentsFailed):
+class CustomerNotFound(errors.PaymentsFailed):
     """The payment provider has deleted your organization's customer record. Try again."""
 
 

@@ -9,25 +9,25 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from core.billing.model.provider_objects import parse_provider_id, parse_timestamp
-from core.kernel.errors import Invalid, PaymentsFailed, Unauthenticated
+from core.billing.model import provider_objects
+from core.kernel import errors
 
 TOLERANCE: Final = timedelta(minutes=5)  # between our clock and the signature's time (docs/reference/limits.md)
 
 
-class SignatureMissing(Invalid):
+class SignatureMissing(errors.Invalid):
     """The billing-signature header is missing. Send it with each event."""
 
 
-class SignatureInvalid(Unauthenticated):
+class SignatureInvalid(errors.Unauthenticated):
     """The signature of this event is not valid, or its time differs from ours by more than five minutes."""
 
 
-class EventsNotConfigured(PaymentsFailed):
+class EventsNotConfigured(errors.PaymentsFailed):
     """Events of the payment provider cannot be received because SSO_BILLING_WEBHOOK_SECRET, which verifies signatures, is not set."""
 
 
-class EventInvalid(Invalid):
+class EventInvalid(errors.Invalid):
     """This event is not valid. It needs id, type, created and data, with an object that has an id; a subscription also needs a status."""
 
 
@@ -71,7 +71,12 @@ class BillingEvent:
 
 def read_event(body: Mapping[str, Any]) -> BillingEvent:
     """Return the event that this JSON object describes."""
-    id_, type_, created, data = parse_provider_id(body.get("id")), body.get("type"), parse_timestamp(body.get("created")), body.get("data")
+    id_, type_, created, data = (
+        provider_objects.parse_provider_id(body.get("id")),
+        body.get("type"),
+        provider_objects.parse_timestamp(body.get("created")),
+        body.get("data"),
+    )
     subject = data.get("object") if isinstance(data, Mapping) else None
     if id_ is None or not isinstance(type_, str) or created is None or not isinstance(subject, Mapping):
         raise EventInvalid

@@ -14,8 +14,7 @@ from typing import Final, Self
 from uuid import UUID
 
 from core.applications.model.plans import SubscriptionStatus
-from core.billing.model.provider_objects import ProviderSubscription, to_status
-from core.billing.model.subscriptions import PERIOD, Subscription
+from core.billing.model import provider_objects, subscriptions
 
 CHECK_INTERVAL: Final = timedelta(days=1)  # between two checks of our subscription, even if events arrive
 AFTER_PERIOD: Final = timedelta(hours=1)  # from a period's end to a check; the event should have arrived by then
@@ -51,7 +50,7 @@ class DerivedState:
 
     def period_end_or_default(self, now: datetime) -> datetime:
         """Return when the period ends, or a default period that starts now."""
-        return self.period_end or now + PERIOD
+        return self.period_end or now + subscriptions.PERIOD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,7 @@ class SubscriptionFacts:
     waits_for: UUID | None = None  # our live subscription for the same user and service that has to end first
 
     def with_subscription(
-        self, subscription: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False
+        self, subscription: provider_objects.ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False
     ) -> Self:
         """Add the subscription object from an event or response. A cancellation counts even if it arrives late, because it is final."""
         facts = self._with_period(subscription.period_end, at, at_creation=at_creation)
@@ -164,7 +163,7 @@ class SubscriptionFacts:
         if self.ended or (self.paid_at is not None and self.paid_at > at):
             return False
         is_newer = self.object_at is not None and self.object_at > at
-        return not (is_newer and self.status is not None and to_status(self.status) is SubscriptionStatus.ACTIVE)
+        return not (is_newer and self.status is not None and provider_objects.to_status(self.status) is SubscriptionStatus.ACTIVE)
 
     def _without_unneeded_page(self) -> Self:
         return self if self.needs_action and self.org_id is None else replace(self, action_page=None)
@@ -191,7 +190,7 @@ class SubscriptionFacts:
         # includes earlier payments.
         ends = [paid.until for paid in self.paid if self.period_at is None or paid.at >= self.period_at]
         end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
-        return DerivedState(self._derive_status(to_status(self.status)), end, self.price_id)
+        return DerivedState(self._derive_status(provider_objects.to_status(self.status)), end, self.price_id)
 
     def _derive_status(self, object_status: SubscriptionStatus) -> SubscriptionStatus:
         if self.ended:
@@ -208,7 +207,7 @@ class LockedSubscription:
     """The provider's subscription, locked: its facts, and our subscription for it, if there is one."""
 
     facts: SubscriptionFacts
-    subscription: Subscription | None
+    subscription: subscriptions.Subscription | None
 
 
 def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:

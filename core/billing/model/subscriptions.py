@@ -7,7 +7,7 @@ from typing import Final, Self
 from uuid import UUID
 
 from core.applications.model.plans import SubscriptionStatus
-from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel import errors
 from core.kernel.values import Email
 
 PERIOD: Final = timedelta(days=30)  # the period for a subscription that is created without `current_period_end`
@@ -18,35 +18,35 @@ EXPIRY_BATCH: Final = 500  # subscriptions that the sweeper expires in one trans
 LEASE: Final = timedelta(minutes=3)
 
 
-class SubscriptionNotFound(NotFound):
+class SubscriptionNotFound(errors.NotFound):
     """This user has no subscription to this application."""
 
 
-class NotSubscribed(NotFound):
+class NotSubscribed(errors.NotFound):
     """You have no subscription to this application."""
 
 
-class OwnSubscriptionNotFound(NotFound):
+class OwnSubscriptionNotFound(errors.NotFound):
     """You have no such subscription, or it has already ended. See your subscriptions on the account page."""
 
 
-class NoServiceContext(Invalid):
+class NoServiceContext(errors.Invalid):
     """Subscriptions belong to an application. Sign in to the application, and use the token that you get there."""
 
 
-class PlanOfAnotherService(Forbidden):
+class PlanOfAnotherService(errors.Forbidden):
     """This plan belongs to another application. Choose a plan of this application."""
 
 
-class AlreadySubscribed(Invalid):
+class AlreadySubscribed(errors.Invalid):
     """This user already has an active or past due subscription. Change it, or delete it first."""
 
 
-class PlanRemoved(Invalid):
+class PlanRemoved(errors.Invalid):
     """The plan of this subscription was deleted. Choose another plan to reactivate the subscription."""
 
 
-class EmptySubscriptionUpdate(Invalid):
+class EmptySubscriptionUpdate(errors.Invalid):
     """The request changes nothing. Send at least one of status, current_period_end and plan_id."""
 
 

@@ -8,37 +8,26 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model import accounts
-from core.kernel.callers import (
-    Member,
-    OrganizationCaller,
-    Person,
-    RegistrationClient,
-    ScimClient,
-    ServiceAccountCaller,
-    ServiceKey,
-    SetupLinkCaller,
-)
+from core.kernel import callers, errors, event_catalog
 from core.kernel.causes import Caller
-from core.kernel.errors import Invalid, NotFound
-from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.values import parse_id
 
 ObjectKey = tuple[str, str]  # an object's type and id
 
 
-class TargetTypeRequired(Invalid):
+class TargetTypeRequired(errors.Invalid):
     """The parameter target_id requires the parameter target_type. Send both."""
 
 
-class AuditEntryNotFound(NotFound):
+class AuditEntryNotFound(errors.NotFound):
     """The audit log of this organization has no entry with this id."""
 
 
-class PlatformAuditEntryNotFound(NotFound):
+class PlatformAuditEntryNotFound(errors.NotFound):
     """The platform's log has no entry with this id. The entries of organizations are in their own audit logs."""
 
 
-class SearchRefused(Invalid):
+class SearchRefused(errors.Invalid):
     """This text cannot be searched for."""
 
     def __init__(self, text: str) -> None:
@@ -106,24 +95,24 @@ def resolve_actor(
 def caller_kind(caller: Caller) -> str:
     """Return the actor kind, as in `AuditActor`, for an event that this caller causes."""
     match caller:
-        case Person():
+        case callers.Person():
             return "user"
-        case ServiceAccountCaller():
+        case callers.ServiceAccountCaller():
             return "service_account"
-        case ServiceKey():
+        case callers.ServiceKey():
             return "api_key"
-        case ScimClient():
+        case callers.ScimClient():
             return "scim_token"
-        case RegistrationClient():
+        case callers.RegistrationClient():
             return "registration_token"
-        case SetupLinkCaller():
+        case callers.SetupLinkCaller():
             return "setup_link"
     return SYSTEM.kind if caller.address is None else ANONYMOUS.kind
 
 
-def actor_of(caller: OrganizationCaller) -> AuditActor:
+def actor_of(caller: callers.OrganizationCaller) -> AuditActor:
     """Return the actor for an entry about a change by this caller."""
-    if isinstance(caller, Member):
+    if isinstance(caller, callers.Member):
         return AuditActor(str(caller.user_id), caller.email, caller.is_platform_owner)
     return AuditActor(str(caller.account_id), accounts.SERVICE_ACCOUNT_EMAIL, kind="service_account", name=caller.name)
 
@@ -214,13 +203,13 @@ class PlatformAuditFilter:
 def build_filter(
     *,
     action: str | None,
-    target_type: Target | None,
+    target_type: event_catalog.Target | None,
     target_id: str | None,
     actor_id: str | None,
     success: bool | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
-    known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS,
+    known_actions: Mapping[str, event_catalog.EventKind] = event_catalog.AUDIT_ACTIONS,
 ) -> AuditFilter | None:
     """Return the filter for these query parameters, or None if no entry can match.
 
@@ -233,7 +222,7 @@ def build_filter(
     if actor_id is not None and account_id is None and without_account is None:
         return None
     by_actor_and_time = AuditFilter(actor_id=account_id, actor_without_account=without_account, success=success, since=since, until=until)
-    if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
+    if action is None and target_type not in (event_catalog.Target.DOMAIN, event_catalog.Target.BRANDING):
         return replace(by_actor_and_time, target_type=target_type, target_id=target_id)
     # Every action's target type is known. Without a target id, the actions alone therefore select
     # the entries.
@@ -248,7 +237,9 @@ def build_filter(
     )
 
 
-def restrict_to_category(filter_: AuditFilter | None, category: str | None, known_actions: Mapping[str, EventKind]) -> AuditFilter | None:
+def restrict_to_category(
+    filter_: AuditFilter | None, category: str | None, known_actions: Mapping[str, event_catalog.EventKind]
+) -> AuditFilter | None:
     """Return the filter for the actions in this category only, or None if no entry can match."""
     if filter_ is None or category is None:
         return filter_
@@ -266,17 +257,21 @@ def to_platform_filter(entry: AuditFilter | None, impersonator_id: str | None, s
     if entry.actions is None and entry.target_type is not None and entry.target_id is None:
         # The log has no index on target types alone. Actions select the same entries as the target
         # types.
-        actions = frozenset(kind.name for kind in PLATFORM_ACTIONS.values() if kind.target == entry.target_type)
+        actions = frozenset(kind.name for kind in event_catalog.PLATFORM_ACTIONS.values() if kind.target == entry.target_type)
         entry = replace(entry, target_type=None, actions=actions)
     return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id)
 
 
-def _target_types(kind: EventKind) -> tuple[Target, ...]:
+def _target_types(kind: event_catalog.EventKind) -> tuple[event_catalog.Target, ...]:
     """Return the target types by which a filter finds entries with this kind."""
     area = kind.name.partition(".")[0]
     if kind.name == "user.invited":  # the interface documents `user`
-        return (kind.target, Target.USER)
-    return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
+        return (kind.target, event_catalog.Target.USER)
+    return (
+        (kind.target, event_catalog.Target(area))
+        if area in (event_catalog.Target.DOMAIN, event_catalog.Target.BRANDING)
+        else (kind.target,)
+    )
 
 
 def to_json(entry: AuditEntry) -> dict[str, Any]:

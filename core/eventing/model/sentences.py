@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from core.accounts.model.devices import Location
-from core.eventing.model.audit import ANONYMOUS, AuditActor, AuditEntry, ObjectKey
-from core.kernel.display import PRODUCT, format_utc, to_words
+from core.eventing.model import audit
+from core.kernel import display
+from core.kernel.display import to_words
 from core.kernel.event_catalog import EVENT_KINDS, Target
 from core.kernel.event_sentences import SENTENCES
 from core.kernel.values import parse_id
@@ -53,7 +54,7 @@ _NAMES_IN_DETAILS: Final[Mapping[str, tuple[str, ...]]] = {
     Target.ORGANIZATION: ("name", "slug"),
 }
 _ACTORS: Final[Mapping[str, str]] = {
-    "system": PRODUCT,
+    "system": display.PRODUCT,
     "anonymous": "Someone who was not signed in",
     "api_key": "An API key",
     SCIM_TOKEN: "The directory",
@@ -77,7 +78,7 @@ class ObjectName:
     person: str | None = None
 
 
-Names = Mapping[ObjectKey, ObjectName]
+Names = Mapping[audit.ObjectKey, ObjectName]
 
 
 class PartKind(StrEnum):
@@ -101,7 +102,7 @@ class Part:
 class DescribedEntry:
     """An audit entry with today's names, as people read it."""
 
-    entry: AuditEntry
+    entry: audit.AuditEntry
     parts: tuple[Part, ...]  # the sentence's parts
     target: ObjectName | None  # None if the object has no name that the reader may see
     actor: ObjectName | None
@@ -123,7 +124,7 @@ class DetailRow:
     old: str | None = None
 
 
-def collect_objects(entries: Iterable[AuditEntry]) -> dict[str, set[str]]:
+def collect_objects(entries: Iterable[audit.AuditEntry]) -> dict[str, set[str]]:
     """Return the object ids for the names that these sentences and details need, by type."""
     ids: dict[str, set[str]] = {}
     for entry in entries:
@@ -133,7 +134,7 @@ def collect_objects(entries: Iterable[AuditEntry]) -> dict[str, set[str]]:
     return ids
 
 
-def describe(entry: AuditEntry, names: Names, location: Location | None) -> DescribedEntry:
+def describe(entry: audit.AuditEntry, names: Names, location: Location | None) -> DescribedEntry:
     """Return the entry with its sentence."""
     return DescribedEntry(
         entry=entry,
@@ -150,13 +151,13 @@ def detail_rows(described: DescribedEntry) -> list[DetailRow]:
     return list(_rows(described.entry.details, described.names))
 
 
-def _objects(entry: AuditEntry) -> Iterator[ObjectKey]:
+def _objects(entry: audit.AuditEntry) -> Iterator[audit.ObjectKey]:
     yield entry.target_type, entry.target_id
     yield _kind_of(entry.actor), entry.actor.id
     yield from _objects_in(entry.details)
 
 
-def _objects_in(details: Mapping[str, Any]) -> Iterator[ObjectKey]:
+def _objects_in(details: Mapping[str, Any]) -> Iterator[audit.ObjectKey]:
     for name, value in details.items():
         if kind := _IDS.get(name):
             values = value.values() if isinstance(value, Mapping) else [value]
@@ -165,11 +166,11 @@ def _objects_in(details: Mapping[str, Any]) -> Iterator[ObjectKey]:
             yield from _objects_in(value)
 
 
-def _kind_of(actor: AuditActor) -> str:
+def _kind_of(actor: audit.AuditActor) -> str:
     return Target.USER if actor.kind == "user" else actor.kind
 
 
-def _sentence(entry: AuditEntry, names: Names) -> Iterator[Part]:
+def _sentence(entry: audit.AuditEntry, names: Names) -> Iterator[Part]:
     """Yield the sentence's parts. A newer release can have written an action that is unknown here."""
     template = next(filter(None, (_applied(sentence, entry, names) for sentence in SENTENCES.get(entry.action, ()))), None)
     if template is None:
@@ -185,7 +186,7 @@ def _sentence(entry: AuditEntry, names: Names) -> Iterator[Part]:
         yield Part(PartKind.TEXT, template[rest:])
 
 
-def _applied(sentence: str | tuple[str, str], entry: AuditEntry, names: Names) -> str | None:
+def _applied(sentence: str | tuple[str, str], entry: audit.AuditEntry, names: Names) -> str | None:
     """Return the sentence without its condition, or None if it does not apply to this entry."""
     condition, template = (None, sentence) if isinstance(sentence, str) else sentence
     if condition == "self":
@@ -198,7 +199,7 @@ def _applied(sentence: str | tuple[str, str], entry: AuditEntry, names: Names) -
     return template if all(_value(field, entry, names) for field in fields if field not in ("actor", "target")) else None
 
 
-def _part(field: str, entry: AuditEntry, names: Names, *, is_first: bool) -> Part:
+def _part(field: str, entry: audit.AuditEntry, names: Names, *, is_first: bool) -> Part:
     if field == "actor":
         return Part(PartKind.ACTOR, _impersonator(entry) + _actor_text(entry.actor, names))
     if field == "target":
@@ -207,13 +208,13 @@ def _part(field: str, entry: AuditEntry, names: Names, *, is_first: bool) -> Par
     return Part(PartKind.VALUE, _value(field, entry, names))
 
 
-def _impersonator(entry: AuditEntry) -> str:
+def _impersonator(entry: audit.AuditEntry) -> str:
     """Return how the subject begins in an entry from an impersonation. At its start, the impersonator is the actor."""
     impersonator = entry.impersonator
     return "" if impersonator is None or impersonator.id == entry.actor.id else f"{impersonator.email} as "
 
 
-def _actor_text(actor: AuditActor, names: Names) -> str:
+def _actor_text(actor: audit.AuditActor, names: Names) -> str:
     if actor.kind == "user":
         return actor.email if parse_id(actor.id) is not None else UNKNOWN_ACCOUNT
     text = _ACTORS.get(actor.kind) or to_words(actor.kind)
@@ -222,7 +223,7 @@ def _actor_text(actor: AuditActor, names: Names) -> str:
     return text if name is None else f"{text} ({name})"
 
 
-def _target(entry: AuditEntry, names: Names) -> ObjectName | None:
+def _target(entry: audit.AuditEntry, names: Names) -> ObjectName | None:
     if known := names.get((entry.target_type, entry.target_id)):
         return known
     if entry.target_type == Target.USER and entry.target_id == entry.actor.id:
@@ -231,7 +232,7 @@ def _target(entry: AuditEntry, names: Names) -> ObjectName | None:
     return next((ObjectName(_one_line(name)) for name in details if isinstance(name, str) and name), None)
 
 
-def _target_text(entry: AuditEntry, names: Names) -> str:
+def _target_text(entry: audit.AuditEntry, names: Names) -> str:
     if name := _target(entry, names):
         return name.text
     if entry.target_type == Target.ORGANIZATION and entry.target_id == str(entry.org_id):
@@ -250,11 +251,11 @@ def _detail(details: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _value(field: str, entry: AuditEntry, names: Names) -> str:
+def _value(field: str, entry: audit.AuditEntry, names: Names) -> str:
     """Return a detail as text, or an empty text if it has no value."""
     value = _detail(entry.details, field)
     if isinstance(value, str) and _TIME.fullmatch(value):
-        return format_utc(datetime.fromisoformat(value))
+        return display.format_utc(datetime.fromisoformat(value))
     return "" if value in EMPTY else _one_line(_to_text(field, value, names))
 
 
@@ -343,7 +344,7 @@ def group_entries(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:
     return [EntryGroup(tuple(members)) for members in groups]
 
 
-def _belongs_to(older: AuditEntry, group: Sequence[AuditEntry]) -> bool:
+def _belongs_to(older: audit.AuditEntry, group: Sequence[audit.AuditEntry]) -> bool:
     """Return whether the next older entry belongs to the group."""
     newer = group[-1]
     if (older.success, older.address, older.impersonator) != (newer.success, newer.address, newer.impersonator):
@@ -354,12 +355,12 @@ def _belongs_to(older: AuditEntry, group: Sequence[AuditEntry]) -> bool:
     if (older.actor.kind, older.actor.id) != (newer.actor.kind, newer.actor.id):
         # A sign-up begins without an account and ends with a signed-in user.
         return (
-            older.actor.kind == ANONYMOUS.kind
+            older.actor.kind == audit.ANONYMOUS.kind
             and older.target_type == Target.USER
             and _group_target(older) == _group_target(newer)
             and pause <= PAUSE_OF_PEOPLE
         )
-    if older.actor.kind not in ("user", ANONYMOUS.kind) or older.impersonator is not None:
+    if older.actor.kind not in ("user", audit.ANONYMOUS.kind) or older.impersonator is not None:
         return pause <= PAUSE_OF_PROGRAMS
     is_same = pause <= PAUSE_OF_TRANSACTION or any(
         older.action == each.action or _group_target(older) == _group_target(each) for each in group
@@ -367,5 +368,5 @@ def _belongs_to(older: AuditEntry, group: Sequence[AuditEntry]) -> bool:
     return is_same and pause <= PAUSE_OF_PEOPLE
 
 
-def _group_target(entry: AuditEntry) -> tuple[str, str]:
+def _group_target(entry: audit.AuditEntry) -> tuple[str, str]:
     return entry.target_type, entry.target_id

@@ -11,8 +11,7 @@ from uuid import UUID
 
 from core.eventing.model import audit
 from core.eventing.model.audit import AuditEntry
-from core.kernel import outbound
-from core.kernel.errors import Invalid, NotFound
+from core.kernel import errors, outbound
 from core.kernel.outbound import Reply
 from core.kernel.values import rfc3339
 
@@ -31,11 +30,11 @@ DATADOG_MAX_AGE: Final = timedelta(hours=17)  # Datadog drops logs with a timest
 _PRINTABLE_ASCII: Final = re.compile(r"[\x21-\x7e]+")
 
 
-class SiemNotConfigured(NotFound):
+class SiemNotConfigured(errors.NotFound):
     """The audit log of this organization is not forwarded to a SIEM. Configure one first."""
 
 
-class SiemTokenInvalid(Invalid):
+class SiemTokenInvalid(errors.Invalid):
     """The token may contain only printable ASCII characters, without spaces."""
 
 

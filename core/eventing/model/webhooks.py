@@ -17,10 +17,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.eventing.model import audit
-from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Invalid, NotFound
-from core.kernel.event_catalog import EVENT_KINDS, EventKind
-from core.kernel.outbound import Reply, SendFailure
+from core.kernel import callers, errors, event_catalog, outbound
 from core.kernel.policy import Policy
 from core.kernel.values import rfc3339
 
@@ -32,31 +29,31 @@ FORMER_SECRETS_KEPT: Final = 10
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
 
 # The event types that webhooks can subscribe to.
-SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType(
-    {name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only}
+SUBSCRIBABLE: Final[Mapping[str, event_catalog.EventKind]] = MappingProxyType(
+    {name: kind for name, kind in event_catalog.EVENT_KINDS.items() if not kind.platform_only}
 )
 
 
-class WebhookNotFound(NotFound):
+class WebhookNotFound(errors.NotFound):
     """This webhook does not exist."""
 
 
-class WebhookNameTaken(Invalid):
+class WebhookNameTaken(errors.Invalid):
     """A webhook of the organization already has this name. Choose another one."""
 
 
-class NoEvents(Invalid):
+class NoEvents(errors.Invalid):
     """A webhook needs at least one event type. List the ones to send."""
 
 
-class EventTypeUnknown(Invalid):
+class EventTypeUnknown(errors.Invalid):
     """This event type does not exist."""
 
     def __init__(self) -> None:
         super().__init__(f"This event type does not exist. The event types are: {', '.join(SUBSCRIBABLE)}.")
 
 
-class TooManyWebhooks(Invalid):
+class TooManyWebhooks(errors.Invalid):
     """The organization already has the maximum number of webhooks. Delete a webhook first."""
 
     audited = True
@@ -65,11 +62,11 @@ class TooManyWebhooks(Invalid):
         super().__init__(f"The organization already has the maximum of {most} webhooks. Delete one that you no longer need.")
 
 
-class NoWebhookChanges(Invalid):
+class NoWebhookChanges(errors.Invalid):
     """The request changes nothing. Send at least one of name, url, events and is_active."""
 
 
-class WebhookInactive(Invalid):
+class WebhookInactive(errors.Invalid):
     """The webhook is not active, so nothing is sent to it. Turn it on first."""
 
 
@@ -113,7 +110,7 @@ MAX_LOST_CLAIMS: Final = 10
 WAKE_LIMIT: Final = 1000  # deliveries per transaction that change from waiting to due
 
 
-class DeliveryNotFound(NotFound):
+class DeliveryNotFound(errors.NotFound):
     """This delivery does not exist."""
 
 
@@ -249,18 +246,18 @@ class DeliveryBatch(Generic[T]):
     next_due: datetime | None
 
 
-def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: OrganizationCaller, now: datetime) -> str:
+def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: callers.OrganizationCaller, now: datetime) -> str:
     """Return the payload for a test delivery. The payload names the webhook and the member who sends the delivery."""
     payload = {
         "event": PING,
         "timestamp": rfc3339(now),
         "organization_id": str(org_id),
-        "actor_user_id": str(caller.user_id) if isinstance(caller, Member) else None,
-        "actor_email": caller.email if isinstance(caller, Member) else None,
+        "actor_user_id": str(caller.user_id) if isinstance(caller, callers.Member) else None,
+        "actor_email": caller.email if isinstance(caller, callers.Member) else None,
         "actor": {
             "kind": audit.caller_kind(caller),
             "id": str(caller.actor_id),
-            "name": None if isinstance(caller, Member) else caller.name,
+            "name": None if isinstance(caller, callers.Member) else caller.name,
         },
         "data": {"webhook_id": str(webhook_id), "webhook_name": name},
     }
@@ -285,7 +282,7 @@ def _signature(secret: str, signed: bytes) -> str:
 
 
 def answered_outcome(
-    policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float
+    policy: Policy, delivery: ClaimedDelivery, reply: outbound.Reply, now: datetime, spread: float
 ) -> DeliveryOutcome[ClaimedDelivery]:
     """Return the outcome for an attempt that got a response.
 
@@ -298,7 +295,9 @@ def answered_outcome(
     return replace(failed_outcome(policy, delivery, DeliveryFailure.NOT_ACCEPTED, now, spread), status=reply.status, body=body)
 
 
-def failed_outcome(policy: Policy, delivery: T, reason: SendFailure | DeliveryFailure, now: datetime, spread: float) -> DeliveryOutcome[T]:
+def failed_outcome(
+    policy: Policy, delivery: T, reason: outbound.SendFailure | DeliveryFailure, now: datetime, spread: float
+) -> DeliveryOutcome[T]:
     """Return the outcome for a failed attempt, with the next attempt's time.
 
     `spread` is a random number from 0 to 1. `spread` delays the next attempt by up to a fifth of its regular delay.
@@ -337,7 +336,7 @@ def request_body(logout_token: str) -> bytes:
 
 
 def notice_outcome(
-    policy: Policy, notice: ClaimedLogoutNotice, reply: Reply, now: datetime, spread: float
+    policy: Policy, notice: ClaimedLogoutNotice, reply: outbound.Reply, now: datetime, spread: float
 ) -> DeliveryOutcome[ClaimedLogoutNotice]:
     """Return the outcome for an attempt that got a response. 400 is final."""
     if reply.status in ACCEPTED:

@@ -4,17 +4,17 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.federation.connections.model.connections import ConnectionNeedsAdmin, OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model import connections
 from core.federation.connections.model.details import ConnectionDetails
-from core.kernel.access import require_lasting, require_power_of_admin
+from core.kernel import access, errors, roles
 from core.kernel.callers import OrganizationCaller
-from core.kernel.errors import Forbidden, refuse
-from core.kernel.roles import ADMIN, MEMBER, ROLES, Capability, has_rights_of
 from core.tenancy import organizations
-from ports.storage import Reading, Transaction
+from ports import storage
 
 
-async def load_details(read: Reading | Transaction, connection: OrganizationConnection, now: datetime) -> ConnectionDetails:
+async def load_details(
+    read: storage.Reading | storage.Transaction, connection: connections.OrganizationConnection, now: datetime
+) -> ConnectionDetails:
     """Return a connection with its keys and certificates, and the groups that it gives."""
     return ConnectionDetails(
         connection,
@@ -24,23 +24,27 @@ async def load_details(read: Reading | Transaction, connection: OrganizationConn
     )
 
 
-async def lock(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+async def lock(tx: storage.Transaction, caller: OrganizationCaller, slug: str) -> connections.OrganizationConnection:
     """Lock the organization, check the caller's rights, and return the connection."""
-    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    return await tx.connections.by_slug(organization.id, slug) or refuse(OrganizationConnectionNotFound)
+    organization, _ = await organizations.lock_organization_for(tx, caller, roles.Capability.INTEGRATIONS_MANAGE)
+    return await tx.connections.by_slug(organization.id, slug) or errors.refuse(connections.OrganizationConnectionNotFound)
 
 
-async def require_power_over_users(tx: Transaction, caller: OrganizationCaller) -> None:
+async def require_power_over_users(tx: storage.Transaction, caller: OrganizationCaller) -> None:
     """Check that the caller may decide which users an active connection signs in (security S-12).
 
     Its identity provider can act as each user that it names, also as one who becomes an admin later.
     """
-    _, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-    require_power_of_admin(caller, rights, ROLES[ADMIN].rights, ConnectionNeedsAdmin)
+    _, rights = await organizations.lock_organization_for(tx, caller, roles.Capability.INTEGRATIONS_MANAGE)
+    access.require_power_of_admin(caller, rights, roles.ROLES[roles.ADMIN].rights, connections.ConnectionNeedsAdmin)
 
 
 async def require_rights_of_people(
-    tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection, refusal: type[Forbidden], user_id: UUID | None = None
+    tx: storage.Transaction,
+    caller: OrganizationCaller,
+    connection: connections.OrganizationConnection,
+    refusal: type[errors.Forbidden],
+    user_id: UUID | None = None,
 ) -> None:
     """Check that the caller has all rights of each member that a connection knows, or of this one (security S-12).
 
@@ -49,21 +53,23 @@ async def require_rights_of_people(
 
     Raises: the refusal; the errors of `require_lasting`.
     """
-    _, authority = await organizations.lock_authority(tx, caller, Capability.INTEGRATIONS_MANAGE)
+    _, authority = await organizations.lock_authority(tx, caller, roles.Capability.INTEGRATIONS_MANAGE)
     people = await tx.connection_identities.authorities(connection.org_id, connection.id, user_id)
-    if not all(has_rights_of(authority, each) for each in people):
+    if not all(roles.has_rights_of(authority, each) for each in people):
         raise refusal
-    require_lasting(caller, authority.rights, frozenset().union(*(each.rights for each in people)) - ROLES[MEMBER].rights)
+    access.require_lasting(
+        caller, authority.rights, frozenset().union(*(each.rights for each in people)) - roles.ROLES[roles.MEMBER].rights
+    )
 
 
-async def lock_to_refresh(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+async def lock_to_refresh(tx: storage.Transaction, caller: OrganizationCaller, slug: str) -> connections.OrganizationConnection:
     """Lock a connection as `lock` does, and let it be refreshed after the change."""
     connection = await lock(tx, caller, slug)
     await tx.connection_healths.make_due(connection.org_id, connection.id)
     return connection
 
 
-async def lock_to_change(tx: Transaction, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
+async def lock_to_change(tx: storage.Transaction, caller: OrganizationCaller, slug: str) -> connections.OrganizationConnection:
     """Lock a connection as `lock_to_refresh` does, and note that the caller changes the connection."""
     connection = await lock_to_refresh(tx, caller, slug)
     if caller.actor_id not in connection.changed_by:

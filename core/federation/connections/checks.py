@@ -10,10 +10,10 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections import connections, metadata, openid, routing, trips
+from core.federation.connections.model import health, saml_responses
 from core.federation.connections.model.asserted import SubjectMissing
 from core.federation.connections.model.connections import ConnectionProblem
 from core.federation.connections.model.details import ConnectionDetails
-from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
     OpenIdAccessDenied,
@@ -25,13 +25,11 @@ from core.federation.connections.model.openid import (
     OpenIdProviderUnreachable,
 )
 from core.federation.connections.model.saml import ProviderVisit
-from core.federation.connections.model.saml_responses import FAULTS, SamlResponseRefused, SamlStatusReturned
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.metadata import charge_fetch_of
-from core.federation.saml.model.configuration import CertificateState, NameIdFormat
+from core.federation.saml.model import configuration
 from core.federation.saml.model.metadata import SamlProblemCode
-from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Limited, Refusal
+from core.kernel import callers, errors
 from core.kernel.outbound import SendFailure
 from core.kernel.rate_limits import METADATA_FETCH
 from ports import Ports
@@ -46,7 +44,7 @@ NOT_CHECKED: Final = ConnectionProblem(
 UNREAD: Final = frozenset({NOT_CHECKED.code, _METADATA_UNUSABLE, SamlProblemCode.METADATA_EXPIRED})
 
 
-async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
+async def check(ports: Ports, caller: callers.OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
     """Return the problems of a connection, in any state. The metadata and the keys are fetched now.
 
     Raises: OrganizationConnectionNotFound, Limited, SealBroken.
@@ -60,7 +58,7 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
     return [*await _check_settings(ports, caller, details, base_url), *reach.problems]
 
 
-async def check_saved(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
+async def check_saved(ports: Ports, caller: callers.OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
     """Return the problems that values which were just saved cause at the identity provider.
 
     There are none while values are missing. If the organization has had too many checks, the only problem is that this one was not made.
@@ -70,11 +68,13 @@ async def check_saved(ports: Ports, caller: OrganizationCaller, slug: str, base_
         return []
     try:
         return await _check_settings(ports, caller, details, base_url)
-    except Limited:
+    except errors.Limited:
         return [NOT_CHECKED]
 
 
-async def _check_settings(ports: Ports, caller: OrganizationCaller, details: ConnectionDetails, base_url: str) -> list[ConnectionProblem]:
+async def _check_settings(
+    ports: Ports, caller: callers.OrganizationCaller, details: ConnectionDetails, base_url: str
+) -> list[ConnectionProblem]:
     """Ask the identity provider, which has at most 30 seconds, and look at the settings. Raises: Limited, SealBroken."""
     match details.connection.settings:
         case OidcSettings() as settings:
@@ -84,7 +84,7 @@ async def _check_settings(ports: Ports, caller: OrganizationCaller, details: Con
             return [*await check_saml(ports, caller.acts_in.id, details, settings), *_check_name_id(settings)]
 
 
-async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> ProviderVisit:
+async def begin_test(ports: Ports, caller: callers.Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> ProviderVisit:
     """Return the place at the identity provider at which an admin tests a connection, in any state. `way_back` is the path of its page.
 
     Raises: OrganizationConnectionNotFound, ConnectionIncomplete, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
@@ -136,13 +136,13 @@ async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProvid
 
 def _check_certificates(details: ConnectionDetails, now: datetime) -> Iterator[ConnectionProblem]:
     """Return the certificate that expires soon, or has expired. Sign-ins go on, because an identity provider may forget to renew one."""
-    end = CertificateEnd.of(details.certificates, details.keys.get(CertificateState.ACTIVE))
+    end = health.CertificateEnd.of(details.certificates, details.keys.get(configuration.CertificateState.ACTIVE))
     if end is not None and (problem := end.problem_at(now)) is not None:
-        yield ConnectionProblem(problem, False, HEALTH_PROBLEMS[problem])
+        yield ConnectionProblem(problem, False, health.HEALTH_PROBLEMS[problem])
 
 
 def _check_name_id(settings: SamlSettings) -> Iterator[ConnectionProblem]:
-    if settings.subject is None and settings.name_id_format is not NameIdFormat.PERSISTENT:
+    if settings.subject is None and settings.name_id_format is not configuration.NameIdFormat.PERSISTENT:
         message = (
             "Users are known by a NameID that can change, such as their address. Choose the format persistent, or an attribute that "
             "never changes."
@@ -159,11 +159,11 @@ async def _check_metadata(ports: Ports, org_id: UUID, details: ConnectionDetails
     """Compare the settings and certificates with the metadata, if they have an address. They are fetched now."""
     try:
         described = await metadata.fetch_own(ports, org_id, settings)
-    except Limited:
+    except errors.Limited:
         raise
     except metadata.MetadataExpired as problem:
         return [ConnectionProblem(SamlProblemCode.METADATA_EXPIRED, False, problem.message)]
-    except Refusal as problem:
+    except errors.Refusal as problem:
         return [ConnectionProblem(_METADATA_UNUSABLE, False, problem.message)]
     if described is None:
         return []
@@ -175,7 +175,7 @@ async def _check_metadata(ports: Ports, org_id: UUID, details: ConnectionDetails
     return problems
 
 
-def describe(problem: Refusal) -> ConnectionProblem:
+def describe(problem: errors.Refusal) -> ConnectionProblem:
     """Return the problem of a sign-in in words for admins."""
     match problem:
         case OpenIdProviderUnreachable():
@@ -193,8 +193,8 @@ def describe(problem: Refusal) -> ConnectionProblem:
         case SubjectMissing():
             message = "The value by which users are known did not arrive: the NameID, which cannot be transient, or the chosen attribute."
             return ConnectionProblem("subject_missing", True, message)
-        case SamlResponseRefused():
-            return ConnectionProblem(problem.fault, True, FAULTS[problem.fault])
-        case SamlStatusReturned():
+        case saml_responses.SamlResponseRefused():
+            return ConnectionProblem(problem.fault, True, saml_responses.FAULTS[problem.fault])
+        case saml_responses.SamlStatusReturned():
             return ConnectionProblem(problem.detail or problem.status, True, "The identity provider reports this. Its log says more.")
     return ConnectionProblem(problem.code.lower(), True, problem.message)

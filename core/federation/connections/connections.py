@@ -8,47 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.federation.connections import events, mapped_groups
-from core.federation.connections.access import (
-    load_details,
-    lock,
-    lock_to_change,
-    lock_to_refresh,
-    require_power_over_users,
-    require_rights_of_people,
-)
-from core.federation.connections.model.connections import (
-    MAX_CERTIFICATES,
-    MAX_CONNECTIONS,
-    CertificateSource,
-    ClientSecretNotUsed,
-    ConnectionAboveOwn,
-    ConnectionChanged,
-    ConnectionChangedByOthers,
-    ConnectionFieldFixed,
-    ConnectionForTestsOnly,
-    ConnectionKeyNotFound,
-    ConnectionRouted,
-    ConnectionState,
-    NextKeyExists,
-    OrganizationConnection,
-    OrganizationConnectionNotFound,
-    ProviderCertificate,
-    ProviderCertificateExists,
-    ProviderCertificateNotFound,
-    TooManyConnections,
-    TooManyProviderCertificates,
-)
+from core.federation.connections import access, events, mapped_groups
+from core.federation.connections.model import connections, presets
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.health import ConnectionHealth
-from core.federation.connections.model.presets import PRESETS, PresetUnknown, default_mapping
 from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings
-from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
+from core.federation.saml.model import configuration
+from core.kernel import values
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import imposed_rules, organizations, sign_in_policies
 from ports import Ports
 from ports.storage import Transaction
@@ -58,14 +28,14 @@ from ports.storage import Transaction
 class ConnectionDraft:
     """The values of a new connection. Without a mapping, it gets that of its preset."""
 
-    slug: Slug
+    slug: values.Slug
     name: str
     preset: str | None
     settings: OidcSettings | SamlSettings
     mapping: ClaimMapping | None = None
 
 
-async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
+async def list_own(ports: Ports, caller: OrganizationCaller) -> list[connections.OrganizationConnection]:
     """Return the connections of the caller's organization, by slug. There are at most MAX_CONNECTIONS."""
     async with ports.storage.reading() as read:
         return await read.connections.of_org(caller.acts_in.id)
@@ -80,42 +50,42 @@ async def list_health(ports: Ports, caller: OrganizationCaller) -> Mapping[UUID,
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ConnectionDetails:
     """Return a connection of the caller's organization."""
     async with ports.storage.reading() as read:
-        connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
+        connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(connections.OrganizationConnectionNotFound)
         health = (await read.connection_healths.of_org(connection.org_id)).get(connection.id)
-        return replace(await load_details(read, connection, ports.clock.now()), health=health)
+        return replace(await access.load_details(read, connection, ports.clock.now()), health=health)
 
 
-async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
+async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> connections.OrganizationConnection:
     """Add a connection, as a draft."""
-    if draft.preset not in (None, TEST_PROVIDER, *PRESETS):
-        raise PresetUnknown
-    connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), new_id())
+    if draft.preset not in (None, TEST_PROVIDER, *presets.PRESETS):
+        raise presets.PresetUnknown
+    connection = new_draft(caller.acts_in.id, draft, ports.clock.now(), values.new_id())
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         await add(tx, caller, connection)
     return connection
 
 
-def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) -> OrganizationConnection:
+def new_draft(org_id: UUID, draft: ConnectionDraft, now: datetime, id_: UUID) -> connections.OrganizationConnection:
     """Return a new connection with the values of a draft."""
     settings = draft.settings.check()
-    return OrganizationConnection(
+    return connections.OrganizationConnection(
         id=id_,
         org_id=org_id,
         slug=draft.slug,
         name=draft.name,
         preset=draft.preset,
-        state=ConnectionState.DRAFT,
-        mapping=(draft.mapping or default_mapping(draft.preset, settings.protocol)).check(),
+        state=connections.ConnectionState.DRAFT,
+        mapping=(draft.mapping or presets.default_mapping(draft.preset, settings.protocol)).check(),
         created_at=now,
         settings=settings,
     )
 
 
-async def add(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
+async def add(tx: Transaction, caller: OrganizationCaller, connection: connections.OrganizationConnection) -> None:
     """Store a new connection. The caller has locked the organization."""
-    if len(await tx.connections.of_org(connection.org_id)) >= MAX_CONNECTIONS:
-        raise TooManyConnections
+    if len(await tx.connections.of_org(connection.org_id)) >= connections.MAX_CONNECTIONS:
+        raise connections.TooManyConnections
     await tx.connections.add(replace(connection, changed_by=(caller.actor_id,)))
     tx.record(events.created(connection))
 
@@ -125,34 +95,36 @@ async def change(
     caller: OrganizationCaller,
     slug: str,
     *,
-    name: str | Keep = KEEP,
-    settings: OidcSettings | SamlSettings | Keep = KEEP,
-    mapping: ClaimMapping | Keep = KEEP,
-) -> OrganizationConnection:
+    name: str | values.Keep = values.KEEP,
+    settings: OidcSettings | SamlSettings | values.Keep = values.KEEP,
+    mapping: ClaimMapping | values.Keep = values.KEEP,
+) -> connections.OrganizationConnection:
     """Change a connection. The protocol is fixed, and from the first activation on the values by which users are known.
 
     Raises: OrganizationConnectionNotFound, ConnectionSettingInvalid, ConnectionFieldFixed, ConnectionIncomplete, ConnectionAboveOwn;
     the errors of `require_power_over_users`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        old = await lock_to_change(tx, caller, slug)
-        new = replace(old, **provided(name=name, settings=settings, mapping=mapping))
+        old = await access.lock_to_change(tx, caller, slug)
+        new = replace(old, **values.provided(name=name, settings=settings, mapping=mapping))
         if new.settings != old.settings:
             await require_power_over_trust(tx, caller, old)
         if new.mapping != old.mapping and old.is_active:  # another claim could name another user's address
-            await require_power_over_users(tx, caller)
-        if mapping is not KEEP and new.mapping.groups != old.mapping.groups:
+            await access.require_power_over_users(tx, caller)
+        if mapping is not values.KEEP and new.mapping.groups != old.mapping.groups:
             await mapped_groups.require_power(tx, caller, old)
         if (new.settings, new.mapping) != (old.settings, old.mapping):
             await imposed_rules.impose_connection(tx, caller, old.as_required, ports.clock.now())
         return await save_change(tx, old, new)
 
 
-async def save_change(tx: Transaction, old: OrganizationConnection, new: OrganizationConnection) -> OrganizationConnection:
+async def save_change(
+    tx: Transaction, old: connections.OrganizationConnection, new: connections.OrganizationConnection
+) -> connections.OrganizationConnection:
     """Check and save a locked connection."""
     new = replace(new, settings=new.settings.check(), mapping=new.mapping.check())
     if new.protocol is not old.protocol or (old.first_activated_at is not None and new.settings.identity != old.settings.identity):
-        raise ConnectionFieldFixed
+        raise connections.ConnectionFieldFixed
     # The secret was entered for the earlier issuer. The new issuer must not get it (security #stored-secrets).
     if old.client_secret_set_at is not None and new.settings.identity != old.settings.identity:
         new = replace(new, client_secret_set_at=None)
@@ -165,10 +137,10 @@ async def save_change(tx: Transaction, old: OrganizationConnection, new: Organiz
     return new
 
 
-async def _require_complete(tx: Transaction, changed: OrganizationConnection) -> None:
+async def _require_complete(tx: Transaction, changed: connections.OrganizationConnection) -> None:
     """Check that users can still sign in through a connection if it is active."""
     if changed.is_active:
-        (await load_details(tx, changed, changed.created_at)).require_complete()
+        (await access.load_details(tx, changed, changed.created_at)).require_complete()
 
 
 async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version: str | None = None) -> None:
@@ -180,19 +152,19 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        old = await lock_to_refresh(tx, caller, slug)
+        old = await access.lock_to_refresh(tx, caller, slug)
         if old.uses_test_provider:
-            raise ConnectionForTestsOnly
-        details = await load_details(tx, old, now)
+            raise connections.ConnectionForTestsOnly
+        details = await access.load_details(tx, old, now)
         if version not in (None, details.version):
-            raise ConnectionChanged
+            raise connections.ConnectionChanged
         if old.is_active:
             return
-        await require_power_over_users(tx, caller)
+        await access.require_power_over_users(tx, caller)
         details.require_complete()
         if version is None and old.is_changed_by_others(caller.actor_id):
-            raise ConnectionChangedByOthers
-        new = replace(old, state=ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now, changed_by=())
+            raise connections.ConnectionChangedByOthers
+        new = replace(old, state=connections.ConnectionState.ACTIVE, first_activated_at=old.first_activated_at or now, changed_by=())
         await tx.connections.save(new)
         tx.record(events.activated(new))
 
@@ -200,11 +172,11 @@ async def activate(ports: Ports, caller: OrganizationCaller, slug: str, version:
 async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Let no user sign in through a connection, and end the sign-ins that came through it."""
     async with ports.storage.transaction(by=caller) as tx:
-        old = await lock_to_refresh(tx, caller, slug)
+        old = await access.lock_to_refresh(tx, caller, slug)
         if not old.is_active:
             return
         await sign_in_policies.require_not_required(tx, old.org_id, old.id)
-        await tx.connections.save(replace(old, state=ConnectionState.INACTIVE))
+        await tx.connections.save(replace(old, state=connections.ConnectionState.INACTIVE))
         await tx.session_sign_ins.end_of_connection(old.org_id, old.id, None, ports.clock.now())
         tx.record(events.deactivated(old))
 
@@ -212,16 +184,18 @@ async def deactivate(ports: Ports, caller: OrganizationCaller, slug: str) -> Non
 async def remove(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
     """Remove a connection with its keys, and end the sign-ins that came through it."""
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock(tx, caller, slug)
+        connection = await access.lock(tx, caller, slug)
         await sign_in_policies.require_not_required(tx, connection.org_id, connection.id)
         if any(route.slug == connection.slug for route in await tx.home_realm.routes(connection.org_id)):
-            raise ConnectionRouted
+            raise connections.ConnectionRouted
         await tx.session_sign_ins.end_of_connection(connection.org_id, connection.id, None, ports.clock.now())
         await tx.connections.remove(connection.org_id, connection.id)
         tx.record(events.deleted(connection))
 
 
-async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str, secret: str, issuer: str | None) -> OrganizationConnection:
+async def put_client_secret(
+    ports: Ports, caller: OrganizationCaller, slug: str, secret: str, issuer: str | None
+) -> connections.OrganizationConnection:
     """Store the secret with which we authenticate at the identity provider. It replaces the earlier secret, and is never returned.
 
     `issuer` is the issuer that the caller enters the secret for. None: the present issuer, unless another caller could have changed it.
@@ -230,54 +204,60 @@ async def put_client_secret(ports: Ports, caller: OrganizationCaller, slug: str,
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock_to_replace(tx, caller, slug, now)
         if connection.protocol is not ConnectionProtocol.OIDC:
-            raise ClientSecretNotUsed
+            raise connections.ClientSecretNotUsed
         if issuer is not None and (issuer,) != connection.settings.identity:
-            raise ConnectionChanged
+            raise connections.ConnectionChanged
         if issuer is None and connection.first_activated_at is None and connection.is_changed_by_others(caller.actor_id):
-            raise ConnectionChangedByOthers
+            raise connections.ConnectionChangedByOthers
         await tx.connections.save_client_secret(connection.org_id, connection.id, secret, now)
         tx.record(events.client_secret_set(connection))
     return replace(connection, client_secret_set_at=now)
 
 
-async def create_key(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[SamlCertificate, CertificateState]:
+async def create_key(
+    ports: Ports, caller: OrganizationCaller, slug: str
+) -> tuple[configuration.SamlCertificate, configuration.CertificateState]:
     """Create a key of ours for a connection. The first key is active at once. A later key waits for its activation."""
     await find(ports, caller, slug)  # before generating a key, which takes long
-    key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
+    key = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), configuration.CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        connection = await lock_to_change(tx, caller, slug)
+        connection = await access.lock_to_change(tx, caller, slug)
         keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
-        if CertificateState.NEXT in keys:
-            raise NextKeyExists
-        state = CertificateState.NEXT if CertificateState.ACTIVE in keys else CertificateState.ACTIVE
+        if configuration.CertificateState.NEXT in keys:
+            raise connections.NextKeyExists
+        state = (
+            configuration.CertificateState.NEXT if configuration.CertificateState.ACTIVE in keys else configuration.CertificateState.ACTIVE
+        )
         await tx.connection_keys.add(connection.org_id, connection.id, key, state)
         tx.record(events.key_created(connection, key))
     return key, state
 
 
-async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> SamlCertificate:
+async def activate_key(ports: Ports, caller: OrganizationCaller, slug: str) -> configuration.SamlCertificate:
     """Use the next key from now on, and return it. The previous key stays published, and decrypts, for PREVIOUS_KEPT."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock_to_replace(tx, caller, slug, now)
         org_id, id_ = connection.org_id, connection.id
-        key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(CertificateState.NEXT) or refuse(ConnectionKeyNotFound)
-        await tx.connection_keys.remove(org_id, id_, CertificateState.PREVIOUS)
-        await tx.connection_keys.move(org_id, id_, CertificateState.ACTIVE, CertificateState.PREVIOUS, now)
-        await tx.connection_keys.move(org_id, id_, CertificateState.NEXT, CertificateState.ACTIVE, now)
+        key = (await tx.connection_keys.of_connection(org_id, id_, now)).get(configuration.CertificateState.NEXT) or refuse(
+            connections.ConnectionKeyNotFound
+        )
+        await tx.connection_keys.remove(org_id, id_, configuration.CertificateState.PREVIOUS)
+        await tx.connection_keys.move(org_id, id_, configuration.CertificateState.ACTIVE, configuration.CertificateState.PREVIOUS, now)
+        await tx.connection_keys.move(org_id, id_, configuration.CertificateState.NEXT, configuration.CertificateState.ACTIVE, now)
         tx.record(events.key_activated(connection, key))
     return key
 
 
-async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, pem: str) -> ProviderCertificate:
+async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, pem: str) -> connections.ProviderCertificate:
     """Trust a further certificate of the identity provider, and return it."""
     facts = await ports.certificates.facts(pem)
-    certificate = ProviderCertificate(
+    certificate = connections.ProviderCertificate(
         fingerprint=facts.fingerprint,
         certificate=facts.certificate,
         valid_from=facts.valid_from,
         valid_until=facts.valid_until,
-        source=CertificateSource.ADMIN,
+        source=connections.CertificateSource.ADMIN,
         is_active=True,
         added_at=ports.clock.now(),
     )
@@ -286,14 +266,14 @@ async def add_certificate(ports: Ports, caller: OrganizationCaller, slug: str, p
     return certificate
 
 
-async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certificate: ProviderCertificate) -> None:
+async def trust(tx: Transaction, caller: OrganizationCaller, slug: str, certificate: connections.ProviderCertificate) -> None:
     """Lock a connection, and let it trust a further certificate."""
-    connection = await lock_to_change(tx, caller, slug)
+    connection = await access.lock_to_change(tx, caller, slug)
     await require_power_over_trust(tx, caller, connection)
-    if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= MAX_CERTIFICATES:
-        raise TooManyProviderCertificates
+    if len(await tx.connection_keys.certificates(connection.org_id, connection.id)) >= connections.MAX_CERTIFICATES:
+        raise connections.TooManyProviderCertificates
     if not await tx.connection_keys.add_certificate(connection.org_id, connection.id, certificate):
-        raise ProviderCertificateExists
+        raise connections.ProviderCertificateExists
     tx.record(events.certificate_added(connection, certificate))
 
 
@@ -302,25 +282,25 @@ async def remove_certificate(ports: Ports, caller: OrganizationCaller, slug: str
     async with ports.storage.transaction(by=caller) as tx:
         connection = await _lock_to_replace(tx, caller, slug, ports.clock.now())
         present = {each.fingerprint: each for each in await tx.connection_keys.certificates(connection.org_id, connection.id)}
-        certificate = present.get(fingerprint) or refuse(ProviderCertificateNotFound)
+        certificate = present.get(fingerprint) or refuse(connections.ProviderCertificateNotFound)
         await tx.connection_keys.remove_certificate(connection.org_id, connection.id, fingerprint)
         tx.record(events.certificate_removed(connection, certificate))
         await _require_complete(tx, connection)
 
 
-async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: str, now: datetime) -> OrganizationConnection:
+async def _lock_to_replace(tx: Transaction, caller: OrganizationCaller, slug: str, now: datetime) -> connections.OrganizationConnection:
     """Lock a connection before its secret, key or certificate is replaced.
 
     A wrong key stops the sign-ins through the connection. If a sign-in policy requires the connection, this can lock the owner out. So the
     caller needs the same power as for changes of its settings, and the owner can remove the requirement.
     """
-    connection = await lock_to_change(tx, caller, slug)
+    connection = await access.lock_to_change(tx, caller, slug)
     if await imposed_rules.impose_connection(tx, caller, connection.as_required, now):
-        await require_power_over_users(tx, caller)
+        await access.require_power_over_users(tx, caller)
     return connection
 
 
-async def require_power_over_trust(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
+async def require_power_over_trust(tx: Transaction, caller: OrganizationCaller, connection: connections.OrganizationConnection) -> None:
     """Check that the caller may change what a connection trusts.
 
     The caller of an active one has power over its users. With SAML, the caller has all rights of each member that the connection knows,
@@ -328,7 +308,7 @@ async def require_power_over_trust(tx: Transaction, caller: OrganizationCaller, 
     publishes its keys itself.
     """
     if connection.is_active:
-        await require_power_over_users(tx, caller)
+        await access.require_power_over_users(tx, caller)
     if connection.protocol is ConnectionProtocol.OIDC:
         return
-    await require_rights_of_people(tx, caller, connection, ConnectionAboveOwn)
+    await access.require_rights_of_people(tx, caller, connection, connections.ConnectionAboveOwn)

@@ -10,17 +10,16 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model import email_queue
 from core.federation.connections import events, metadata, openid
 from core.federation.connections.logins import fault_of
 from core.federation.connections.metadata import DescribedProvider
-from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
-from core.federation.connections.model.health import HEALTH_PROBLEMS, CertificateEnd, ConnectionHealth, ConnectionNotice, HealthState
+from core.federation.connections.model import connections, health
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdFault, OpenIdProviderUnreachable
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.model.configuration import CertificateState
+from core.kernel import errors
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import Conflict, Invalid, Limited
 from core.kernel.page_paths import CONNECTION_HEALTH_PATH
 from core.kernel.roles import Capability
 from ports import Ports
@@ -37,14 +36,14 @@ class Refreshed:
     """A connection before and after a refresh."""
 
     org_slug: str
-    connection: OrganizationConnection
-    old: ConnectionHealth
-    new: ConnectionHealth
-    end: CertificateEnd | None
+    connection: connections.OrganizationConnection
+    old: health.ConnectionHealth
+    new: health.ConnectionHealth
+    end: health.CertificateEnd | None
     now: datetime
 
 
-async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], datetime | None]:
+async def measure(ports: Ports) -> tuple[Mapping[health.HealthState, int], datetime | None]:
     """Return the numbers of active connections by health, and the end of the first certificate. None: there is no certificate."""
     async with ports.storage.reading() as read:
         return await read.connection_healths.figures()
@@ -53,7 +52,7 @@ async def measure(ports: Ports) -> tuple[Mapping[HealthState, int], datetime | N
 async def find_problems(ports: Ports) -> list[str]:
     """Return a sentence about the connections of all organizations that fail, or none, for platform owners."""
     counts, _ = await measure(ports)
-    failing = counts.get(HealthState.FAILING, 0)
+    failing = counts.get(health.HealthState.FAILING, 0)
     name = "a connection of an organization" if failing == 1 else f"{failing:,} connections of organizations"
     return [f"Users can't sign in through {name}."] if failing else []
 
@@ -80,24 +79,24 @@ async def refresh_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
         counts[await _refresh(ports, claimed)] += 1
 
 
-async def _refresh(ports: Ports, claimed: ConnectionHealth) -> str:
+async def _refresh(ports: Ports, claimed: health.ConnectionHealth) -> str:
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(claimed.connection_id)
-    if connection is None or connection.state is not ConnectionState.ACTIVE:
+    if connection is None or connection.state is not connections.ConnectionState.ACTIVE:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            idle = replace(claimed.refresh(None, None, ports.clock.now()), health=HealthState.UNKNOWN)
+            idle = replace(claimed.refresh(None, None, ports.clock.now()), health=health.HealthState.UNKNOWN)
             await tx.connection_healths.save(idle, claimed.due_at)
-        return HealthState.UNKNOWN
+        return health.HealthState.UNKNOWN
     try:
         described = await _read_provider(ports, connection)
         return await _store(ports, claimed, connection, None, described)
-    except Limited:
+    except errors.Limited:
         return claimed.health  # the organization has many fetches now; it is due again soon
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable, Invalid, Conflict) as problem:
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable, errors.Invalid, errors.Conflict) as problem:
         return await _store(ports, claimed, connection, fault_of(problem), None)
 
 
-async def _read_provider(ports: Ports, connection: OrganizationConnection) -> DescribedProvider | None:
+async def _read_provider(ports: Ports, connection: connections.OrganizationConnection) -> DescribedProvider | None:
     """Read the metadata of the identity provider, which must have a usable key. Return those of SAML, or None.
 
     Raises: the faults for which users cannot sign in.
@@ -112,7 +111,11 @@ async def _read_provider(ports: Ports, connection: OrganizationConnection) -> De
 
 
 async def _store(
-    ports: Ports, claimed: ConnectionHealth, connection: OrganizationConnection, fault: str | None, described: DescribedProvider | None
+    ports: Ports,
+    claimed: health.ConnectionHealth,
+    connection: connections.OrganizationConnection,
+    fault: str | None,
+    described: DescribedProvider | None,
 ) -> str:
     """Store the result of a refresh, and take over metadata. Raises: the errors of `metadata.apply`."""
     now, settings = ports.clock.now(), connection.settings
@@ -132,30 +135,30 @@ async def _store(
     return new.health
 
 
-async def _certificate_end(tx: Transaction, connection: OrganizationConnection, now: datetime) -> CertificateEnd | None:
+async def _certificate_end(tx: Transaction, connection: connections.OrganizationConnection, now: datetime) -> health.CertificateEnd | None:
     if isinstance(connection.settings, OidcSettings):
         return None  # keys of OpenID providers have no end, and they take ours from our JWK set
     certificates = await tx.connection_keys.certificates(connection.org_id, connection.id)
     keys = await tx.connection_keys.of_connection(connection.org_id, connection.id, now)
-    return CertificateEnd.of(certificates, keys.get(CertificateState.ACTIVE))
+    return health.CertificateEnd.of(certificates, keys.get(CertificateState.ACTIVE))
 
 
 async def _announce(tx: Transaction, refreshed: Refreshed) -> None:
     """Record what changed, and queue emails about it to the members who manage integrations."""
     connection, old, new, end = refreshed.connection, refreshed.old, refreshed.new, refreshed.end
-    problems: dict[EmailKind, str] = {}
+    problems: dict[email_queue.EmailKind, str] = {}
     if new.is_failing and not old.is_failing:
         tx.record(events.failing(connection, new))
-        problems[EmailKind.CONNECTION_FAILING] = new.message or ""
+        problems[email_queue.EmailKind.CONNECTION_FAILING] = new.message or ""
     if old.is_failing and not new.is_failing:
         tx.record(events.recovered(connection))
     if end is not None and new.announced_days is not None and new.announced_days != old.announced_days:
         tx.record(events.certificate_expires(connection, end.at, new.announced_days))
-        problems[EmailKind.CONNECTION_CERTIFICATE_EXPIRES] = HEALTH_PROBLEMS[end.problem]
+        problems[email_queue.EmailKind.CONNECTION_CERTIFICATE_EXPIRES] = health.HEALTH_PROBLEMS[end.problem]
     if not problems:
         return
     path = CONNECTION_HEALTH_PATH.format(org_slug=refreshed.org_slug, connection=connection.slug)
     for address in await tx.members.admin_addresses(connection.org_id, Capability.INTEGRATIONS_MANAGE):
         for kind, problem in problems.items():
-            token = ConnectionNotice(connection.name, path, problem, None if end is None else end.at).to_token()
-            await tx.email_queue.add(new_email(kind, address, refreshed.now, token=token, org_id=connection.org_id))
+            token = health.ConnectionNotice(connection.name, path, problem, None if end is None else end.at).to_token()
+            await tx.email_queue.add(email_queue.new_email(kind, address, refreshed.now, token=token, org_id=connection.org_id))

@@ -8,11 +8,10 @@ from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
+from core.federation.connections.model import openid, saml_responses
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ConnectionLogin
-from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned, OpenIdProviderUnreachable
-from core.federation.connections.model.saml_responses import SamlResponseRefused, SamlStatusReturned
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
@@ -83,10 +82,10 @@ async def end_at_provider(
 def fault_of(problem: Refusal) -> str:
     """Return the fault of the answer, the error of the provider, or the name of our refusal."""
     match problem:
-        case OpenIdAnswerRefused() | OpenIdProviderUnreachable() | SamlResponseRefused():
+        case openid.OpenIdAnswerRefused() | openid.OpenIdProviderUnreachable() | saml_responses.SamlResponseRefused():
             return problem.fault
-        case OpenIdErrorReturned():
+        case openid.OpenIdErrorReturned():
             return problem.error
-        case SamlStatusReturned():
+        case saml_responses.SamlStatusReturned():
             return problem.detail or problem.status
     return re.sub("(?<!^)(?=[A-Z])", "_", type(problem).__name__).lower()

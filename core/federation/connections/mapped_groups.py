@@ -11,19 +11,10 @@ from uuid import UUID
 
 from core.federation.connections import events
 from core.federation.connections.access import lock_to_change
+from core.federation.connections.model import connections
 from core.federation.connections.model.asserted import AssertedPerson
-from core.federation.connections.model.connections import (
-    MAX_GROUPS,
-    ConnectionGroup,
-    GroupMappedAlready,
-    MappedGroup,
-    MappedGroupNotFound,
-    OrganizationConnection,
-    OrganizationConnectionNotFound,
-    TooManyMappedGroups,
-)
 from core.federation.connections.model.people import ConnectionSubject
-from core.kernel.callers import Member, OrganizationCaller
+from core.kernel import callers
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import new_id
@@ -33,14 +24,14 @@ from ports import Ports
 from ports.storage import Transaction
 
 
-async def list_all(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[MappedGroup]:
+async def list_all(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> Sequence[connections.MappedGroup]:
     """Return the groups that a connection gives: first the groups for all its users."""
     async with ports.storage.reading() as read:
-        connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
+        connection = await read.connections.by_slug(caller.acts_in.id, slug) or refuse(connections.OrganizationConnectionNotFound)
         return await read.connections.mapped_groups(connection.org_id, connection.id)
 
 
-async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_id: UUID) -> MappedGroup:
+async def add(ports: Ports, caller: callers.Member, slug: str, value: str | None, group_id: UUID) -> connections.MappedGroup:
     """Let a connection give a group to users with this value of the claim, or with None to all its users.
 
     It takes effect at their next sign-in.
@@ -49,11 +40,11 @@ async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_
         connection = await lock_to_change(tx, caller, slug)
         group = await groups.lock_own_group(tx, caller, group_id)
         present = await tx.connections.mapped_groups(connection.org_id, connection.id)
-        if len(present) >= MAX_GROUPS:
-            raise TooManyMappedGroups
+        if len(present) >= connections.MAX_GROUPS:
+            raise connections.TooManyMappedGroups
         if any((each.mapping.value, each.mapping.group_id) == (value, group_id) for each in present):
-            raise GroupMappedAlready
-        mapping = ConnectionGroup(
+            raise connections.GroupMappedAlready
+        mapping = connections.ConnectionGroup(
             id=new_id(),
             org_id=connection.org_id,
             connection_id=connection.id,
@@ -64,21 +55,21 @@ async def add(ports: Ports, caller: Member, slug: str, value: str | None, group_
         )
         await tx.connections.add_group(mapping)
         tx.record(events.group_mapped(connection, mapping))
-    return MappedGroup(mapping, group.name)
+    return connections.MappedGroup(mapping, group.name)
 
 
-async def remove(ports: Ports, caller: Member, slug: str, mapping_id: UUID) -> None:
+async def remove(ports: Ports, caller: callers.Member, slug: str, mapping_id: UUID) -> None:
     """Let a connection give a group no longer. Users lose the group at their next sign-in."""
     async with ports.storage.transaction(by=caller) as tx:
         connection = await lock_to_change(tx, caller, slug)
         present = {each.mapping.id: each.mapping for each in await tx.connections.mapped_groups(connection.org_id, connection.id)}
-        mapping = present.get(mapping_id) or refuse(MappedGroupNotFound)
+        mapping = present.get(mapping_id) or refuse(connections.MappedGroupNotFound)
         await groups.lock_own_group(tx, caller, mapping.group_id)
         await tx.connections.remove_group(connection.org_id, connection.id, mapping.id)
         tx.record(events.group_unmapped(connection, mapping))
 
 
-async def require_power(tx: Transaction, caller: OrganizationCaller, connection: OrganizationConnection) -> None:
+async def require_power(tx: Transaction, caller: callers.OrganizationCaller, connection: connections.OrganizationConnection) -> None:
     """Check that the caller could fill each mapped group by hand, before another claim decides about the groups."""
     mapped = await tx.connections.mapped_groups(connection.org_id, connection.id)
     for group_id in sorted({each.mapping.group_id for each in mapped}):

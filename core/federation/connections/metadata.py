@@ -28,9 +28,9 @@ from core.federation.connections.model.settings import SamlSettings, SsoBinding
 from core.federation.saml.metadata import fetch, read_source
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid, SamlProblemCode, describe_expiry
+from core.kernel import errors
 from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import Invalid, Refusal
 from core.tenancy import imposed_rules
 from ports import Ports
 from ports.storage import Transaction
@@ -102,11 +102,11 @@ async def import_metadata(ports: Ports, caller: OrganizationCaller, slug: str, t
         return [*described.problems_of(connection.settings, now)]
 
 
-class MetadataOfAnother(Invalid):
+class MetadataOfAnother(errors.Invalid):
     """The metadata are those of another identity provider, with another entity ID. Nothing was changed. Correct the address or the file."""
 
 
-class MetadataExpired(Invalid):
+class MetadataExpired(errors.Invalid):
     """This metadata is no longer valid. Ask the identity provider for its present metadata."""
 
 
@@ -137,7 +137,7 @@ async def refetch(ports: Ports, connection: OrganizationConnection, settings: Sa
             return False
     try:
         described = await fetch_own(ports, connection.org_id, settings)
-    except Refusal:
+    except errors.Refusal:
         return False
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if await tx.organizations.lock(connection.org_id) is None or described is None:

@@ -14,45 +14,32 @@ from uuid import UUID
 from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
 from core.accounts.factors import own_proofs
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.authentication.flow.methods import Proved, SendBehind, SignInMethod, record_failure
+from core.authentication.flow import methods
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import events, logins, mapped_groups
 from core.federation.connections.logins import fault_of
+from core.federation.connections.model import people
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import ConnectionIdentity
-from core.federation.connections.model.people import (
-    AddressOutside,
-    AddressReserved,
-    ConnectionNotActive,
-    ConnectionSubject,
-    ConnectionTeamFull,
-    LinkNeeded,
-    OtherPersonLinked,
-    PendingLink,
-    PlatformOwnerRefused,
-    proof_of,
-)
 from core.federation.connections.model.saml_responses import SamlResponseRefused
 from core.federation.connections.saml import require_unused
+from core.kernel import errors, values
 from core.kernel.access import BlockedByDirectory
 from core.kernel.causes import Caller
-from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method, Proofs, SessionProofs, in_session
 from core.kernel.roles import MEMBER
-from core.kernel.values import Email, new_id
 from core.tenancy import events as tenancy_events
-from core.tenancy.model.organizations import Membership, Organization
-from ports import Ports
-from ports.crypto import SealBroken, SecretContext
+from core.tenancy.model import organizations
+from ports import Ports, crypto
 from ports.storage import Transaction
 
-_ADDRESS_REFUSALS = (AddressOutside, AddressReserved, OtherPersonLinked, PlatformOwnerRefused)
+_ADDRESS_REFUSALS = (people.AddressOutside, people.AddressReserved, people.OtherPersonLinked, people.PlatformOwnerRefused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +48,15 @@ class ConnectionAnswer:
 
     person: AssertedPerson
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> methods.Proved:
         """Return the proof of the sign-in, which finds or creates the account.
 
         Raises, in the transaction: LinkNeeded, ConnectionNotActive, AddressOutside, AddressReserved, PlatformOwnerRefused,
         OtherPersonLinked, ConnectionTeamFull, BlockedByDirectory, SamlResponseRefused.
         """
-        person, now, login = self.person, ports.clock.now(), new_id()
+        person, now, login = self.person, ports.clock.now(), values.new_id()
 
-        async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
+        async def lock(tx: Transaction, _: Caller, send_behind: methods.SendBehind) -> tuple[Account, PendingIdentity | None]:
             used = _use_assertion(tx, person)
             account = await _find_account(tx, person, now, send_behind)
             await require_unused(used)
@@ -77,13 +64,13 @@ class ConnectionAnswer:
                 await logins.add(ports, tx, login, person, account.id, now)
             return account, None
 
-        async def refused(refusal: Refusal) -> None:
+        async def refused(refusal: errors.Refusal) -> None:
             reason = LoginFailure.ADDRESS if isinstance(refusal, _ADDRESS_REFUSALS) else LoginFailure.PROVIDER
-            if isinstance(refusal, (*_ADDRESS_REFUSALS, ConnectionNotActive, ConnectionTeamFull, SamlResponseRefused)):
+            if isinstance(refusal, (*_ADDRESS_REFUSALS, people.ConnectionNotActive, people.ConnectionTeamFull, SamlResponseRefused)):
                 attempt = ConnectionAttempt(person.connection_id, person.org_id, fault_of(refusal), person.claim_names)
-                await record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application, connection=attempt)
+                await methods.record_failure(ports, caller, reason, Method.CONNECTION, None, flow.application, connection=attempt)
 
-        return Proved(proof=proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
+        return methods.Proved(proof=people.proof_of(person, now, is_fresh=flow.wants_fresh, login=login), lock=lock, refused=refused)
 
 
 def _use_assertion(tx: Transaction, person: AssertedPerson) -> Awaitable[bool] | None:
@@ -93,13 +80,13 @@ def _use_assertion(tx: Transaction, person: AssertedPerson) -> Awaitable[bool] |
     return tx.connections.use_message(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)
 
 
-async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: SendBehind) -> Account:
+async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, send_behind: methods.SendBehind) -> Account:
     """Return the locked account of a person. A closed account is returned as it is."""
     # Lock order: the subject before all other locks. Of two first sign-ins at once, the second one finds the account of the first.
     await tx.connection_identities.lock_subject(person.connection_id, person.subject)
     known, organization = await _find_subject(tx, person), None
     if not known.is_member or known.groups_for(person.groups) != known.given:  # the sign-in changes this
-        organization = await tx.organizations.lock(person.org_id) or refuse(ConnectionNotActive)
+        organization = await tx.organizations.lock(person.org_id) or errors.refuse(people.ConnectionNotActive)
     if known.user_id is None:
         assert organization is not None, "an unknown person is no member"
         return await _find_by_address(tx, organization, person, now)
@@ -110,10 +97,10 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
         send_behind(known.user_id)
     account, is_blocked = await locked, await identity
     if account is None or is_blocked is None:
-        raise ConnectionNotActive
+        raise people.ConnectionNotActive
     if account.is_usable:
         if account.is_platform_owner:
-            raise PlatformOwnerRefused
+            raise people.PlatformOwnerRefused
         if is_blocked:
             raise BlockedByDirectory
         if organization is not None:
@@ -125,27 +112,27 @@ async def _find_account(tx: Transaction, person: AssertedPerson, now: datetime, 
     return account
 
 
-async def _find_subject(tx: Transaction, person: AssertedPerson) -> ConnectionSubject:
+async def _find_subject(tx: Transaction, person: AssertedPerson) -> people.ConnectionSubject:
     """Return the state of the person at the connection."""
     known = await tx.connection_identities.subject(person.org_id, person.connection_id, person.subject)
     if known is None or not known.is_active:
-        raise ConnectionNotActive
+        raise people.ConnectionNotActive
     return known
 
 
-async def _find_by_address(tx: Transaction, organization: Organization, person: AssertedPerson, now: datetime) -> Account:
+async def _find_by_address(tx: Transaction, organization: organizations.Organization, person: AssertedPerson, now: datetime) -> Account:
     """Return the locked account for a person that the connection does not know yet: a new one, or one that the organization controls.
 
     The organization is locked, so the connection stays active.
     """
     await _find_subject(tx, person)
-    email = person.email or refuse(AddressOutside)
+    email = person.email or errors.refuse(people.AddressOutside)
     if await tx.domains.verified_owner(email) != organization.id:
-        raise AddressOutside
+        raise people.AddressOutside
     try:
         account, is_new = await accounts.find_or_add(tx, email, now, origin=AccountOrigin.CONNECTION, org_id=organization.id)
     except EmailNotFree:
-        raise AddressReserved from None
+        raise people.AddressReserved from None
     if is_new:
         account = await _complete_new(tx, account, person, now)
     elif account.is_usable:
@@ -160,14 +147,14 @@ async def _complete_new(tx: Transaction, account: Account, person: AssertedPerso
     if person.is_email_verified:
         await tx.accounts.mark_verified(account.id, now)
     else:  # as after a registration
-        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, account.email, now, org_id=person.org_id))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.VERIFY_EMAIL, account.email, now, org_id=person.org_id))
     await tx.accounts.set_profile(account.id, person.profile, now)
     tx.record(accounts_events.signed_up(account.id, person.org_id))
-    return await tx.accounts.lock(account.id) or refuse(ConnectionNotActive)
+    return await tx.accounts.lock(account.id) or errors.refuse(people.ConnectionNotActive)
 
 
 async def _require_controlled(
-    tx: Transaction, organization: Organization, account: Account, person: AssertedPerson, now: datetime
+    tx: Transaction, organization: organizations.Organization, account: Account, person: AssertedPerson, now: datetime
 ) -> Account:
     """Check that the organization controls this account, and that its address is that of the person, so that no question is needed.
 
@@ -178,15 +165,15 @@ async def _require_controlled(
         raise BlockedByDirectory
     control = await tx.accounts.account_control(account.id, organization.id)
     if not (person.is_email_verified and control.controls_account and control.at_verified_domain) or control.is_of_admin:
-        raise LinkNeeded
+        raise people.LinkNeeded
     if account.first_verified_at is not None:
         return account
     if (person.connection_id, account.id) in await tx.connection_identities.connections_of(organization.id, (account.id,)):
-        raise OtherPersonLinked
-    return await mailbox.prove_mailbox(tx, account, now) or refuse(LinkNeeded)
+        raise people.OtherPersonLinked
+    return await mailbox.prove_mailbox(tx, account, now) or errors.refuse(people.LinkNeeded)
 
 
-async def _link(tx: Transaction, organization: Organization, account: Account, person: AssertedPerson, now: datetime) -> None:
+async def _link(tx: Transaction, organization: organizations.Organization, account: Account, person: AssertedPerson, now: datetime) -> None:
     """Make the account known at the connection, and the user a member."""
     identity = ConnectionIdentity(
         org_id=person.org_id,
@@ -198,22 +185,24 @@ async def _link(tx: Transaction, organization: Organization, account: Account, p
         last_used_at=now,
     )
     if not await tx.connection_identities.add(identity):
-        raise OtherPersonLinked
+        raise people.OtherPersonLinked
     tx.record(events.person_linked(identity))
     if account.created_at < now:
-        await tx.email_queue.add(new_email(EmailKind.CONNECTION_LINKED, account.email, now, org_id=organization.id))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.CONNECTION_LINKED, account.email, now, org_id=organization.id))
     await _join(tx, organization, account, now)
     await mapped_groups.renew(tx, await _find_subject(tx, person), person, account.id, now)
 
 
-async def _join(tx: Transaction, organization: Organization, account: Account, now: datetime) -> None:
+async def _join(tx: Transaction, organization: organizations.Organization, account: Account, now: datetime) -> None:
     """Make the user a member of the locked organization, or confirm the membership."""
     if await tx.members.exists(organization.id, account.id):
         await tx.members.confirm(organization.id, account.id, now)
         return
     if organization.member_count >= organization.user_limit.value:
-        raise ConnectionTeamFull
-    membership = Membership(id=new_id(), org_id=organization.id, user_id=account.id, role=MEMBER, created_at=now, confirmed_at=now)
+        raise people.ConnectionTeamFull
+    membership = organizations.Membership(
+        id=values.new_id(), org_id=organization.id, user_id=account.id, role=MEMBER, created_at=now, confirmed_at=now
+    )
     await tx.members.add(membership)
     tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
 
@@ -224,7 +213,7 @@ async def _join(tx: Transaction, organization: Organization, account: Account, n
 async def ask_to_link(ports: Ports, caller: Caller, flow: Flow, person: AssertedPerson) -> Flow:
     """Let the flow wait for a sign-in to the account that exists already, with all its factors. Raises: FlowEnded."""
     now = ports.clock.now()
-    link = _seal_logout(ports, PendingLink(new_id(), person, now, flow.wants_fresh))
+    link = _seal_logout(ports, people.PendingLink(values.new_id(), person, now, flow.wants_fresh))
     waiting = replace(flow, connection_link=link.document, keeps_trust=False, user_id=None, proofs=(), expires_at=now + FLOW_TTL)
     async with ports.storage.transaction(by=caller) as tx:
         used = _use_assertion(tx, person)
@@ -236,7 +225,7 @@ async def ask_to_link(ports: Ports, caller: Caller, flow: Flow, person: Asserted
 
 async def agree_to_link(ports: Ports, caller: Caller, flow: Flow, question: str) -> bool:
     """Let the next sign-in of the flow make the link. Return False if the question was about another link than the flow has now."""
-    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    link = people.PendingLink.read(flow.connection_link, ports.clock.now())
     if link is None or str(link.id) != question:
         return False
     async with ports.storage.transaction(by=caller) as tx:
@@ -256,12 +245,12 @@ class LinkQuestion:
     id: UUID
     organization: str
     connection: str
-    email: Email
+    email: values.Email
 
 
 async def find_question(ports: Ports, flow: Flow) -> LinkQuestion | None:
     """Return the question on the page of a flow, or None if no link waits there."""
-    link = PendingLink.read(flow.connection_link, ports.clock.now())
+    link = people.PendingLink.read(flow.connection_link, ports.clock.now())
     if link is None or link.person.email is None:
         return None
     async with ports.storage.reading() as read:
@@ -272,13 +261,13 @@ async def find_question(ports: Ports, flow: Flow) -> LinkQuestion | None:
     return LinkQuestion(link.id, organization.name, connection.name, link.person.email)
 
 
-def address_to_link(ports: Ports, flow: Flow) -> Email | None:
+def address_to_link(ports: Ports, flow: Flow) -> values.Email | None:
     """Return the address of the account that the user of a flow must sign in to, because they agreed to link it, or None."""
     link = _find_agreed(ports, flow)
     return None if link is None else link.person.email
 
 
-def with_link(ports: Ports, flow: Flow, method: SignInMethod) -> SignInMethod:
+def with_link(ports: Ports, flow: Flow, method: methods.SignInMethod) -> methods.SignInMethod:
     """Return the method of a sign-in in this flow, which also makes the link that the user agreed to, if any.
 
     Another connection proves nothing about the account itself, so it makes no link.
@@ -287,15 +276,15 @@ def with_link(ports: Ports, flow: Flow, method: SignInMethod) -> SignInMethod:
     return method if link is None else _LinkingSignIn(method, link, flow)
 
 
-def made_link(method: SignInMethod, proofs: SessionProofs) -> bool | None:
+def made_link(method: methods.SignInMethod, proofs: SessionProofs) -> bool | None:
     """Return whether a completed sign-in by `with_link` has made the link that its user agreed to, or None if they agreed to none."""
     if not isinstance(method, _LinkingSignIn):
         return None
     return any(proof.method is Method.CONNECTION for proof in in_session(proofs, method.link.person.org_id))
 
 
-def _find_agreed(ports: Ports, flow: Flow) -> PendingLink | None:
-    link = PendingLink.read(flow.connection_link, ports.clock.now())
+def _find_agreed(ports: Ports, flow: Flow) -> people.PendingLink | None:
+    link = people.PendingLink.read(flow.connection_link, ports.clock.now())
     return link if link is not None and link.is_agreed else None
 
 
@@ -303,19 +292,19 @@ def _find_agreed(ports: Ports, flow: Flow) -> PendingLink | None:
 class _LinkingSignIn:
     """A sign-in of an account's own, which also links the account to a connection, as its user agreed to."""
 
-    method: SignInMethod
-    link: PendingLink
+    method: methods.SignInMethod
+    link: people.PendingLink
     flow: Flow
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> methods.Proved:
         """Verify the answer, and return the proof of a sign-in that also makes the link.
 
         Raises: the errors of the method; ConnectionTeamFull.
         """
         proved, person, now = await self.method.verify(ports, caller, flow, client), self.link.person, ports.clock.now()
-        organization: Organization | None = None
+        organization: organizations.Organization | None = None
 
-        async def lock(tx: Transaction, user: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
+        async def lock(tx: Transaction, user: Caller, send_behind: methods.SendBehind) -> tuple[Account, PendingIdentity | None]:
             nonlocal organization
             await tx.connection_identities.lock_subject(person.connection_id, person.subject)
             organization = await tx.organizations.lock(person.org_id)
@@ -327,14 +316,14 @@ class _LinkingSignIn:
             if not is_shown or organization is None or not await _may_link(tx, organization, account, person):
                 return proofs
             await _link(tx, organization, account, person, now)
-            login = new_id()
+            login = values.new_id()
             await logins.add(ports, tx, login, _with_logout(ports, self.link), account.id, now)
-            return (proof_of(person, self.link.at, is_fresh=self.link.is_fresh, login=login), *proofs)
+            return (people.proof_of(person, self.link.at, is_fresh=self.link.is_fresh, login=login), *proofs)
 
         return replace(proved, lock=lock, complete=complete)
 
 
-def _seal_logout(ports: Ports, link: PendingLink) -> PendingLink:
+def _seal_logout(ports: Ports, link: people.PendingLink) -> people.PendingLink:
     """Return the link with the encrypted values for a sign-out at the identity provider: an ID token is a secret."""
     if link.person.session is None:
         return link
@@ -342,23 +331,23 @@ def _seal_logout(ports: Ports, link: PendingLink) -> PendingLink:
     return replace(link, logout=b64encode(sealed).decode())
 
 
-def _with_logout(ports: Ports, link: PendingLink) -> AssertedPerson:
+def _with_logout(ports: Ports, link: people.PendingLink) -> AssertedPerson:
     """Return the person of a stored link with the values for a sign-out, or without them if they cannot be decrypted."""
     session = link.person.session
     if session is None or link.logout is None:
         return link.person
     try:
         logout = json.loads(ports.vault.open(b64decode(link.logout), _logout_context(link)))
-    except SealBroken:  # the key may have been removed since: then a sign-out here does not go on at the identity provider
+    except crypto.SealBroken:  # the key may have been removed since: then a sign-out here does not go on at the identity provider
         return link.person
     return replace(link.person, session=replace(session, logout=logout))
 
 
-def _logout_context(link: PendingLink) -> SecretContext:
-    return SecretContext("sign_in_flows", str(link.id), "connection_link")
+def _logout_context(link: people.PendingLink) -> crypto.SecretContext:
+    return crypto.SecretContext("sign_in_flows", str(link.id), "connection_link")
 
 
-async def _may_link(tx: Transaction, organization: Organization, account: Account, person: AssertedPerson) -> bool:
+async def _may_link(tx: Transaction, organization: organizations.Organization, account: Account, person: AssertedPerson) -> bool:
     """Return whether this account is the one to link, and all is still as when the user was asked. Otherwise they sign in without the link.
 
     Platform owners learn only here that their account is never linked: the identity provider must not learn who they are.
@@ -396,4 +385,4 @@ async def verify_address(tx: Transaction, account: Account, person: AssertedPers
     if account.first_verified_at is not None or not is_proof or await tx.domains.verified_owner(account.email) != person.org_id:
         return account
     await tx.accounts.mark_verified(account.id, now)
-    return await tx.accounts.lock(account.id) or refuse(ConnectionNotActive)
+    return await tx.accounts.lock(account.id) or errors.refuse(people.ConnectionNotActive)

@@ -11,31 +11,22 @@ from core.accounts import accounts, mailbox, security_notices
 from core.accounts import events as accounts_events
 from core.accounts.factors import own_proofs
 from core.accounts.model import accounts as accounts_model
+from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
 from core.authentication import reauthentication
-from core.authentication.flow.methods import Proved, SendBehind, record_failure
+from core.authentication.flow import methods
 from core.authentication.flow.model import ConnectionTrip, Flow, FlowTarget
-from core.authentication.model.identities import AlreadyLinked, PendingIdentity
+from core.authentication.model import identities
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import OtherIdentity
-from core.federation.model.sign_in import (
-    IdentityLinkedToAnother,
-    LinkOfAnotherBrowser,
-    ProviderEmailMissing,
-    ProviderEmailTaken,
-    ProviderStateUnknown,
-    SignedInAsAnotherUser,
-)
-from core.kernel.callers import OrganizationStatus, Person, Visitor
+from core.federation.model import sign_in
+from core.kernel import callers, errors, sign_in_age
 from core.kernel.causes import Caller
 from core.kernel.connections import FederatedIdentity
-from core.kernel.errors import OrganizationNotActive, Refusal, SessionEnded, refuse
 from core.kernel.proofs import first_proof
-from core.kernel.sign_in_age import SignInAge, find_age_refusal
 from ports import Ports
 from ports.storage import Transaction
 
@@ -47,7 +38,7 @@ class ProviderIdentity:
     trip: ConnectionTrip
     identity: FederatedIdentity
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> methods.Proved:
         """Return what finds or creates the account.
 
         Raises, in the transaction: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown,
@@ -55,20 +46,20 @@ class ProviderIdentity:
         """
         trip, identity = self.trip, self.identity
 
-        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, PendingIdentity | None]:
+        async def lock(tx: Transaction, _: Caller, __: methods.SendBehind) -> tuple[Account, identities.PendingIdentity | None]:
             return await _find_account(ports, trip, identity, tx)
 
-        async def refused(refusal: Refusal) -> None:
-            if isinstance(refusal, (ProviderEmailMissing, ProviderEmailTaken)):
-                await record_failure(ports, caller, LoginFailure.ADDRESS, identity.provider, None, trip.flow.application)
+        async def refused(refusal: errors.Refusal) -> None:
+            if isinstance(refusal, (sign_in.ProviderEmailMissing, sign_in.ProviderEmailTaken)):
+                await methods.record_failure(ports, caller, LoginFailure.ADDRESS, identity.provider, None, trip.flow.application)
 
         proof = first_proof(identity.provider, ports.clock.now(), is_fresh=identity.is_fresh)
-        return Proved(proof=proof, lock=lock, refused=refused)
+        return methods.Proved(proof=proof, lock=lock, refused=refused)
 
 
 async def _find_account(
     ports: Ports, trip: ConnectionTrip, identity: FederatedIdentity, tx: Transaction
-) -> tuple[Account, PendingIdentity | None]:
+) -> tuple[Account, identities.PendingIdentity | None]:
     """Return the locked account of this identity, and the identity to link, if any.
 
     The caller links the identity after all factors are verified. If the identity is already linked
@@ -80,9 +71,9 @@ async def _find_account(
     """
     now, service_id, provider = ports.clock.now(), trip.service_id, identity.provider
     if service_id is not None:  # the organization may have been suspended while the browser was at the provider
-        service = await tx.services.context_by_id(service_id) or refuse(ServiceNotFound)
-        if service.status is not OrganizationStatus.ACTIVE:
-            raise OrganizationNotActive
+        service = await tx.services.context_by_id(service_id) or errors.refuse(ServiceNotFound)
+        if service.status is not callers.OrganizationStatus.ACTIVE:
+            raise errors.OrganizationNotActive
     # Lock order: the subject before all other locks. Of two parallel first sign-ins, the second one
     # finds the account of the first.
     await tx.identities.lock_subject(provider, identity.issuer, identity.subject)
@@ -90,10 +81,10 @@ async def _find_account(
     if match is None:
         account = await _find_account_by_email(trip, identity, tx, now)
     else:
-        account = await tx.accounts.lock(match.user_id) or refuse(ProviderStateUnknown)
+        account = await tx.accounts.lock(match.user_id) or errors.refuse(sign_in.ProviderStateUnknown)
         match = await tx.identities.match(provider, identity.issuer, identity.subject, service_id)
         if match is None or match.user_id != account.id:  # unlinked before the account lock was granted
-            raise ProviderStateUnknown
+            raise sign_in.ProviderStateUnknown
     if not account.is_usable:
         return account, None
     pending_identity = None
@@ -110,27 +101,27 @@ async def _find_account_by_email(trip: ConnectionTrip, identity: FederatedIdenti
     It is a new account, or the account with the same email address, if the provider has verified
     that address.
     """
-    email = identity.email or refuse(ProviderEmailMissing)
+    email = identity.email or errors.refuse(sign_in.ProviderEmailMissing)
     origin = AccountOrigin.PLATFORM if trip.org_id is None else AccountOrigin.SIGN_UP
     if not identity.email_verified:
         account = accounts_model.new_account(email, None, now, origin=origin, org_id=trip.org_id)
         if not await tx.accounts.add_if_free(account):
-            raise ProviderEmailTaken
+            raise sign_in.ProviderEmailTaken
         # As after a registration, the user must verify the address first. Until then it proves
         # nothing (security A-4).
-        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=trip.org_id))
+        await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.VERIFY_EMAIL, email, now, org_id=trip.org_id))
         tx.record(accounts_events.signed_up(account.id, trip.org_id, trip.service_id))
         return account
     try:
         account, is_new = await accounts.find_or_add(tx, email, now, origin=origin, org_id=trip.org_id)
     except EmailNotFree:
-        raise ProviderEmailTaken from None
+        raise sign_in.ProviderEmailTaken from None
     if account.is_usable and account.email_verified_at is not None:
         return account
     if is_new:
         tx.record(accounts_events.signed_up(account.id, trip.org_id, trip.service_id))
     elif account.is_usable and account.is_unproven:
-        raise ProviderEmailTaken
+        raise sign_in.ProviderEmailTaken
     return await mailbox.prove_mailbox(tx, account, now) or account
 
 
@@ -138,7 +129,7 @@ async def _find_account_by_email(trip: ConnectionTrip, identity: FederatedIdenti
 
 
 async def complete_for_session(
-    ports: Ports, caller: Caller, trip: ConnectionTrip, identity: FederatedIdentity, visitor: Visitor | None
+    ports: Ports, caller: Caller, trip: ConnectionTrip, identity: FederatedIdentity, visitor: callers.Visitor | None
 ) -> None:
     """Link the identity to the account of the user who started, or store that they signed in again.
 
@@ -148,12 +139,12 @@ async def complete_for_session(
     Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, AccountGone, SessionEnded; to link,
     SignInNotRecent, PasskeyNeeded, IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
     """
-    session_id, provider = trip.flow.session_id or refuse(SessionEnded), identity.provider
+    session_id, provider = trip.flow.session_id or errors.refuse(errors.SessionEnded), identity.provider
     if visitor is not None and visitor.user_id != trip.user_id:
-        raise SignedInAsAnotherUser
+        raise sign_in.SignedInAsAnotherUser
     if visitor is None or visitor.session_id != trip.flow.first_session_id:
-        raise LinkOfAnotherBrowser
-    person = Person(user_id=visitor.user_id, email=visitor.email, session_id=session_id, address=caller.address, agent=caller.agent)
+        raise sign_in.LinkOfAnotherBrowser
+    person = callers.Person(user_id=visitor.user_id, email=visitor.email, session_id=session_id, address=caller.address, agent=caller.agent)
     now = ports.clock.now()
     async with ports.storage.transaction(by=person) as tx:
         await tx.identities.lock_subject(provider, identity.issuer, identity.subject)
@@ -168,19 +159,23 @@ async def complete_for_session(
         await _check_sign_ins(ports, tx, trip, session_id, visitor, now)
         await own_proofs.require_strongest_proof(ports, tx, person, account, trip.begun_at)
         if match is not None and match.user_id != account.id:
-            raise IdentityLinkedToAnother
+            raise sign_in.IdentityLinkedToAnother
         if not await tx.identities.add(trip.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):
-            raise AlreadyLinked
-        await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=provider)
+            raise identities.AlreadyLinked
+        await security_notices.notify(
+            tx, account, email_queue.EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=provider
+        )
         tx.record(accounts_events.identity_linked(account.id, provider))
 
 
-async def _check_sign_ins(ports: Ports, tx: Transaction, trip: ConnectionTrip, session_id: UUID, visitor: Visitor, now: datetime) -> None:
+async def _check_sign_ins(
+    ports: Ports, tx: Transaction, trip: ConnectionTrip, session_id: UUID, visitor: callers.Visitor, now: datetime
+) -> None:
     """Repeat the checks of `begin_with_ticket` under the account's lock: the user may have turned on a second factor since."""
     sessions = {session_id}
     if await tx.session_sign_ins.browser_of(session_id, visitor.user_id) is None:
         sessions.add(visitor.session_id)
     for used in sessions:
-        session = await tx.session_contexts.load(used, visitor.user_id, None, now) or refuse(SessionEnded)
-        if (refusal := find_age_refusal(session.sign_in, SignInAge.FRESH, ports.policy, trip.begun_at)) is not None:
+        session = await tx.session_contexts.load(used, visitor.user_id, None, now) or errors.refuse(errors.SessionEnded)
+        if (refusal := sign_in_age.find_age_refusal(session.sign_in, sign_in_age.SignInAge.FRESH, ports.policy, trip.begun_at)) is not None:
             raise refusal

@@ -13,7 +13,7 @@ from core.applications.model.services import Service
 from core.authentication import oauth_credentials
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, new_flow
-from core.authentication.model.identities import ProviderUnknown, ServiceOAuthCredentials, parse_provider
+from core.authentication.model import identities
 from core.authentication.model.login import LoginFailure
 from core.federation.connections import openid, platform_identities, trips
 from core.federation.connections.model import platform
@@ -21,26 +21,14 @@ from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenId
 from core.federation.connections.model.saml import ProviderVisit
 from core.federation.connections.platform_identities import ProviderIdentity
 from core.federation.connections.routing import KnownRoutes
-from core.federation.connections.trips import ConnectionReturn, ConnectionTripFailed
-from core.federation.model.sign_in import (
-    STATE_TTL,
-    BrowserSignInNeeded,
-    LinkOfAnotherBrowser,
-    LinkTicketInvalid,
-    ProviderAnswer,
-    ProviderAnswerInvalid,
-    ProviderConsentDenied,
-    SignedInAgain,
-    SignedInAsAnotherUser,
-)
+from core.federation.model import sign_in
 from core.federation.oauth import requests
 from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, RequestUriInvalid
 from core.federation.oauth.model.openid_requests import check_request
 from core.federation.oauth.requests import WaitingRequest
-from core.kernel.access import OrganizationNotFound, require_sign_in
-from core.kernel.callers import OrganizationStatus, Visitor
+from core.kernel import access, callers, errors, values
 from core.kernel.causes import Caller
 from core.kernel.connections import (
     PLATFORM_CONNECTIONS,
@@ -49,10 +37,8 @@ from core.kernel.connections import (
     FederatedIdentity,
     ReauthenticationNotConfirmed,
 )
-from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, refuse
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import digest, is_printable, new_secret
 from ports import Ports
 
 
@@ -77,7 +63,7 @@ class IdentityLinked:
     """The identity was linked to the account of the session."""
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedInAgain | ConnectionTripFailed
+TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | sign_in.SignedInAgain | trips.ConnectionTripFailed
 
 
 # The sign-in page
@@ -91,7 +77,7 @@ async def available_providers(ports: Ports, known: KnownRoutes, flow: Flow, serv
     """
     await known.refresh(ports)
     connections = [each for each in known.platform_connections if each.can_reauthenticate or not flow.wants_fresh]
-    own: Mapping[ConnectionSlug, ServiceOAuthCredentials] = {}
+    own: Mapping[ConnectionSlug, identities.ServiceOAuthCredentials] = {}
     if connections and service is not None and flow.target is FlowTarget.OAUTH:
         async with ports.storage.reading() as read:
             own = await read.oauth_credentials.list_of_service(service.org_id, service.id)
@@ -113,7 +99,7 @@ async def begin(ports: Ports, caller: Caller, provider: ConnectionSlug, device_c
 async def begin_flow(
     ports: Ports,
     caller: Caller,
-    visitor: Visitor | None,
+    visitor: callers.Visitor | None,
     request: AuthorizationRequest,
     provider: ConnectionSlug | None,
     user_code: str | None,
@@ -148,7 +134,12 @@ async def begin_flow(
 
 
 async def begin_request(
-    ports: Ports, caller: Caller, visitor: Visitor | None, waiting: WaitingRequest, provider: ConnectionSlug | None, browser_hash: bytes
+    ports: Ports,
+    caller: Caller,
+    visitor: callers.Visitor | None,
+    waiting: WaitingRequest,
+    provider: ConnectionSlug | None,
+    browser_hash: bytes,
 ) -> Flow:
     """Begin the sign-in of a request at this provider, or at a connection.
 
@@ -163,16 +154,16 @@ async def begin_request(
 
 async def _require_active(ports: Ports, org_slug: str) -> None:
     """Check that the organization is active. Raises: OrganizationNotFound, OrganizationNotActive."""
-    if not is_printable(org_slug):
-        raise OrganizationNotFound
+    if not values.is_printable(org_slug):
+        raise access.OrganizationNotFound
     async with ports.storage.reading() as read:
-        status = await read.organizations.status_by_slug(org_slug) or refuse(OrganizationNotFound)
-    if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+        status = await read.organizations.status_by_slug(org_slug) or errors.refuse(access.OrganizationNotFound)
+    if status is not callers.OrganizationStatus.ACTIVE:
+        raise errors.OrganizationNotActive
 
 
 async def begin_with_ticket(
-    ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, ticket: str, visitor: Visitor | None
+    ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, ticket: str, visitor: callers.Visitor | None
 ) -> ProviderVisit:
     """Return the place at the provider at which the user links an account, or signs in again for their session.
 
@@ -184,24 +175,28 @@ async def begin_with_ticket(
 
     Raises: ProviderUnknown, LinkTicketInvalid, BrowserSignInNeeded, SignedInAsAnotherUser, LinkOfAnotherBrowser, SignInNotRecent.
     """
-    provider, now = parse_provider(provider_name), ports.clock.now()
+    provider, now = identities.parse_provider(provider_name), ports.clock.now()
     async with ports.storage.reading() as read:
         if provider not in {each.slug for each in await read.oauth_credentials.list_connections()}:
-            raise ProviderUnknown
-        trip = await read.flows.ticket(digest(ticket), id_of(provider), now) or refuse(LinkTicketInvalid)
+            raise identities.ProviderUnknown
+        trip = await read.flows.ticket(values.digest(ticket), id_of(provider), now) or errors.refuse(sign_in.LinkTicketInvalid)
     flow = trip.flow
     if visitor is None:
-        raise BrowserSignInNeeded if flow.first_session_id is None else LinkOfAnotherBrowser
+        raise sign_in.BrowserSignInNeeded if flow.first_session_id is None else sign_in.LinkOfAnotherBrowser
     # An attacker could send a ticket's URL to a victim, to link the victim's provider account to
     # the attacker's account.
     if visitor.user_id != trip.user_id:
-        raise SignedInAsAnotherUser
+        raise sign_in.SignedInAsAnotherUser
     if flow.first_session_id is None:
-        require_sign_in(visitor, SignInAge.FRESH, ports.policy, now)
+        access.require_sign_in(visitor, SignInAge.FRESH, ports.policy, now)
     elif visitor.session_id != flow.first_session_id:
-        raise LinkOfAnotherBrowser
+        raise sign_in.LinkOfAnotherBrowser
     flow = replace(
-        flow, browser_hash=digest(device_cookie), secret_hash=None, first_session_id=visitor.session_id, expires_at=now + STATE_TTL
+        flow,
+        browser_hash=values.digest(device_cookie),
+        secret_hash=None,
+        first_session_id=visitor.session_id,
+        expires_at=now + sign_in.STATE_TTL,
     )
     return await _start(ports, caller, flow, provider, device_cookie, base_url, trip.user_id)
 
@@ -215,18 +210,18 @@ async def _start(
     base_url: str,
     user_id: UUID | None = None,
 ) -> ProviderVisit:
-    now, state = ports.clock.now(), new_secret()
-    trip = ConnectionTrip(flow=flow, connection_id=id_of(provider), user_id=user_id, begun_at=now, expires_at=now + STATE_TTL)
+    now, state = ports.clock.now(), values.new_secret()
+    trip = ConnectionTrip(flow=flow, connection_id=id_of(provider), user_id=user_id, begun_at=now, expires_at=now + sign_in.STATE_TTL)
     if trip.org_id is not None and trip.service_id is not None:
         async with ports.storage.reading() as read:
-            service = await read.services.by_id(trip.org_id, trip.service_id) or refuse(FlowEnded)
+            service = await read.services.by_id(trip.org_id, trip.service_id) or errors.refuse(FlowEnded)
         trip = replace(trip, scopes=service.scopes_at(provider))
     connection, client = await _load(ports, provider, trip)
     request = platform.make_request(connection, trip, state, device_cookie, base_url)
     try:
         await trips.store(ports, caller, trip, state)
     except FlowEnded:
-        raise FlowEnded if user_id is None else LinkTicketInvalid from None
+        raise FlowEnded if user_id is None else sign_in.LinkTicketInvalid from None
     return ProviderVisit(await openid.start(ports, client, request))
 
 
@@ -245,7 +240,7 @@ async def _load(ports: Ports, provider: ConnectionSlug, trip: ConnectionTrip) ->
 
 
 async def finish(
-    ports: Ports, caller: Caller, visitor: Visitor | None, provider: ConnectionSlug, returned: ConnectionReturn, base_url: str
+    ports: Ports, caller: Caller, visitor: callers.Visitor | None, provider: ConnectionSlug, returned: trips.ConnectionReturn, base_url: str
 ) -> TripResult:
     """Return the answer of the provider as a method, or do for the session of the browser what it went to the provider for.
 
@@ -258,26 +253,26 @@ async def finish(
     trip, _ = await trips.take(ports, caller, returned, provider)
     try:
         return await _finish(ports, caller, visitor, provider, trip, returned, base_url)
-    except (Refusal, ProviderFailed) as problem:
-        return ConnectionTripFailed(problem, trip.flow)
+    except (errors.Refusal, errors.ProviderFailed) as problem:
+        return trips.ConnectionTripFailed(problem, trip.flow)
 
 
 async def _finish(
     ports: Ports,
     caller: Caller,
-    visitor: Visitor | None,
+    visitor: callers.Visitor | None,
     provider: ConnectionSlug,
     trip: ConnectionTrip,
-    returned: ConnectionReturn,
+    returned: trips.ConnectionReturn,
     base_url: str,
 ) -> TripResult:
     flow = trip.flow
     try:
         identity = await _fetch_identity(ports, provider, trip, returned, base_url)
-    except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed) as failure:
+    except (sign_in.ProviderAnswerInvalid, sign_in.ProviderConsentDenied, ReauthenticationNotConfirmed, errors.ProviderFailed) as failure:
         await record_failure(ports, caller, LoginFailure.PROVIDER, provider, None, flow.application)
-        error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
-        is_reported = isinstance(failure, (ProviderConsentDenied, ProviderFailed)) and flow.target is FlowTarget.OAUTH
+        error = "access_denied" if isinstance(failure, sign_in.ProviderConsentDenied) else "server_error"
+        is_reported = isinstance(failure, (sign_in.ProviderConsentDenied, errors.ProviderFailed)) and flow.target is FlowTarget.OAUTH
         response = await oauth_target.fail(ports, flow, error, base_url) if is_reported else None
         if response is None:
             raise
@@ -285,11 +280,11 @@ async def _finish(
     if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         return Authenticated(flow, ProviderIdentity(trip, identity))
     await platform_identities.complete_for_session(ports, caller, trip, identity, visitor)
-    return IdentityLinked() if flow.target is FlowTarget.LINK else SignedInAgain(flow.request)
+    return IdentityLinked() if flow.target is FlowTarget.LINK else sign_in.SignedInAgain(flow.request)
 
 
 async def _fetch_identity(
-    ports: Ports, provider: ConnectionSlug, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
+    ports: Ports, provider: ConnectionSlug, trip: ConnectionTrip, returned: trips.ConnectionReturn, base_url: str
 ) -> FederatedIdentity:
     """Exchange the provider's code for the identity of the user.
 
@@ -298,21 +293,21 @@ async def _fetch_identity(
     ProviderUnknown.
     """
     answer, browser, state = returned.answer, returned.browser, returned.state
-    if not isinstance(answer, ProviderAnswer) or browser is None or state is None:
-        raise ProviderAnswerInvalid
+    if not isinstance(answer, sign_in.ProviderAnswer) or browser is None or state is None:
+        raise sign_in.ProviderAnswerInvalid
     try:
         connection, client = await _load(ports, provider, trip)
-    except ProviderUnknown:  # the credentials were removed during the trip
+    except identities.ProviderUnknown:  # the credentials were removed during the trip
         if answer.error == "access_denied":
-            raise ProviderConsentDenied from None
+            raise sign_in.ProviderConsentDenied from None
         raise
     request = platform.make_request(connection, trip, state, browser, base_url)
     try:
         received = await openid.redeem(ports, client, request, answer, ("email",))
     except OpenIdErrorReturned as refusal:
         if refusal.error == "access_denied":
-            raise ProviderConsentDenied from None
-        raise ProviderFailed(f"{provider} answered with an error instead of a code") from None
+            raise sign_in.ProviderConsentDenied from None
+        raise errors.ProviderFailed(f"{provider} answered with an error instead of a code") from None
     except OpenIdAnswerRefused:  # `exchange` raises ProviderFailed instead
-        raise ProviderAnswerInvalid from None
+        raise sign_in.ProviderAnswerInvalid from None
     return platform.to_identity(connection, client.issuer, request, received, ports.clock.now())

@@ -12,13 +12,10 @@ from uuid import UUID
 
 from core.authentication import oauth_credentials
 from core.authentication.flow.model import Flow
-from core.federation.connections.model.connections import ConnectionProblem, OrganizationConnection, OrganizationConnectionNotFound
-from core.kernel import uris
+from core.federation.connections.model import connections
+from core.kernel import errors, page_paths, uris, values
 from core.kernel.callers import OrganizationStatus
 from core.kernel.connections import Connection, ConnectionRef
-from core.kernel.errors import Invalid, refuse
-from core.kernel.page_paths import HOME_PATH, connection_start_path
-from core.kernel.values import Domain, Email
 from core.tenancy import domains
 from core.tenancy.model.domains import HomeRealmMatch
 from ports import Ports
@@ -27,7 +24,7 @@ from ports.storage import Reading
 KNOWN_ROUTES_TTL: Final = timedelta(seconds=30)
 
 
-class InitiatorUnknown(Invalid):
+class InitiatorUnknown(errors.Invalid):
     """This identity provider cannot start sign-ins here: the iss is not that of the connection, or the connection does not allow it."""
 
 
@@ -35,20 +32,20 @@ class InitiatorUnknown(Invalid):
 class ConnectionReach:
     """The domains of an organization that decide who can sign in through one of its connections, and who is led there."""
 
-    verified: Sequence[Domain]
-    leading: Sequence[Domain]  # verified, with a route to the connection
+    verified: Sequence[values.Domain]
+    leading: Sequence[values.Domain]  # verified, with a route to the connection
 
     @property
-    def problems(self) -> Iterator[ConnectionProblem]:
+    def problems(self) -> Iterator[connections.ConnectionProblem]:
         if not self.verified:
             message = "No domain is verified, so each first sign-in is refused. Verify the domain of your users."
-            yield ConnectionProblem("no_domain", True, message)
+            yield connections.ConnectionProblem("no_domain", True, message)
         elif not self.leading:
             message = "No verified domain leads to this connection, so the sign-in page offers it to no user. Choose it for a domain."
-            yield ConnectionProblem("no_route", False, message)
+            yield connections.ConnectionProblem("no_route", False, message)
 
 
-async def find_reach(ports: Ports, connection: OrganizationConnection) -> ConnectionReach:
+async def find_reach(ports: Ports, connection: connections.OrganizationConnection) -> ConnectionReach:
     """Return the domains that decide about the users of a connection."""
     async with ports.storage.reading() as read:
         claims = await read.domains.of_organization(connection.org_id)
@@ -85,7 +82,7 @@ async def asks_address_first(ports: Ports, known: KnownRoutes) -> bool:
     return known.lead_to_connections
 
 
-async def find_connection(ports: Ports, flow: Flow, domain: Domain) -> ConnectionRef | None:
+async def find_connection(ports: Ports, flow: Flow, domain: values.Domain) -> ConnectionRef | None:
     """Return the connection to which this domain leads in a flow, or None. It does not depend on accounts (security B-4)."""
     async with ports.storage.reading() as read:
         return await domains.find_connection(read, domain, flow.org_id)
@@ -98,12 +95,12 @@ async def find_initiated_target(ports: Ports, connection_id: UUID, issuer: str |
     a browser here (OpenID Connect Core section 4; security O-13).
     """
     async with ports.storage.reading() as read:
-        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
+        connection = await read.connections.of_active_org(connection_id) or errors.refuse(connections.OrganizationConnectionNotFound)
     settings = connection.settings
     if not issuer or issuer != settings.initiator:
         raise InitiatorUnknown
     canonical = uris.canonicalize(target) if target else ""
-    return canonical if canonical in settings.targets else HOME_PATH
+    return canonical if canonical in settings.targets else page_paths.HOME_PATH
 
 
 async def find_initiator(ports: Ports, connection_id: UUID) -> str:
@@ -113,7 +110,9 @@ async def find_initiator(ports: Ports, connection_id: UUID) -> str:
     return "" if connection is None else connection.settings.initiator
 
 
-async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service_slug: str | None) -> tuple[HomeRealmMatch, str] | None:
+async def find_sign_in(
+    ports: Ports, email: values.Email, org_slug: str | None, service_slug: str | None
+) -> tuple[HomeRealmMatch, str] | None:
     """Return the organization and the identity provider for this address, and the path that starts a sign-in there.
 
     If the application with these slugs may use the identity provider, the path names it. Otherwise the path names
@@ -128,7 +127,7 @@ async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service
         if org_slug and service_slug and await _may_use(read, org_slug, service_slug, match):
             target = {"org": org_slug, "service": service_slug}
     if match.connection is not None:
-        return match, connection_start_path(match.connection.id, **target)
+        return match, page_paths.connection_start_path(match.connection.id, **target)
     return match, f"/auth/{match.provider}?{urlencode(target)}"
 
 

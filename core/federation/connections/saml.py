@@ -11,12 +11,9 @@ from uuid import UUID
 from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections import metadata
 from core.federation.connections.access import load_details
-from core.federation.connections.model.asserted import OneTimeAssertion, ReceivedClaims, saml_subject
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model import asserted, connections, saml, saml_responses
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import ProviderSession
-from core.federation.connections.model.saml import OwnServiceProvider, ProviderVisit, SamlAnswer, SamlSignInRequest
-from core.federation.connections.model.saml_responses import CLOCK_SKEW, AssertedIdentity, SamlFault, SamlPartner, SamlResponseRefused
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import Caller
@@ -30,10 +27,10 @@ SECOND_FACTOR_CONTEXTS: Final = frozenset({"https://refeds.org/profile/mfa", "ht
 METHODS_ATTRIBUTE: Final = "http://schemas.microsoft.com/claims/authnmethodsreferences"
 
 
-def own_service_provider(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> OwnServiceProvider:
+def own_service_provider(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> saml.OwnServiceProvider:
     """Return our service provider. The next key is published before it signs. Only the active one is for encryption: ADFS takes one."""
     keys, connection = details.keys, details.connection
-    return OwnServiceProvider(
+    return saml.OwnServiceProvider(
         entity_id=base_url + connection_endpoint_path(connection.id),
         acs_url=base_url + connection_endpoint_path(connection.id, "acs"),
         slo_url=base_url + connection_endpoint_path(connection.id, "slo"),
@@ -47,18 +44,18 @@ def own_service_provider(details: ConnectionDetails, settings: SamlSettings, bas
 async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> bytes:
     """Return our metadata for the identity provider of a connection."""
     async with ports.storage.reading() as read:
-        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
+        connection = await read.connections.of_active_org(connection_id) or refuse(connections.OrganizationConnectionNotFound)
         if not isinstance(connection.settings, SamlSettings):
-            raise OrganizationConnectionNotFound
+            raise connections.OrganizationConnectionNotFound
         details = await load_details(read, connection, ports.clock.now())
     return await ports.saml_providers.own_metadata(own_service_provider(details, connection.settings, base_url))
 
 
 async def start(
     ports: Ports, details: ConnectionDetails, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
-) -> ProviderVisit:
+) -> saml.ProviderVisit:
     """Return the place at the identity provider to which the browser takes our request."""
-    request = SamlSignInRequest(
+    request = saml.SamlSignInRequest(
         id=request_id,
         destination=settings.sso_url,
         binding=settings.sso_binding,
@@ -69,8 +66,8 @@ async def start(
 
 
 async def verify(
-    ports: Ports, details: ConnectionDetails, settings: SamlSettings, answer: SamlAnswer, base_url: str, *, expected: str
-) -> AssertedIdentity:
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, answer: saml.SamlAnswer, base_url: str, *, expected: str
+) -> saml_responses.AssertedIdentity:
     """Return the identity that the identity provider asserts. `expected` is the id of our request.
 
     Raises: SamlResponseRefused, SamlStatusReturned, Limited, SealBroken.
@@ -79,21 +76,23 @@ async def verify(
 
 
 async def verify_or_refetch(
-    ports: Ports, details: ConnectionDetails, settings: SamlSettings, answer: SamlAnswer, base_url: str, *, expected: str
-) -> AssertedIdentity:
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, answer: saml.SamlAnswer, base_url: str, *, expected: str
+) -> saml_responses.AssertedIdentity:
     """Return the identity as `verify` does. The identity provider of a stored connection may have a new certificate in its metadata."""
     connection = details.connection
     try:
         return await verify(ports, details, settings, answer, base_url, expected=expected)
-    except SamlResponseRefused as refusal:
-        if refusal.fault is not SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
+    except saml_responses.SamlResponseRefused as refusal:
+        if refusal.fault is not saml_responses.SamlFault.SIGNATURE_WRONG or not await metadata.refetch(ports, connection, settings):
             raise
     async with ports.storage.reading() as read:
         details = await load_details(read, connection, ports.clock.now())
     return await verify(ports, details, settings, answer, base_url, expected=expected)
 
 
-async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnection, assertion: OneTimeAssertion | None) -> None:
+async def use_up(
+    ports: Ports, caller: Caller, connection: connections.OrganizationConnection, assertion: asserted.OneTimeAssertion | None
+) -> None:
     """Use up an assertion at once. Raises: SamlResponseRefused if it was used before."""
     if assertion is not None:
         async with ports.storage.transaction(by=caller) as tx:
@@ -104,12 +103,12 @@ async def use_up(ports: Ports, caller: Caller, connection: OrganizationConnectio
 async def require_unused(used: Awaitable[bool] | None) -> None:
     """Check the result of `use_message`, if there was an assertion."""
     if used is not None and not await used:
-        raise SamlResponseRefused(SamlFault.USED)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.USED)
 
 
-def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> SamlPartner:
+def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) -> saml_responses.SamlPartner:
     own = own_service_provider(details, settings, base_url)
-    return SamlPartner(
+    return saml_responses.SamlPartner(
         entity_id=settings.entity_id,
         certificates=active_certificates(details),
         audience=own.entity_id,
@@ -124,30 +123,30 @@ def active_certificates(details: ConnectionDetails) -> tuple[str, ...]:
     return tuple(each.certificate for each in details.certificates if each.is_active)
 
 
-def check_fresh(identity: AssertedIdentity, since: datetime) -> None:
+def check_fresh(identity: saml_responses.AssertedIdentity, since: datetime) -> None:
     """Check that the identity provider authenticated the user after `since`."""
-    if identity.authenticated_at < since - CLOCK_SKEW:
-        raise SamlResponseRefused(SamlFault.AUTHN_INSTANT)
+    if identity.authenticated_at < since - saml_responses.CLOCK_SKEW:
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.AUTHN_INSTANT)
 
 
-def to_received(identity: AssertedIdentity, settings: SamlSettings) -> ReceivedClaims:
+def to_received(identity: saml_responses.AssertedIdentity, settings: SamlSettings) -> asserted.ReceivedClaims:
     """Return the identity in the common form of OpenID Connect and SAML."""
     values: dict[str, list[str]] = {}
     for attribute in identity.attributes:
         values.setdefault(attribute.name, []).extend(attribute.values)
     name_id = None if identity.name_id is None else (identity.name_id.value, identity.name_id.format)
-    return ReceivedClaims(
-        subject=saml_subject(settings, name_id, values),
+    return asserted.ReceivedClaims(
+        subject=asserted.saml_subject(settings, name_id, values),
         values=values,
         has_second_factor=not SECOND_FACTOR_CONTEXTS.isdisjoint((identity.context_class, *values.get(METHODS_ATTRIBUTE, ()))),
         authenticated_at=identity.authenticated_at,
         ends_at=identity.session_ends_at,
         session=_session_of(identity),
-        assertion=OneTimeAssertion(digest(identity.assertion_id), identity.valid_until + CLOCK_SKEW),
+        assertion=asserted.OneTimeAssertion(digest(identity.assertion_id), identity.valid_until + saml_responses.CLOCK_SKEW),
     )
 
 
-def _session_of(identity: AssertedIdentity) -> ProviderSession | None:
+def _session_of(identity: saml_responses.AssertedIdentity) -> ProviderSession | None:
     """Return the session at the identity provider, with the values that a logout request has (SAML core section 3.7.1)."""
     name_id = identity.name_id
     if name_id is None:

@@ -8,26 +8,15 @@ from uuid import UUID
 
 from core.federation.connections import logins
 from core.federation.connections.access import load_details
-from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model import connections, saml, saml_responses
 from core.federation.connections.model.logins import ConnectionLogin
-from core.federation.connections.model.saml import OwnServiceProvider, SamlLogoutRequest
-from core.federation.connections.model.saml_responses import CLOCK_SKEW, AssertedNameId, SamlFault, SamlResponseRefused
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.connections.saml import active_certificates, hash_session, own_service_provider
-from core.federation.saml.model.messages import (
-    MAX_AGE,
-    LogoutRequest,
-    LogoutResponse,
-    QuerySignature,
-    SamlMessageInvalid,
-    SamlStatus,
-    check_relay_state,
-)
+from core.federation.saml.model import messages
 from core.federation.saml.model.sign_on import MAX_SESSION_INDEXES
 from core.kernel.causes import Caller
 from core.kernel.values import digest
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 # Requests of identity providers
 
@@ -37,7 +26,7 @@ async def receive_request(
     caller: Caller,
     connection_id: UUID,
     document: bytes,
-    signature: QuerySignature | None,
+    signature: messages.QuerySignature | None,
     relay_state: str | None,
     base_url: str,
 ) -> str | None:
@@ -48,23 +37,27 @@ async def receive_request(
 
     Raises: OrganizationConnectionNotFound, SamlResponseRefused, RelayStateInvalid, Limited, SealBroken.
     """
-    check_relay_state(relay_state)
+    messages.check_relay_state(relay_state)
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
-        if connection is None or connection.state is not ConnectionState.ACTIVE or not isinstance(connection.settings, SamlSettings):
-            raise OrganizationConnectionNotFound
+        if (
+            connection is None
+            or connection.state is not connections.ConnectionState.ACTIVE
+            or not isinstance(connection.settings, SamlSettings)
+        ):
+            raise connections.OrganizationConnectionNotFound
         details = await load_details(read, connection, now)
     settings, own = connection.settings, own_service_provider(details, connection.settings, base_url)
     try:
         request = await ports.saml_providers.read_logout_request(document, signature, active_certificates(details))
         _check(request, settings, own, now)
         async with ports.storage.transaction(by=caller) as tx:
-            used_until = request.issue_instant + MAX_AGE + CLOCK_SKEW
+            used_until = request.issue_instant + messages.MAX_AGE + saml_responses.CLOCK_SKEW
             if not await tx.connections.use_message(connection.org_id, connection.id, digest(request.id), used_until):
-                raise SamlResponseRefused(SamlFault.USED)
+                raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.USED)
             status = await _end(tx, connection, settings, request, now)
-    except (SamlResponseRefused, SamlMessageInvalid) as refusal:
+    except (saml_responses.SamlResponseRefused, messages.SamlMessageInvalid) as refusal:
         await logins.record_refused_sign_out(ports, caller, connection, refusal)
         raise
     address = settings.slo_response_url or settings.slo_url
@@ -73,28 +66,34 @@ async def receive_request(
     return await ports.saml_providers.logout_response(own, address, request.id, status, relay_state, now)
 
 
-def _check(request: LogoutRequest, settings: SamlSettings, own: OwnServiceProvider, now: datetime) -> None:
+def _check(request: messages.LogoutRequest, settings: SamlSettings, own: saml.OwnServiceProvider, now: datetime) -> None:
     """Check that the identity provider of the connection sent this request here, a short time ago. Raises: SamlResponseRefused."""
     if not request.id or len(request.session_indexes) > MAX_SESSION_INDEXES:
-        raise SamlResponseRefused(SamlFault.MALFORMED)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.MALFORMED)
     if request.issuer != settings.entity_id:
-        raise SamlResponseRefused(SamlFault.ISSUER)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.ISSUER)
     if request.destination != own.slo_url:  # a signed message needs it (SAML bindings section 3.4.5.2)
-        raise SamlResponseRefused(SamlFault.DESTINATION)
-    if abs(request.issue_instant - now) > MAX_AGE or (request.ends_at is not None and now >= request.ends_at + CLOCK_SKEW):
-        raise SamlResponseRefused(SamlFault.TIME)
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.DESTINATION)
+    if abs(request.issue_instant - now) > messages.MAX_AGE or (
+        request.ends_at is not None and now >= request.ends_at + saml_responses.CLOCK_SKEW
+    ):
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.TIME)
 
 
 async def _end(
-    tx: Transaction, connection: OrganizationConnection, settings: SamlSettings, request: LogoutRequest, now: datetime
-) -> SamlStatus | None:
+    tx: storage.Transaction,
+    connection: connections.OrganizationConnection,
+    settings: SamlSettings,
+    request: messages.LogoutRequest,
+    now: datetime,
+) -> messages.SamlStatus | None:
     """End the sign-ins that a request names. Return the status for the response."""
     name_id = request.name_id.value
     for index in request.session_indexes:
         await logins.end_at_provider(tx, connection, None, hash_session(name_id, index), now)
     if not request.session_indexes:
         if settings.subject is not None:  # users are not known by their NameID
-            return SamlStatus.UNKNOWN_PRINCIPAL
+            return messages.SamlStatus.UNKNOWN_PRINCIPAL
         user_id = await logins.find_user(tx, connection, name_id)
         if user_id is not None:
             await logins.end_at_provider(tx, connection, user_id, None, now)
@@ -104,7 +103,7 @@ async def _end(
 # Our requests
 
 
-async def can_request(read: Reading | Transaction, login: ConnectionLogin, now: datetime) -> bool:
+async def can_request(read: storage.Reading | storage.Transaction, login: ConnectionLogin, now: datetime) -> bool:
     """Return whether the user of this sign-in can sign out at the identity provider."""
     return await _find_provider(read, login, "", now) is not None
 
@@ -117,10 +116,10 @@ async def request_url(ports: Ports, login: ConnectionLogin, secret: str, base_ur
     if provider is None:
         return None
     values = login.logout
-    request = SamlLogoutRequest(
+    request = saml.SamlLogoutRequest(
         id=make_request_id(secret),
         destination=provider[1],
-        name_id=AssertedNameId(
+        name_id=saml_responses.AssertedNameId(
             value=values["name_id"],
             format=values.get("format"),
             name_qualifier=values.get("name_qualifier"),
@@ -133,8 +132,8 @@ async def request_url(ports: Ports, login: ConnectionLogin, secret: str, base_ur
 
 
 async def _find_provider(
-    read: Reading | Transaction, login: ConnectionLogin, base_url: str, now: datetime
-) -> tuple[OwnServiceProvider, str] | None:
+    read: storage.Reading | storage.Transaction, login: ConnectionLogin, base_url: str, now: datetime
+) -> tuple[saml.OwnServiceProvider, str] | None:
     """Return our service provider, which has a key, and the address for logout requests, or None."""
     if "name_id" not in login.logout:
         return None
@@ -153,6 +152,6 @@ def make_request_id(secret: str) -> str:
 async def find_answered(ports: Ports, document: bytes) -> str:
     """Return the id of the request that a LogoutResponse answers. It is not verified. Raises: SamlMessageInvalid, Limited."""
     response = await ports.saml.read(document)
-    if not isinstance(response, LogoutResponse):
-        raise SamlMessageInvalid
+    if not isinstance(response, messages.LogoutResponse):
+        raise messages.SamlMessageInvalid
     return response.in_response_to

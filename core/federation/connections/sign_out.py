@@ -11,7 +11,7 @@ from typing import TypeGuard
 from uuid import UUID
 
 from core.federation.connections import logins, saml_logout
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model import connections, openid
 from core.federation.connections.model.logins import (
     BACK_FROM_LOGOUT,
     START_LOGOUT,
@@ -20,15 +20,13 @@ from core.federation.connections.model.logins import (
     LogoutTokenUsed,
     ProviderSignOut,
 )
-from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdClient, OpenIdFault, OpenIdProviderUnreachable, algorithm_of
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.openid import load_client
-from core.kernel import uris
+from core.kernel import uris, values
 from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
 from core.kernel.page_paths import CONNECTIONS_PATH, connection_endpoint_path
 from core.kernel.proofs import named_login
-from core.kernel.values import digest, new_secret
 from ports import Ports
 
 
@@ -45,14 +43,14 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
     named = named_login(visitor.browser.proofs)
     if named is None:
         return None
-    secret = new_secret()
+    secret = values.new_secret()
     async with ports.storage.transaction(by=visitor) as tx:
         login = await tx.connection_logins.find(*named, visitor.user_id)
         if login is None:
             return None
         if logout_url(login.logout, "", "") is None and not await saml_logout.can_request(tx, login, ports.clock.now()):
             return None
-        await tx.connection_logins.save_sign_out(login.org_id, login.id, digest(secret), after)
+        await tx.connection_logins.save_sign_out(login.org_id, login.id, values.digest(secret), after)
     return ProviderSignOut(connection_endpoint_path(login.connection_id, START_LOGOUT), secret)
 
 
@@ -75,7 +73,7 @@ async def _find(ports: Ports, secret: str | None) -> ConnectionLogin | None:
     if secret is None:
         return None
     async with ports.storage.reading() as read:
-        return await read.connection_logins.by_sign_out(digest(secret))
+        return await read.connection_logins.by_sign_out(values.digest(secret))
 
 
 async def finish(ports: Ports, caller: Caller, connection_id: UUID, secret: str | None, state: str | None) -> str | None:
@@ -86,7 +84,7 @@ async def finish(ports: Ports, caller: Caller, connection_id: UUID, secret: str 
     if secret is None or state not in (secret, saml_logout.make_request_id(secret)):
         return None
     async with ports.storage.transaction(by=caller) as tx:
-        return await tx.connection_logins.finish_sign_out(connection_id, digest(secret))
+        return await tx.connection_logins.finish_sign_out(connection_id, values.digest(secret))
 
 
 def logout_url(logout: Mapping[str, str], post_logout_redirect_uri: str, state: str) -> str | None:
@@ -105,16 +103,18 @@ async def receive_logout(ports: Ports, caller: Caller, connection_id: UUID, toke
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(connection_id)
     if connection is None or not connection.is_active or not isinstance(connection.settings, OidcSettings):
-        raise OrganizationConnectionNotFound
+        raise connections.OrganizationConnectionNotFound
     try:
         await _receive_logout(ports, caller, connection, await load_client(ports, connection, connection.settings), token)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable, LogoutTokenUsed) as refusal:
+    except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable, LogoutTokenUsed) as refusal:
         await logins.record_refused_sign_out(ports, caller, connection, refusal)
         # A program reads it, and no user.
-        raise LogoutTokenRefused(refusal.fault) if isinstance(refusal, OpenIdAnswerRefused) else refusal from None
+        raise LogoutTokenRefused(refusal.fault) if isinstance(refusal, openid.OpenIdAnswerRefused) else refusal from None
 
 
-async def _receive_logout(ports: Ports, caller: Caller, connection: OrganizationConnection, client: OpenIdClient, token: str) -> None:
+async def _receive_logout(
+    ports: Ports, caller: Caller, connection: connections.OrganizationConnection, client: openid.OpenIdClient, token: str
+) -> None:
     metadata = await ports.openid_providers.discover(client)
     logout = await ports.openid_providers.read_logout(client, metadata, token)
     async with ports.storage.transaction(by=caller) as tx:
@@ -122,9 +122,9 @@ async def _receive_logout(ports: Ports, caller: Caller, connection: Organization
         login = await logins.find_newest(tx, connection, user_id, logout.session)
         algorithm = None if login is None else login.logout.get("algorithm")
         # The provider signs both with the algorithm that is registered for our client (Back-Channel Logout section 2.6).
-        if algorithm is not None and algorithm != algorithm_of(token):
-            raise OpenIdAnswerRefused(OpenIdFault.ALGORITHM)
-        if not await tx.connections.use_message(connection.org_id, connection.id, digest(logout.token_id), logout.valid_until):
+        if algorithm is not None and algorithm != openid.algorithm_of(token):
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.ALGORITHM)
+        if not await tx.connections.use_message(connection.org_id, connection.id, values.digest(logout.token_id), logout.valid_until):
             raise LogoutTokenUsed
         if logout.subject is None or user_id is not None:  # an unknown user has no sign-ins
             await logins.end_at_provider(tx, connection, user_id, logout.session, ports.clock.now())

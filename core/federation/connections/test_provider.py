@@ -13,22 +13,14 @@ from typing import Any, Final
 
 from core.authentication.flow.model import ConnectionTrip, FlowTarget
 from core.federation.connections import openid, saml, trips
+from core.federation.connections.model import connections
 from core.federation.connections.model.asserted import ReceivedClaims
-from core.federation.connections.model.connections import (
-    CertificateSource,
-    ConnectionTestOver,
-    OrganizationConnection,
-    OrganizationConnectionNotFound,
-    ProviderCertificate,
-)
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.connections.trips import ConnectionTestResult
-from core.federation.saml.model import configuration
-from core.federation.saml.model.configuration import SamlAttribute, SamlCertificate, SamlIdentityProvider
-from core.federation.saml.model.messages import PASSWORD_CONTEXT, NameId, SamlAssertion, SamlResponse, SamlStatus, new_message_id
-from core.kernel.callers import Member, ServiceContext
+from core.federation.saml.model import configuration, messages
+from core.kernel import callers
 from core.kernel.errors import refuse
 from core.kernel.page_paths import connection_endpoint_path
 from core.kernel.values import digest
@@ -59,26 +51,31 @@ class PlayedPerson:
 class _SignedAnswer:
     """The values of an answer, and the key that signs it. Without a person, the identity provider refuses to sign in."""
 
-    connection: OrganizationConnection
+    connection: connections.OrganizationConnection
     test: OpenConnectionTest
     person: PlayedPerson | None
-    key: SamlCertificate
+    key: configuration.SamlCertificate
     base_url: str
 
 
-async def find(ports: Ports, caller: Member, test: OpenConnectionTest) -> OrganizationConnection:
+async def find(ports: Ports, caller: callers.Member, test: OpenConnectionTest) -> connections.OrganizationConnection:
     """Return the connection of an open test sign-in of the caller."""
     async with ports.storage.reading() as read:
-        connection = await read.connections.by_slug(caller.acts_in.id, test.slug) or refuse(OrganizationConnectionNotFound)
+        connection = await read.connections.by_slug(caller.acts_in.id, test.slug) or refuse(connections.OrganizationConnectionNotFound)
         trip = await read.flows.trip(*_digests(test), connection.id, ports.clock.now())
     if not connection.uses_test_provider:
-        raise ConnectionTestOver
+        raise connections.ConnectionTestOver
     _require_own(caller, trip)
     return connection
 
 
 async def answer(
-    ports: Ports, caller: Member, connection: OrganizationConnection, test: OpenConnectionTest, person: PlayedPerson | None, base_url: str
+    ports: Ports,
+    caller: callers.Member,
+    connection: connections.OrganizationConnection,
+    test: OpenConnectionTest,
+    person: PlayedPerson | None,
+    base_url: str,
 ) -> ConnectionTestResult:
     """End a test sign-in of the caller at the connection that `find` returned, and return its result.
 
@@ -98,12 +95,12 @@ async def answer(
 
 
 def _digests(test: OpenConnectionTest) -> tuple[bytes, bytes]:
-    return digest(test.secret), digest(test.browser or refuse(ConnectionTestOver))
+    return digest(test.secret), digest(test.browser or refuse(connections.ConnectionTestOver))
 
 
-def _require_own(caller: Member, trip: ConnectionTrip | None) -> ConnectionTrip:
+def _require_own(caller: callers.Member, trip: ConnectionTrip | None) -> ConnectionTrip:
     if trip is None or trip.flow.target is not FlowTarget.TEST or trip.user_id != caller.user_id:
-        raise ConnectionTestOver
+        raise connections.ConnectionTestOver
     return trip
 
 
@@ -119,7 +116,7 @@ async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionT
         client_id=str(connection.id),
         authentication=settings.client_authentication,
     )
-    cookie = signed.test.browser or refuse(ConnectionTestOver)
+    cookie = signed.test.browser or refuse(connections.ConnectionTestOver)
     request = openid.make_request(connection, settings, trip, state=signed.test.secret, device_cookie=cookie, base_url=base_url)
     now = ports.clock.now()
     of_token = {
@@ -153,12 +150,12 @@ def _is_simple(value: object) -> bool:
     return isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value))
 
 
-async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, signed: _SignedAnswer) -> ReceivedClaims:
+async def _assert_saml(ports: Ports, caller: callers.Member, settings: SamlSettings, signed: _SignedAnswer) -> ReceivedClaims:
     """Return the attributes of a response that is signed with this key."""
     org, now = caller.acts_in, ports.clock.now()
     connection, person, base_url = signed.connection, signed.person, signed.base_url
     # Our own identity provider writes the response, to a service that does not exist.
-    service = ServiceContext(
+    service = callers.ServiceContext(
         id=connection.id,
         slug=connection.slug,
         client_id=connection.id,
@@ -169,10 +166,10 @@ async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, sig
     )
     trusted = replace(settings, entity_id=configuration.endpoint_url(base_url, service))
     facts = await ports.certificates.facts(signed.key.certificate)
-    certificate = ProviderCertificate(**asdict(facts), source=CertificateSource.ADMIN, is_active=True, added_at=now)
+    certificate = connections.ProviderCertificate(**asdict(facts), source=connections.CertificateSource.ADMIN, is_active=True, added_at=now)
     details = ConnectionDetails(connection, {}, [certificate])
     own = saml.own_service_provider(details, trusted, base_url)
-    provider = SamlIdentityProvider(
+    provider = configuration.SamlIdentityProvider(
         service=service,
         entity_id=own.entity_id,
         acs_url=own.acs_url,
@@ -186,23 +183,23 @@ async def _assert_saml(ports: Ports, caller: Member, settings: SamlSettings, sig
         sign_response=True,
         certificate=signed.key,
     )
-    response = SamlResponse(
-        id=new_message_id(),
+    response = messages.SamlResponse(
+        id=messages.new_message_id(),
         in_response_to=signed.test.secret,
         issued_at=now,
         assertion=None if person is None else _to_assertion(person, settings, now),
-        status=SamlStatus.UNKNOWN_PRINCIPAL if person is None else None,
+        status=messages.SamlStatus.UNKNOWN_PRINCIPAL if person is None else None,
     )
     answer = await ports.saml_providers.parse(await ports.saml.response(provider, response))
     return saml.to_received(await saml.verify(ports, details, trusted, answer, base_url, expected=signed.test.secret), trusted)
 
 
-def _to_assertion(person: PlayedPerson, settings: SamlSettings, now: datetime) -> SamlAssertion:
-    return SamlAssertion(
-        id=new_message_id(),
-        name_id=NameId(person.subject, settings.name_id_format),
-        session_index=new_message_id(),
+def _to_assertion(person: PlayedPerson, settings: SamlSettings, now: datetime) -> messages.SamlAssertion:
+    return messages.SamlAssertion(
+        id=messages.new_message_id(),
+        name_id=messages.NameId(person.subject, settings.name_id_format),
+        session_index=messages.new_message_id(),
         authenticated_at=now,
-        context_class=PASSWORD_CONTEXT,
-        attributes=tuple(SamlAttribute(name, tuple(values)) for name, values in person.claims.items()),
+        context_class=messages.PASSWORD_CONTEXT,
+        attributes=tuple(configuration.SamlAttribute(name, tuple(values)) for name, values in person.claims.items()),
     )

@@ -17,30 +17,18 @@ from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
 from core.federation.connections.logins import fault_of
-from core.federation.connections.model.answers import AnswerRefused, names_received
-from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
-from core.federation.connections.model.connections import ConnectionCredentials, OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model import answers, asserted, connections, settings
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
 from core.federation.connections.model.saml_responses import decode_response
-from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.federation.model.sign_in import (
-    MAX_STATE_LENGTH,
-    STATE_TTL,
-    ProviderAnswer,
-    ProviderStateUnknown,
-    SignedInAgain,
-    SignedInAsAnotherUser,
-)
+from core.federation.model import sign_in
 from core.federation.saml.model.messages import new_message_id
-from core.kernel.callers import Person, Visitor
+from core.kernel import callers, errors, values
 from core.kernel.causes import Caller
 from core.kernel.connections import PLATFORM_IDS, ConnectionSlug
-from core.kernel.errors import ProviderFailed, Refusal, refuse
 from core.kernel.proofs import Method
-from core.kernel.values import digest, new_secret
 from ports import Ports
 
 
@@ -51,18 +39,18 @@ class ConnectionReturn:
     connection_id: UUID
     browser: str | None = field(repr=False)  # the secret in the device cookie
     state: str | None = field(repr=False)
-    answer: ProviderAnswer | SamlAnswer
+    answer: sign_in.ProviderAnswer | SamlAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTestResult:
     """The result of a test sign-in. Nothing of it is stored, and no user is signed in."""
 
-    connection: OrganizationConnection
+    connection: connections.OrganizationConnection
     way_back: str  # the path of the page that began it
-    received: ReceivedClaims | None = field(default=None, repr=False)
-    person: AssertedPerson | None = field(default=None, repr=False)
-    problem: Refusal | None = None
+    received: asserted.ReceivedClaims | None = field(default=None, repr=False)
+    person: asserted.AssertedPerson | None = field(default=None, repr=False)
+    problem: errors.Refusal | None = None
 
     @property
     def missing(self) -> list[str]:
@@ -84,14 +72,14 @@ class PersonArrived:
     """The identity provider signed a person in, for this flow."""
 
     flow: Flow
-    person: AssertedPerson
+    person: asserted.AssertedPerson
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTripFailed:
     """The trip failed. The user can go back to the flow, or to the page from which they linked an account or signed in again."""
 
-    problem: Refusal | ProviderFailed
+    problem: errors.Refusal | errors.ProviderFailed
     flow: Flow
 
 
@@ -102,29 +90,31 @@ class SetupTestReturned:
     trip: ConnectionTrip
 
 
-ConnectionTripResult: TypeAlias = PersonArrived | SignedInAgain | ConnectionTestResult | SetupTestReturned | ConnectionTripFailed
+ConnectionTripResult: TypeAlias = PersonArrived | sign_in.SignedInAgain | ConnectionTestResult | SetupTestReturned | ConnectionTripFailed
 
 
 @dataclass(frozen=True, slots=True)
 class TripConnection:
     """The connection of a trip, stored or proposed, with our side at its identity provider."""
 
-    connection: OrganizationConnection
+    connection: connections.OrganizationConnection
     own: OpenIdClient | ConnectionDetails  # by protocol
 
     @classmethod
-    def of(cls, credentials: ConnectionCredentials) -> Self:
+    def of(cls, credentials: connections.ConnectionCredentials) -> Self:
         """Return a stored connection."""
         connection = credentials.connection
-        if isinstance(connection.settings, OidcSettings):
+        if isinstance(connection.settings, settings.OidcSettings):
             return cls(connection, openid.to_client(connection, connection.settings, credentials.client_secret, credentials.keys))
         return cls(connection, ConnectionDetails(connection, credentials.keys, credentials.certificates))
 
 
-async def _load(ports: Ports, connection: OrganizationConnection) -> TripConnection:
+async def _load(ports: Ports, connection: connections.OrganizationConnection) -> TripConnection:
     """Return a connection with its credentials. Raises: OrganizationConnectionNotFound, SealBroken."""
     async with ports.storage.reading() as read:
-        credentials = await read.connections.credentials(connection.id, ports.clock.now()) or refuse(OrganizationConnectionNotFound)
+        credentials = await read.connections.credentials(connection.id, ports.clock.now()) or errors.refuse(
+            connections.OrganizationConnectionNotFound
+        )
     return TripConnection.of(credentials)
 
 
@@ -143,29 +133,29 @@ async def begin(
         credentials = _require_active(await read.connections.credentials(connection_id, now))
     connection = credentials.connection
     if flow.org_id not in (None, connection.org_id):  # its sign-ins do not count there
-        raise OrganizationConnectionNotFound
+        raise connections.OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
-    trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + STATE_TTL, hints=hints)
+    trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + sign_in.STATE_TTL, hints=hints)
     return await start(ports, caller, TripConnection.of(credentials), trip, device_cookie, base_url)
 
 
-def _require_active(credentials: ConnectionCredentials | None) -> ConnectionCredentials:
+def _require_active(credentials: connections.ConnectionCredentials | None) -> connections.ConnectionCredentials:
     """Return the active connection of an active organization. Raises: OrganizationConnectionNotFound, ConnectionNotActive."""
     if credentials is None:
-        raise OrganizationConnectionNotFound
-    return credentials if credentials.connection.is_active else refuse(ConnectionNotActive)
+        raise connections.OrganizationConnectionNotFound
+    return credentials if credentials.connection.is_active else errors.refuse(ConnectionNotActive)
 
 
 async def begin_test(
-    ports: Ports, caller: Person, connection: OrganizationConnection, way_back: str, device_cookie: str, base_url: str
+    ports: Ports, caller: callers.Person, connection: connections.OrganizationConnection, way_back: str, device_cookie: str, base_url: str
 ) -> ProviderVisit:
     """Return the place at the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
 
     The page of the test provider is below it.
     """
     now = ports.clock.now()
-    ends_at = now + STATE_TTL
-    flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=ends_at)
+    ends_at = now + sign_in.STATE_TTL
+    flow = new_flow(now, FlowTarget.TEST, way_back, values.digest(device_cookie), expires_at=ends_at)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
     if connection.uses_test_provider:
         state = new_message_id()
@@ -175,12 +165,12 @@ async def begin_test(
 
 
 async def begin_again(
-    ports: Ports, caller: Visitor, connection: OrganizationConnection, after: str, device_cookie: str, base_url: str
+    ports: Ports, caller: callers.Visitor, connection: connections.OrganizationConnection, after: str, device_cookie: str, base_url: str
 ) -> ProviderVisit:
     """Return the visit to the identity provider, which must ask the session's user to sign in again. `after` is the path that follows."""
     now, session_id = ports.clock.now(), caller.session_id
-    of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + STATE_TTL}
-    flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, digest(device_cookie), **of_session)
+    of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + sign_in.STATE_TTL}
+    flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, values.digest(device_cookie), **of_session)
     trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=flow.expires_at)
     return await start(ports, caller, await _load(ports, connection), trip, device_cookie, base_url)
 
@@ -191,13 +181,13 @@ async def start(ports: Ports, caller: Caller, to: TripConnection, trip: Connecti
     Raises: FlowEnded; the errors of `openid.start` and `saml.start`.
     """
     match to.connection.settings, to.own:
-        case OidcSettings() as settings, OpenIdClient() as client:
-            state = new_secret()
-            request = openid.make_request(to.connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
+        case settings.OidcSettings() as oidc, OpenIdClient() as client:
+            state = values.new_secret()
+            request = openid.make_request(to.connection, oidc, trip, state=state, device_cookie=device_cookie, base_url=base_url)
             visit = ProviderVisit(await openid.start(ports, client, request))
-        case SamlSettings() as settings, ConnectionDetails() as details:
+        case settings.SamlSettings() as saml_settings, ConnectionDetails() as details:
             state = new_message_id()  # the response names the request, so it finds the trip
-            visit = await saml.start(ports, details, settings, trip, state, base_url)
+            visit = await saml.start(ports, details, saml_settings, trip, state, base_url)
         case _:
             raise FlowEnded  # our side belongs to the other protocol
     await store(ports, caller, trip, state)
@@ -207,7 +197,7 @@ async def start(ports: Ports, caller: Caller, to: TripConnection, trip: Connecti
 async def store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str) -> None:
     """Store a trip with its state. Raises: FlowEnded."""
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.flows.start(trip, digest(state)):
+        if not await tx.flows.start(trip, values.digest(state)):
             raise FlowEnded
 
 
@@ -222,7 +212,9 @@ async def read_response(ports: Ports, connection_id: UUID, browser: str | None, 
     return ConnectionReturn(connection_id=connection_id, browser=browser, state=answer.in_response_to, answer=answer)
 
 
-async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
+async def finish(
+    ports: Ports, caller: Caller, visitor: callers.Person | None, returned: ConnectionReturn, base_url: str
+) -> ConnectionTripResult:
     """Return the person that the identity provider asserts, the result of a test, or the problem.
 
     A sign-in again is stored in the session of the visitor. The answer to a test of a proposed connection is read by `read_test`.
@@ -233,10 +225,10 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     if trip.flow.target is FlowTarget.TEST:
         # The values of the answer are for the admin alone.
         if visitor is None or visitor.user_id != trip.user_id:
-            raise SignedInAsAnotherUser
-        tested = found or refuse(OrganizationConnectionNotFound)
+            raise sign_in.SignedInAsAnotherUser
+        tested = found or errors.refuse(connections.OrganizationConnectionNotFound)
         if tested.connection.uses_test_provider:  # `tests.answer` alone reads its answers
-            raise ProviderStateUnknown
+            raise sign_in.ProviderStateUnknown
         return await read_test(ports, caller, TripConnection.of(tested), trip, returned, base_url, way_back=trip.flow.request)
     if trip.flow.target is FlowTarget.SETUP_TEST:
         return SetupTestReturned(trip)
@@ -246,17 +238,17 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
         credentials = _require_active(found)
         connection = credentials.connection
         received = await _complete(ports, caller, TripConnection.of(credentials), trip, returned, base_url)
-        arrived = PersonArrived(trip.flow, map_claims(connection, received))
+        arrived = PersonArrived(trip.flow, asserted.map_claims(connection, received))
         names = arrived.person.claim_names
         is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
             await session_proofs.complete(ports, visitor, trip, arrived.person, ports.clock.now())
         ports.metrics.connection_answered(connection.protocol, is_accepted=True)
-        return SignedInAgain(trip.flow.request) if is_again else arrived
-    except Refusal as problem:
+        return sign_in.SignedInAgain(trip.flow.request) if is_again else arrived
+    except errors.Refusal as problem:
         attempt = None
         if connection is not None:
-            names = problem.received if isinstance(problem, AnswerRefused) else names
+            names = problem.received if isinstance(problem, answers.AnswerRefused) else names
             attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem), names)
             ports.metrics.connection_answered(connection.protocol, is_accepted=False)
         application = trip.flow.application
@@ -266,7 +258,7 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
 
 async def take(
     ports: Ports, caller: Caller, returned: ConnectionReturn, provider: ConnectionSlug | None = None
-) -> tuple[ConnectionTrip, ConnectionCredentials | None]:
+) -> tuple[ConnectionTrip, connections.ConnectionCredentials | None]:
     """Return the trip that ends with this answer, with the credentials of an organization's connection, which are decrypted only then.
 
     A trip ends only once. An answer from a platform connection names its `provider`, and ends only a trip to this provider.
@@ -275,14 +267,14 @@ async def take(
     """
     browser, state, now = returned.browser, returned.state, ports.clock.now()
     is_here = (returned.connection_id in PLATFORM_IDS) == (provider is not None)
-    if is_here and browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
+    if is_here and browser is not None and state is not None and len(state) <= sign_in.MAX_STATE_LENGTH:
         async with ports.storage.transaction(by=caller) as tx:
-            taken = tx.flows.take_trip(digest(state), digest(browser), returned.connection_id, now)
+            taken = tx.flows.take_trip(values.digest(state), values.digest(browser), returned.connection_id, now)
             found = tx.connections.credentials(returned.connection_id, now)
         if (trip := await taken) is not None:
             return trip, await found
     await record_failure(ports, caller, LoginFailure.STATE, provider or Method.CONNECTION, None)
-    raise ProviderStateUnknown
+    raise sign_in.ProviderStateUnknown
 
 
 async def read_test(
@@ -292,33 +284,38 @@ async def read_test(
     return await to_result(to.connection, way_back, _complete(ports, caller, to, trip, returned, base_url))
 
 
-async def to_result(connection: OrganizationConnection, way_back: str, answer: Awaitable[ReceivedClaims]) -> ConnectionTestResult:
+async def to_result(
+    connection: connections.OrganizationConnection, way_back: str, answer: Awaitable[asserted.ReceivedClaims]
+) -> ConnectionTestResult:
     """Return the result of a test sign-in with this answer, or with the refusal of it."""
     result = ConnectionTestResult(connection=connection, way_back=way_back)
     try:
         received = await answer
-    except Refusal as problem:
+    except errors.Refusal as problem:
         return replace(result, problem=problem)
-    return replace(result, received=received, person=map_claims(connection, received))
+    return replace(result, received=received, person=asserted.map_claims(connection, received))
 
 
 async def _complete(
     ports: Ports, caller: Caller, to: TripConnection, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
-) -> ReceivedClaims:
-    browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
+) -> asserted.ReceivedClaims:
+    browser, state = (
+        returned.browser or errors.refuse(sign_in.ProviderStateUnknown),
+        returned.state or errors.refuse(sign_in.ProviderStateUnknown),
+    )
     match to.connection.settings, to.own, returned.answer:
-        case OidcSettings() as settings, OpenIdClient() as client, ProviderAnswer() as answer:
-            request = openid.make_request(to.connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
+        case settings.OidcSettings() as oidc, OpenIdClient() as client, sign_in.ProviderAnswer() as answer:
+            request = openid.make_request(to.connection, oidc, trip, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, to.connection, client, request, answer)
-        case SamlSettings() as settings, ConnectionDetails() as details, SamlAnswer() as answer:
+        case settings.SamlSettings() as saml_settings, ConnectionDetails() as details, SamlAnswer() as answer:
             # The test of a proposed connection stores nothing, and its trip was taken once.
             verify = saml.verify if trip.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
-            identity = await verify(ports, details, settings, answer, base_url, expected=state)
-            with names_received(attribute.name for attribute in identity.attributes):
-                received = saml.to_received(identity, settings)
+            identity = await verify(ports, details, saml_settings, answer, base_url, expected=state)
+            with answers.names_received(attribute.name for attribute in identity.attributes):
+                received = saml.to_received(identity, saml_settings)
                 if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
                     await saml.use_up(ports, caller, to.connection, received.assertion)
                 if trip.flow.wants_fresh and trip.flow.target is not FlowTarget.REAUTHENTICATION:
                     saml.check_fresh(identity, trip.begun_at)
             return received
-    raise ProviderStateUnknown  # the answer came to the endpoint of the other protocol
+    raise sign_in.ProviderStateUnknown  # the answer came to the endpoint of the other protocol

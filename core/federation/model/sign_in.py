@@ -8,51 +8,51 @@ from enum import StrEnum
 from typing import Final
 
 from core.authentication.model.openid import Scope
-from core.federation.saml.model.configuration import NameIdFormat, SamlAttribute
-from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
+from core.federation.saml.model import configuration
+from core.kernel import errors
 from core.kernel.values import base64url
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
 
 
-class ProviderStateUnknown(Invalid):
+class ProviderStateUnknown(errors.Invalid):
     """This sign-in has expired or was already used, or it was started in another browser. Start again."""
 
 
-class LinkTicketInvalid(Invalid):
+class LinkTicketInvalid(errors.Invalid):
     """This link has expired or was already used. Start linking the account again."""
 
 
-class BrowserSignInNeeded(Unauthenticated):
+class BrowserSignInNeeded(errors.Unauthenticated):
     """Sign in in this browser first, to show that it is yours."""
 
 
-class LinkOfAnotherBrowser(Forbidden):
+class LinkOfAnotherBrowser(errors.Forbidden):
     """This link works only in the browser in which it was started. Open it there, or start again here."""
 
 
-class SignedInAsAnotherUser(Forbidden):
+class SignedInAsAnotherUser(errors.Forbidden):
     """Another user is signed in in this browser. Sign out first, or continue in your own browser."""
 
 
-class ProviderConsentDenied(Invalid):
+class ProviderConsentDenied(errors.Invalid):
     """The identity provider did not get permission to share your identity. Try again and allow it, or choose another way."""
 
 
-class ProviderAnswerInvalid(Invalid):
+class ProviderAnswerInvalid(errors.Invalid):
     """This response did not come from the identity provider. Start the sign-in again."""
 
 
-class ProviderEmailMissing(Invalid):
+class ProviderEmailMissing(errors.Invalid):
     """The identity provider did not share an email address that can be used here. Add one there, or use another way to sign in."""
 
 
-class ProviderEmailTaken(Conflict):
+class ProviderEmailTaken(errors.Conflict):
     """An account with this email address already exists. Sign in to it as before, and link the identity provider there."""
 
 
-class IdentityLinkedToAnother(Conflict):
+class IdentityLinkedToAnother(errors.Conflict):
     """This account at the identity provider is already linked to another user. Link another account, or unlink this one there first."""
 
 
@@ -104,11 +104,11 @@ class SamlPreview:
 
     outcome: PreviewOutcome
     entity_id: str  # of the service
-    name_id_format: NameIdFormat
+    name_id_format: configuration.NameIdFormat
     error: str | None = None
     message: str | None = None
     name_id: str | None = None
-    attributes: tuple[SamlAttribute, ...] = ()
+    attributes: tuple[configuration.SamlAttribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

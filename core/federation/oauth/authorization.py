@@ -23,13 +23,11 @@ from core.accounts import own_account
 from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
-from core.authentication import sessions
-from core.authentication.admissions import UserSession, judge_grant
+from core.authentication import admissions, session_start, sessions
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
+from core.authentication.model import login, openid
 from core.authentication.model.dpop import KeyBinding, ProofInvalid, ProofUse
-from core.authentication.model.login import LoginFailure, RedeemedGrant
-from core.authentication.model.openid import NO_GRANT, OpenIdGrant
 from core.authentication.model.policy import GrantBelowPolicy
 from core.authentication.model.sessions import (
     NO_ENTITLEMENT,
@@ -42,9 +40,9 @@ from core.authentication.model.sessions import (
     TokenPair,
 )
 from core.authentication.service_access import require_enrolled
-from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
 from core.federation.oauth import consents, external_clients, requests
+from core.federation.oauth.model import clients, openid_requests
 from core.federation.oauth.model.authorization import (
     CODE_TTL,
     PREFIX,
@@ -63,20 +61,14 @@ from core.federation.oauth.model.authorization import (
     StoredRequest,
     s256_challenge,
 )
-from core.federation.oauth.model.clients import OAuthClient, client_id_text
 from core.federation.oauth.model.external_clients import check_document
-from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
-from core.federation.oauth.requests import WaitingRequest, frontend_callback
-from core.kernel import uris
+from core.kernel import callers, errors, uris, values
 from core.kernel.access import require_mfa
-from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor, proofs_at
 from core.kernel.causes import Caller
-from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import session_strength
-from core.kernel.values import digest, new_id, new_secret
+from core.programs.model import credentials
 from core.programs.model.api_resources import NoAccessToResource
-from core.programs.model.credentials import ProgramClient, ProgramKind
 from ports import Ports
 
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.1
@@ -86,7 +78,13 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.
 
 
 async def issue_code(
-    ports: Ports, visitor: Visitor, waiting: WaitingRequest, grant: OpenIdGrant | None, flow: Flow | None, *, agreed: bool
+    ports: Ports,
+    visitor: callers.Visitor,
+    waiting: requests.WaitingRequest,
+    grant: openid.OpenIdGrant | None,
+    flow: Flow | None,
+    *,
+    agreed: bool,
 ) -> str:
     """Issue a code and return it. It works once, within 60 seconds (security O-4). It ends the flow, if there is one.
 
@@ -96,7 +94,7 @@ async def issue_code(
     AccessDenied if the user has just withdrawn the consent, or the API resource no longer admits the external client.
     """
     require_mfa(visitor)
-    now, code, authorization = ports.clock.now(), new_secret(), waiting.authorization
+    now, code, authorization = ports.clock.now(), values.new_secret(), waiting.authorization
     record = AuthorizationCode(
         service=authorization.context,
         user_id=visitor.user_id,
@@ -105,7 +103,7 @@ async def issue_code(
         code_challenge=authorization.request.code_challenge,
         created_at=now,
         expires_at=now + CODE_TTL,
-        openid=replace(grant or NO_GRANT, asked=waiting.openid.asked),
+        openid=replace(grant or openid.NO_GRANT, asked=waiting.openid.asked),
         nonce=None if grant is None else authorization.request.nonce,
         key_thumbprint=authorization.request.dpop_jkt,
     )
@@ -118,13 +116,13 @@ async def issue_code(
             raise RequestUriInvalid
         if grant is not None:
             await external_clients.store(ports, tx, authorization, grant)
-        if not await tx.authorization_codes.add(record, digest(code)):
+        if not await tx.authorization_codes.add(record, values.digest(code)):
             raise ServiceNotFound
         if grant is not None and authorization.service is not None:
             if agreed:
                 await consents.remember(tx, authorization.service, visitor.user_id, grant, waiting.client, now)
             elif not await consents.are_given(tx, authorization.service, visitor.user_id, grant, waiting.client):
-                raise AccessDenied  # read again after the lock: a withdrawal deletes only the codes that it finds
+                raise openid_requests.AccessDenied  # read again after the lock: a withdrawal deletes only the codes that it finds
     return code
 
 
@@ -134,7 +132,7 @@ async def issue_code(
 async def exchange_code(
     ports: Ports,
     caller: Caller,
-    client: OAuthClient,
+    client: clients.OAuthClient,
     code: str,
     redirect_uri: str | None,
     verifier: str | None,
@@ -154,43 +152,47 @@ async def exchange_code(
     authorization request named a key, it must be this one.
     """
     if not client.authenticated:
-        raise ClientInvalid
+        raise errors.ClientInvalid
     check_document(client.service)
     key = dpop.bind(proof, is_required=client.is_bound_only, binds_refresh_token=client.relies_on_pkce)
-    if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+    if client.context is not None and client.context.status is not callers.OrganizationStatus.ACTIVE:
+        raise errors.OrganizationNotActive
     try:
         return await _redeem(ports, caller, client, _read_code(ports, client, code, redirect_uri, verifier), requested, key)
     except AuthorizationCodeInvalid:
         application = None if client.context is None else WaitingApplication(client.context.org_id, client.context.id)
-        await record_failure(ports, caller, LoginFailure.AUTHORIZATION_CODE, "", None, application)
+        await record_failure(ports, caller, login.LoginFailure.AUTHORIZATION_CODE, "", None, application)
         raise
 
 
-def _read_code(ports: Ports, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None) -> PresentedCode:
+def _read_code(ports: Ports, client: clients.OAuthClient, code: str, redirect_uri: str | None, verifier: str | None) -> PresentedCode:
     challenge = None
     if verifier is not None:
-        challenge = s256_challenge(verifier) if _VERIFIER.fullmatch(verifier) else refuse(AuthorizationCodeInvalid)
+        challenge = s256_challenge(verifier) if _VERIFIER.fullmatch(verifier) else errors.refuse(AuthorizationCodeInvalid)
     elif client.relies_on_pkce:
         raise AuthorizationCodeInvalid
     registered_uri = uris.find_registered(_registered_uris(ports, client), redirect_uri)
-    return PresentedCode(digest(code), client.context, registered_uri or redirect_uri, challenge, is_registered=registered_uri is not None)
+    return PresentedCode(
+        values.digest(code), client.context, registered_uri or redirect_uri, challenge, is_registered=registered_uri is not None
+    )
 
 
 async def _redeem(
-    ports: Ports, caller: Caller, client: OAuthClient, code: PresentedCode, requested: RequestedAccess, key: KeyBinding | None
+    ports: Ports, caller: Caller, client: clients.OAuthClient, code: PresentedCode, requested: RequestedAccess, key: KeyBinding | None
 ) -> TokenPair:
-    service, session_id, now = client.context, new_id(), ports.clock.now()
+    service, session_id, now = client.context, values.new_id(), ports.clock.now()
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
             codes = tx.authorization_codes
             locked = codes.lock_account(code.hash, service)
             redemption = codes.redeem(code, session_id, now, key_thumbprint=None if key is None else key.thumbprint)
             enrollment = None if service is None else codes.enroll_redeemer(code.hash, service.id, session_id, now)
-            account, redeemed = await locked or refuse(AuthorizationCodeInvalid), await redemption
+            account, redeemed = await locked or errors.refuse(AuthorizationCodeInvalid), await redemption
             if redeemed is not None:
                 _require_as_issued(ports, client, redeemed, requested, now)
-                admission = await judge_grant(ports, tx, PolicyPath.CODE, service, UserSession(account.id, redeemed.browser.id))
+                admission = await admissions.judge_grant(
+                    ports, tx, PolicyPath.CODE, service, admissions.UserSession(account.id, redeemed.browser.id)
+                )
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     is_enrolled, found = enrollment
@@ -200,7 +202,7 @@ async def _redeem(
                 grant = _grant_of(caller, account, service, session_id, redeemed, entitlement)
                 grant = replace(grant, key=key, ends_by=admission.decision.ends_at)
                 tx.acts_as(grant.person)
-                signed_in = await start_granted_session(ports, tx, grant, now)
+                signed_in = await session_start.start_granted_session(ports, tx, grant, now)
                 await admission.save_pass(tx, session_id, now)
             elif (started := await codes.session_started_by(code.hash, service)) is not None:
                 await tx.sessions.end(started, now)
@@ -208,33 +210,33 @@ async def _redeem(
         async with ports.storage.autocommit() as statements:
             await statements.authorization_codes.use_up(code.hash, service, session_id)
         raise
-    except NotFound:  # the service was deleted
+    except errors.NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
     except NoAccessToResource:  # clients of others know the errors of RFC 6749 section 5.2 only
         raise AuthorizationCodeInvalid if service is not None and service.is_external else NoAccessToResource from None
     if redeemed is None:
         raise AuthorizationCodeInvalid
-    return await issue_first_tokens(ports, signed_in, requested.scope)
+    return await session_start.issue_first_tokens(ports, signed_in, requested.scope)
 
 
 def _require_as_issued(
-    ports: Ports, client: OAuthClient, redeemed: RedeemedAuthorizationCode, requested: RequestedAccess, now: datetime
+    ports: Ports, client: clients.OAuthClient, redeemed: RedeemedAuthorizationCode, requested: RequestedAccess, now: datetime
 ) -> None:
     """Check that the session is strong enough for the present settings, and that the request does not go beyond the grant."""
-    strength = session_strength(proofs_at(client.context, redeemed.browser.proofs, now))
+    strength = session_strength(callers.proofs_at(client.context, redeemed.browser.proofs, now))
     if client.service is not None and strength < client.service.required_strength:
         raise AuthorizationCodeInvalid
-    require_granted(ports, redeemed.openid or NO_GRANT, requested)
+    require_granted(ports, redeemed.openid or openid.NO_GRANT, requested)
 
 
-def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
+def require_granted(ports: Ports, grant: openid.OpenIdGrant, requested: RequestedAccess) -> None:
     """Check that a token request does not go beyond the grant, and that the granted API resource is usable now."""
     require_within(ports, grant, requested)
     if grant.api is not None and grant.api.token_seconds is None:
         raise NoAccessToResource
 
 
-def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
+def require_within(ports: Ports, grant: openid.OpenIdGrant, requested: RequestedAccess) -> None:
     """Check that a token request names no other resource than the granted one, and not only scopes that were not granted.
 
     Two spellings of an identifier are equal (RFC 3986 section 6.2).
@@ -243,20 +245,20 @@ def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess)
         granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)
         canonical = uris.normalize(requested.resource)
         if granted is None or canonical is None or canonical != uris.normalize(granted):
-            raise ResourceNotGranted
+            raise openid_requests.ResourceNotGranted
     if grant.names and not grant.narrow(requested.scope).names:
-        raise ScopeNotGranted
+        raise openid_requests.ScopeNotGranted
 
 
 def _grant_of(
     caller: Caller,
     account: Account,
-    service: ServiceContext | None,
+    service: callers.ServiceContext | None,
     session_id: UUID,
     redeemed: RedeemedAuthorizationCode,
     entitlement: Entitlement,
-) -> RedeemedGrant:
-    person = Person(
+) -> login.RedeemedGrant:
+    person = callers.Person(
         user_id=account.id,
         email=account.email,
         email_verified=account.email_verified_at is not None,
@@ -266,7 +268,7 @@ def _grant_of(
         agent=redeemed.agent,
         request_id=caller.request_id,
     )
-    return RedeemedGrant(
+    return login.RedeemedGrant(
         person=person,
         account=account,
         service=service,
@@ -281,12 +283,17 @@ def _grant_of(
     )
 
 
-def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...]:
-    return (frontend_callback(ports),) if client.service is None else client.service.redirect_uris
+def _registered_uris(ports: Ports, client: clients.OAuthClient) -> tuple[str | None, ...]:
+    return (requests.frontend_callback(ports),) if client.service is None else client.service.redirect_uris
 
 
 async def refresh_tokens(
-    ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str, requested: RequestedAccess, proof: ProofUse | None = None
+    ports: Ports,
+    caller: Caller,
+    client: clients.OAuthClient | None,
+    refresh_token: str,
+    requested: RequestedAccess,
+    proof: ProofUse | None = None,
 ) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
@@ -304,22 +311,22 @@ async def refresh_tokens(
     presenter = replace(_presenter(client), key=key)
     if requested != RequestedAccess():  # checked before the token is used up
         async with ports.storage.reading() as read:
-            grant = await read.refresh_tokens.grant(digest(refresh_token), ports.clock.now())
+            grant = await read.refresh_tokens.grant(values.digest(refresh_token), ports.clock.now())
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
             require_within(ports, grant, requested)
             if grant.asked is not None and not set(requested.scope or ()) <= {*grant.asked, *grant.names}:
-                raise ScopeNotAsked
+                raise openid_requests.ScopeNotAsked
     try:
         return await sessions.refresh(ports, caller, refresh_token, presenter, requested.scope)
     except RefreshTokenInvalid as refusal:
         if isinstance(refusal, RefreshTokenNotYours) and not presenter.is_authenticated:
-            raise ClientInvalid from None
-        invalid = GrantInvalid(refusal.message)
+            raise errors.ClientInvalid from None
+        invalid = errors.GrantInvalid(refusal.message)
         invalid.fields = refusal.fields
         raise invalid from None
 
 
-async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | ProgramClient | None, token: str) -> None:
+async def revoke_token(ports: Ports, caller: Caller, client: clients.OAuthClient | credentials.ProgramClient | None, token: str) -> None:
     """Revoke a token and end its session (RFC 7009 section 2.1).
 
     Tokens of other clients are not revoked. The tokens of service accounts cannot be revoked, and API resources have none.
@@ -327,20 +334,24 @@ async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | Progr
     Raises: TokenNotRevocable; ClientInvalid if nothing was revoked because a client secret was missing: the secret of
     the client in the request or, if the request names none, of the client that got the token.
     """
-    if isinstance(client, ProgramClient):
-        raise TokenNotRevocable if client.kind is ProgramKind.SERVICE_ACCOUNT else ClientInvalid
+    if isinstance(client, credentials.ProgramClient):
+        raise TokenNotRevocable if client.kind is credentials.ProgramKind.SERVICE_ACCOUNT else errors.ClientInvalid
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))
     lacks_secret = revoked is False if client is None else not revoked and not client.authenticated
     if lacks_secret:
-        raise ClientInvalid
+        raise errors.ClientInvalid
 
 
-def _presenter(client: OAuthClient | None) -> Presenter:
+def _presenter(client: clients.OAuthClient | None) -> Presenter:
     return UNNAMED_PRESENTER if client is None else client.presenter
 
 
 async def push_request(
-    ports: Ports, client: OAuthClient | ProgramClient | None, request: AuthorizationRequest, proof: ProofUse | None, base_url: str
+    ports: Ports,
+    client: clients.OAuthClient | credentials.ProgramClient | None,
+    request: AuthorizationRequest,
+    proof: ProofUse | None,
+    base_url: str,
 ) -> str:
     """Store the authorization request of a client, and return its request_uri.
 
@@ -350,27 +361,27 @@ async def push_request(
     Raises: ClientInvalid, PushRefused, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if
     `dpop_jkt` names another key than the proof.
     """
-    if isinstance(client, ProgramClient):
+    if isinstance(client, credentials.ProgramClient):
         raise PushRefused
     if client is None or not client.authenticated:
-        raise ClientInvalid
+        raise errors.ClientInvalid
     if request.request_uri is not None:
         raise RequestUriPushed
-    if request.client_id not in (None, client_id_text(client)):
-        raise ClientInvalid
+    if request.client_id not in (None, clients.client_id_text(client)):
+        raise errors.ClientInvalid
     if request.redirect_uri is None:
         raise PushedRedirectUriMissing
     if proof is not None:
         if request.dpop_jkt not in (None, proof.thumbprint):
             raise ProofInvalid("its key is not that of dpop_jkt")
         request = replace(request, dpop_jkt=proof.thumbprint)
-    secret, now = new_secret(), ports.clock.now()
-    own = replace(request, client_id=client_id_text(client))
+    secret, now = values.new_secret(), ports.clock.now()
+    own = replace(request, client_id=clients.client_id_text(client))
     pushed = PushedRequest(**{name: getattr(own, name) for name in own.__slots__} | {"request_uri": PREFIX + secret})
     if (refusal := (await requests.check(ports, pushed, base_url, pushed_by=client.service)).refusal) is not None:
         raise refusal
-    stored = StoredRequest(digest(secret), client.context, pushed.parameters, now, now + PRESENTED_WITHIN)
+    stored = StoredRequest(values.digest(secret), client.context, pushed.parameters, now, now + PRESENTED_WITHIN)
     async with ports.storage.autocommit() as statements:
         if not await statements.pushed_requests.add(stored):
-            raise ClientInvalid
+            raise errors.ClientInvalid
     return PREFIX + secret

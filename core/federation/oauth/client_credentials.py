@@ -12,23 +12,24 @@ from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.openid import split_scope
 from core.authentication.tokens import dpop
 from core.federation.oauth import own_permissions
-from core.federation.oauth.model.clients import ClientCredentialsRefused, NoScope, OAuthClient, ProgramToken, ScopeNotAllowed
-from core.federation.oauth.model.openid_requests import ResourceMissing, ResourceUnknown
-from core.kernel import uris
+from core.federation.oauth.model import clients, openid_requests
+from core.kernel import api_scopes, errors, uris
 from core.kernel.access import allowed_scopes
-from core.kernel.api_scopes import ApiScope, in_order
 from core.kernel.callers import OrganizationStatus
 from core.kernel.claims import ProgramClaims
-from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
 from core.kernel.values import new_id
+from core.programs.model import credentials
 from core.programs.model.api_resources import add_implied
-from core.programs.model.credentials import ProgramClient, ProgramKind
 from ports import Ports
 
 
 async def issue(
-    ports: Ports, client: OAuthClient | ProgramClient | None, scope: str | None, resource: str | None, proof: ProofUse | None = None
-) -> ProgramToken:
+    ports: Ports,
+    client: clients.OAuthClient | credentials.ProgramClient | None,
+    scope: str | None,
+    resource: str | None,
+    proof: ProofUse | None = None,
+) -> clients.ProgramToken:
     """Return an access token for the client itself.
 
     Without `scope`, it has all scopes that the client may have. Without `resource`, it is for our own
@@ -39,41 +40,43 @@ async def issue(
     ResourceMissing, ResourceUnknown, ScopeNotAllowed; ProofMissing if the application needs a proof.
     """
     if client is None:
-        raise ClientInvalid
-    program = client if isinstance(client, ProgramClient) else _to_program(client)
-    if program.kind is ProgramKind.API_RESOURCE:
-        raise ClientCredentialsRefused
+        raise errors.ClientInvalid
+    program = client if isinstance(client, credentials.ProgramClient) else _to_program(client)
+    if program.kind is credentials.ProgramKind.API_RESOURCE:
+        raise clients.ClientCredentialsRefused
     if program.org_id is not None and program.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
-    is_required = not isinstance(client, ProgramClient) and client.is_bound_only
+        raise errors.OrganizationNotActive
+    is_required = not isinstance(client, credentials.ProgramClient) and client.is_bound_only
     binding = dpop.bind(proof, is_required=is_required)
     requested = None if scope is None else split_scope(scope)
     if resource is None or uris.normalize(resource) == uris.normalize(ports.tokens.api_audience):
-        if program.kind is not ProgramKind.SERVICE_ACCOUNT:
-            raise ResourceMissing if resource is None else ResourceUnknown
+        if program.kind is not credentials.ProgramKind.SERVICE_ACCOUNT:
+            raise openid_requests.ResourceMissing if resource is None else openid_requests.ResourceUnknown
         scopes, lifetime = _narrow(_api_scopes(program), requested), ports.policy.access_token_ttl
         return _sign(ports, program, ports.tokens.api_audience, scopes, lifetime, binding)
-    canonical = uris.normalize(resource) or refuse(ResourceUnknown)
-    own_limit = client.context.access_token_seconds if isinstance(client, OAuthClient) and client.context is not None else None
-    if program.kind is ProgramKind.APPLICATION and canonical == uris.normalize(own_permissions.audience(ports)):
+    canonical = uris.normalize(resource) or errors.refuse(openid_requests.ResourceUnknown)
+    own_limit = client.context.access_token_seconds if isinstance(client, clients.OAuthClient) and client.context is not None else None
+    if program.kind is credentials.ProgramKind.APPLICATION and canonical == uris.normalize(own_permissions.audience(ports)):
         lifetime = ports.policy.access_token_ttl if own_limit is None else timedelta(seconds=own_limit)
         return _sign(ports, program, own_permissions.audience(ports), _narrow((own_permissions.SCOPE,), requested), lifetime, binding)
     async with ports.storage.reading() as read:
-        grant = await read.api_resources.granted_to(program.org_id or refuse(ResourceUnknown), program.client_id, canonical)
-    target, own_scopes = grant or refuse(ResourceUnknown)
+        grant = await read.api_resources.granted_to(
+            program.org_id or errors.refuse(openid_requests.ResourceUnknown), program.client_id, canonical
+        )
+    target, own_scopes = grant or errors.refuse(openid_requests.ResourceUnknown)
     own_scopes = target.granted_scopes(own_scopes)
     requested = None if requested is None else tuple(add_implied(requested, target.implications))
     seconds = target.token_seconds if own_limit is None else min(target.token_seconds, own_limit)
     return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=seconds), binding)
 
 
-def _to_program(client: OAuthClient) -> ProgramClient:
+def _to_program(client: clients.OAuthClient) -> credentials.ProgramClient:
     """Return an application as a program. Raises: ClientCredentialsRefused if it has not proven who it is, or is an external client."""
     is_external = client.service is not None and client.service.is_external
     if client.service is None or client.context is None or client.relies_on_pkce or is_external:
-        raise ClientCredentialsRefused
-    return ProgramClient(
-        kind=ProgramKind.APPLICATION,
+        raise clients.ClientCredentialsRefused
+    return credentials.ProgramClient(
+        kind=credentials.ProgramKind.APPLICATION,
         client_id=client.service.client_id,
         credential_id=client.service.credential_id,
         org_id=client.context.org_id,
@@ -82,25 +85,25 @@ def _to_program(client: OAuthClient) -> ProgramClient:
     )
 
 
-def _api_scopes(account: ProgramClient) -> Sequence[ApiScope]:
+def _api_scopes(account: credentials.ProgramClient) -> Sequence[api_scopes.ApiScope]:
     if account.rights is not None:
         return allowed_scopes(account.rights, account.scopes)
-    of_platform = (scope for scope in ApiScope if scope.area.is_of_platform)
-    return in_order(scope for scope in of_platform if account.scopes is None or scope in account.scopes)
+    of_platform = (scope for scope in api_scopes.ApiScope if scope.area.is_of_platform)
+    return api_scopes.in_order(scope for scope in of_platform if account.scopes is None or scope in account.scopes)
 
 
 def _narrow(allowed: Iterable[str], requested: Sequence[str] | None) -> tuple[str, ...]:
     """Return the requested scopes, or all allowed scopes, in their order."""
     names = tuple(allowed)
     if requested is not None and not set(requested) <= set(names):
-        raise ScopeNotAllowed
+        raise clients.ScopeNotAllowed
     scope = names if requested is None else tuple(name for name in names if name in requested)
-    return scope or refuse(NoScope)
+    return scope or errors.refuse(clients.NoScope)
 
 
 def _sign(
-    ports: Ports, program: ProgramClient, audience: str, scope: tuple[str, ...], lifetime: timedelta, binding: KeyBinding | None
-) -> ProgramToken:
+    ports: Ports, program: credentials.ProgramClient, audience: str, scope: tuple[str, ...], lifetime: timedelta, binding: KeyBinding | None
+) -> clients.ProgramToken:
     now = ports.clock.now()
     ends_at = now + lifetime if program.expires_at is None else min(now + lifetime, program.expires_at)
     claims = ProgramClaims(
@@ -117,4 +120,4 @@ def _sign(
     )
     ports.metrics.token_issued()
     expires_in = int(ends_at.timestamp()) - int(now.timestamp())
-    return ProgramToken(ports.tokens.sign_program(claims), expires_in, " ".join(scope), is_bound=binding is not None)
+    return clients.ProgramToken(ports.tokens.sign_program(claims), expires_in, " ".join(scope), is_bound=binding is not None)

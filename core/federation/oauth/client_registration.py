@@ -12,29 +12,15 @@ from datetime import datetime
 from typing import Any
 
 from core.applications import services
+from core.applications.model import users
 from core.applications.model.services import CreatedService, ServiceSlugTaken
-from core.applications.model.users import AccessPolicy, AccessSettings
 from core.federation.oauth.model import client_registration
 from core.federation.oauth.model.client_documents import ClientDocument
-from core.federation.oauth.model.client_registration import (
-    MAX_LENGTH,
-    PREFIX,
-    SECRET_METHODS,
-    VALID_FOR,
-    Registration,
-    RegistrationClosed,
-    RegistrationInvalid,
-    RegistrationTooLong,
-    SealedClientExpired,
-    SealedClientInvalid,
-    SealedClientsClosed,
-)
+from core.kernel import errors
 from core.kernel.causes import Caller
-from core.kernel.errors import Invalid, refuse
 from core.kernel.values import Slug, new_id
 from core.programs import registration_tokens
-from ports import Ports
-from ports.crypto import SealBroken, SecretContext
+from ports import Ports, crypto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +28,7 @@ class RegisteredClient:
     """A client that has registered itself. `registered_at` is in UTC."""
 
     client_id: str
-    registration: Registration
+    registration: client_registration.Registration
     registered_at: datetime
     client_secret: str | None = field(default=None, repr=False)  # it cannot be read again
 
@@ -59,12 +45,12 @@ async def register(ports: Ports, caller: Caller, members: Mapping[str, Any], tok
 def _seal(ports: Ports, members: Mapping[str, Any]) -> RegisteredClient:
     """Return a client with a sealed copy of its metadata as its id. Nothing is stored."""
     if not ports.policy.client_registration:
-        raise RegistrationClosed
+        raise client_registration.RegistrationClosed
     registration, now = client_registration.parse_registration(members, ports.policy), ports.clock.now()
     sealed = ports.vault.seal(client_registration.to_payload(registration.metadata, now), _context(ports))
-    client_id = PREFIX + urlsafe_b64encode(sealed).rstrip(b"=").decode()
-    if len(client_id) > MAX_LENGTH:
-        raise RegistrationTooLong
+    client_id = client_registration.PREFIX + urlsafe_b64encode(sealed).rstrip(b"=").decode()
+    if len(client_id) > client_registration.MAX_LENGTH:
+        raise client_registration.RegistrationTooLong
     return RegisteredClient(client_id=client_id, registration=registration, registered_at=now)
 
 
@@ -76,10 +62,10 @@ async def _register_application(ports: Ports, caller: Caller, members: Mapping[s
     async def create(slug: Slug) -> CreatedService:
         try:
             draft = services.draft(ports, client.org_id, slug, name, registration.service_type, registration.settings)
-        except Invalid as refusal:  # for example a key that is too short
-            raise RegistrationInvalid(refusal.message) from None
+        except errors.Invalid as refusal:  # for example a key that is too short
+            raise client_registration.RegistrationInvalid(refusal.message) from None
         # Not `assigned`: such applications need different names.
-        access = AccessSettings(policy=AccessPolicy.MEMBERS)
+        access = users.AccessSettings(policy=users.AccessPolicy.MEMBERS)
         service = replace(draft.service, access=access, registered_with=client.name)
         return await registration_tokens.use(ports, client, replace(draft, service=service))
 
@@ -88,7 +74,7 @@ async def _register_application(ports: Ports, caller: Caller, members: Mapping[s
         created = await create(slug)
     except ServiceSlugTaken:  # each copy of a program registers with the same name
         created = await create(Slug(f"{slug[:50]}-{new_id().hex[-12:]}"))
-    secret = created.client_secret if registration.method in SECRET_METHODS else None
+    secret = created.client_secret if registration.method in client_registration.SECRET_METHODS else None
     return RegisteredClient(
         client_id=created.service.client_name,
         registration=registration,
@@ -97,31 +83,31 @@ async def _register_application(ports: Ports, caller: Caller, members: Mapping[s
     )
 
 
-def _context(ports: Ports) -> SecretContext:
+def _context(ports: Ports) -> crypto.SecretContext:
     """Return the purpose of the seal, with the issuer: the keys of two installations can be the same."""
-    return SecretContext("registered_clients", ports.tokens.issuer, "client_id")
+    return crypto.SecretContext("registered_clients", ports.tokens.issuer, "client_id")
 
 
 def open_sealed(ports: Ports, client_id: str) -> ClientDocument:
     """Return the metadata in a sealed client id, which may have expired. Raises: SealedClientInvalid."""
     if not client_registration.has_sealed_form(client_id):
-        raise SealedClientInvalid
-    text = client_id.removeprefix(PREFIX)
+        raise client_registration.SealedClientInvalid
+    text = client_id.removeprefix(client_registration.PREFIX)
     try:
         sealed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         payload = ports.vault.open(sealed, _context(ports))
-    except (ValueError, SealBroken):
-        raise SealedClientInvalid from None
+    except (ValueError, crypto.SealBroken):
+        raise client_registration.SealedClientInvalid from None
     if urlsafe_b64encode(sealed).rstrip(b"=").decode() != text:  # one client has one name
-        raise SealedClientInvalid
-    return client_registration.from_payload(client_id, payload) or refuse(SealedClientInvalid)
+        raise client_registration.SealedClientInvalid
+    return client_registration.from_payload(client_id, payload) or errors.refuse(client_registration.SealedClientInvalid)
 
 
 def open_new(ports: Ports, client_id: str) -> ClientDocument:
     """Return the metadata in the sealed client id of a client that is not stored. Raises: SealedClientInvalid."""
     document = open_sealed(ports, client_id)
-    if ports.clock.now() >= document.fetched_at + VALID_FOR:
-        raise SealedClientExpired
+    if ports.clock.now() >= document.fetched_at + client_registration.VALID_FOR:
+        raise client_registration.SealedClientExpired
     if not ports.policy.client_registration:
-        raise SealedClientsClosed
+        raise client_registration.SealedClientsClosed
     return document

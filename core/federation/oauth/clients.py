@@ -8,31 +8,22 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from core.applications.model.services import Service
 from core.federation.oauth import external_clients
+from core.federation.oauth.model import clients
 from core.federation.oauth.model import clients as clients_model
-from core.federation.oauth.model.clients import (
-    TOKEN_PATH,
-    AssertionKeyUnknown,
-    ClientAssertionInvalid,
-    ClientCredentials,
-    OAuthClient,
-    check_claims,
-)
+from core.federation.oauth.model.clients import TOKEN_PATH
 from core.federation.oauth.model.external_clients import is_external
-from core.kernel import scannable_secrets
+from core.kernel import errors, scannable_secrets, shares, values
 from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
-from core.kernel.errors import ClientInvalid, refuse
 from core.kernel.rate_limits import Bucket
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
-from core.kernel.shares import Share, of_organization, working_for
-from core.kernel.values import digest, parse_id
 from core.programs.model.credentials import ProgramClient, StoredCredential
 from ports import Ports
 
 
 async def identify_client(
-    ports: Ports, credentials: ClientCredentials, base_url: str, limit: tuple[Bucket, ...] = ()
-) -> OAuthClient | None:
+    ports: Ports, credentials: clients.ClientCredentials, base_url: str, limit: tuple[Bucket, ...] = ()
+) -> clients.OAuthClient | None:
     """Return the client with these credentials, or None if the request has none.
 
     Credentials are verified even if the client needs none (RFC 6749 section 2.3). If they are right,
@@ -42,50 +33,50 @@ async def identify_client(
     if credentials.assertion is not None:
         subject = ports.client_assertions.subject(credentials.assertion)
         if client_id not in (None, subject):
-            raise ClientInvalid
+            raise errors.ClientInvalid
         if is_external(subject):
             return await _authenticate_external(ports, replace(credentials, client_id=subject), base_url, limit)
         return await _authenticate_by_assertion(ports, subject or "", credentials.assertion, base_url, limit)
     if is_external(client_id):
         return await _authenticate_external(ports, credentials, base_url, limit)
     if client_id is None:
-        return refuse(ClientInvalid) if credentials.secrets else None
+        return errors.refuse(errors.ClientInvalid) if credentials.secrets else None
     if client_id == FRONTEND_CLIENT_ID and not credentials.secrets and ports.policy.frontend_url is not None:
-        return OAuthClient(None, None, authenticated=True, relies_on_pkce=True)
-    service_client_id = parse_id(client_id) or refuse(ClientInvalid)
-    secret_hashes, now, wait = [digest(secret) for secret in credentials.secrets], ports.clock.now(), None
+        return clients.OAuthClient(None, None, authenticated=True, relies_on_pkce=True)
+    service_client_id = values.parse_id(client_id) or errors.refuse(errors.ClientInvalid)
+    secret_hashes, now, wait = [values.digest(secret) for secret in credentials.secrets], ports.clock.now(), None
     if not secret_hashes or not limit:
         async with ports.storage.reading() as read:
-            service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
+            service, context = await read.services.by_client_id(service_client_id) or errors.refuse(errors.ClientInvalid)
     else:  # look up the client and take its tokens in one round trip
         async with ports.storage.autocommit() as statements:
             client = await statements.services.charge_client(service_client_id, secret_hashes, limit, now)
-        service, context, wait = client or refuse(ClientInvalid)
+        service, context, wait = client or errors.refuse(errors.ClientInvalid)
     if not secret_hashes:
         needs_no_secret = context.is_public or service.pkce_without_secret
-        return OAuthClient(service, context, authenticated=needs_no_secret, relies_on_pkce=True)
+        return clients.OAuthClient(service, context, authenticated=needs_no_secret, relies_on_pkce=True)
     if not any(service.has_secret(secret_hash, now) for secret_hash in secret_hashes):
-        raise ClientInvalid
-    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
+        raise errors.ClientInvalid
+    return clients.OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
 
 async def identify_client_or_program(
-    ports: Ports, credentials: ClientCredentials, base_url: str, limit: tuple[Bucket, ...] = ()
-) -> OAuthClient | ProgramClient | None:
+    ports: Ports, credentials: clients.ClientCredentials, base_url: str, limit: tuple[Bucket, ...] = ()
+) -> clients.OAuthClient | ProgramClient | None:
     """Return the application, service account or API resource with these credentials, or None if the request has none.
 
     The secrets of programs have a format of their own, so one statement finds the program of a secret.
     """
     is_program = any(scannable_secrets.is_well_formed(secret, CREDENTIAL_PREFIX) for secret in credentials.secrets)
     if is_program and credentials.client_id is not None:
-        client_id, secret_hashes = parse_id(credentials.client_id), [digest(secret) for secret in credentials.secrets]
+        client_id, secret_hashes = values.parse_id(credentials.client_id), [values.digest(secret) for secret in credentials.secrets]
         async with ports.storage.autocommit() as statements:
             return await statements.program_clients.by_secret(
-                client_id or refuse(ClientInvalid), secret_hashes, limit, ports.clock.now()
-            ) or refuse(ClientInvalid)
+                client_id or errors.refuse(errors.ClientInvalid), secret_hashes, limit, ports.clock.now()
+            ) or errors.refuse(errors.ClientInvalid)
     if credentials.assertion is not None and not is_external(ports.client_assertions.subject(credentials.assertion)):
         subject = ports.client_assertions.subject(credentials.assertion)
-        client_id = parse_id(credentials.client_id or subject or "") or refuse(ClientInvalid)
+        client_id = values.parse_id(credentials.client_id or subject or "") or errors.refuse(errors.ClientInvalid)
         async with ports.storage.reading() as read:
             stored = await read.program_clients.credentials(client_id, ports.clock.now())
         if stored:
@@ -117,13 +108,13 @@ async def _authenticate_by_key(
             continue
         try:
             claims = ports.client_assertions.read(assertion, (credential.public_key,))
-        except AssertionKeyUnknown:
+        except clients.AssertionKeyUnknown:
             continue
         wait = await _use_assertion(ports, claims, client_id, {base_url}, limit)
         async with ports.storage.autocommit() as statements:
             await statements.program_clients.count_use(credential.client.credential_id, client_id, (), now)
         return replace(credential.client, wait=wait)
-    raise AssertionKeyUnknown
+    raise clients.AssertionKeyUnknown
 
 
 async def _authenticate_pipeline(
@@ -135,7 +126,7 @@ async def _authenticate_pipeline(
     it expires.
     """
     now = ports.clock.now()
-    with working_for(of_organization(trusts[0].client.org_id)) as presenter:
+    with shares.working_for(shares.of_organization(trusts[0].client.org_id)) as presenter:
         claims = await _read_pipeline_token(ports, issuer, token, presenter)
     clients_model.check_times(claims, now)
     for credential in trusts:
@@ -147,51 +138,55 @@ async def _authenticate_pipeline(
     raise clients_model.PipelineTokenRefused("has another audience or subject than the credentials of this service account")
 
 
-async def _read_pipeline_token(ports: Ports, issuer: str, token: str, presenter: Share) -> Mapping[str, Any]:
+async def _read_pipeline_token(ports: Ports, issuer: str, token: str, presenter: shares.Share) -> Mapping[str, Any]:
     """Return the claims of a token that a key of the issuer signed. The issuer may have replaced the cached keys."""
     keys, is_new = await ports.issuer_keys.get(issuer)
-    with suppress(AssertionKeyUnknown):
+    with suppress(clients.AssertionKeyUnknown):
         return ports.pipeline_tokens.read(token, keys)
     newer = None if is_new else await ports.issuer_keys.get_newer(issuer, keys, presenter)
     if newer is not None:
-        with suppress(AssertionKeyUnknown):
+        with suppress(clients.AssertionKeyUnknown):
             return ports.pipeline_tokens.read(token, newer)
     raise clients_model.PipelineTokenRefused("is not signed with a key that its issuer publishes")
 
 
-async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: str, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:
+async def _authenticate_by_assertion(
+    ports: Ports, client_id: str, assertion: str, base_url: str, limit: tuple[Bucket, ...]
+) -> clients.OAuthClient:
     """Authenticate a client with its private key. The assertion works once, in all processes."""
-    service_client_id = parse_id(client_id) or refuse(ClientInvalid)
+    service_client_id = values.parse_id(client_id) or errors.refuse(errors.ClientInvalid)
     async with ports.storage.reading() as read:
-        service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
+        service, context = await read.services.by_client_id(service_client_id) or errors.refuse(errors.ClientInvalid)
     audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if service.accepts_token_endpoint_audience else {base_url}
     return await _verify_assertion(ports, service, context, assertion, audiences, limit)
 
 
-async def _authenticate_external(ports: Ports, credentials: ClientCredentials, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:
+async def _authenticate_external(
+    ports: Ports, credentials: clients.ClientCredentials, base_url: str, limit: tuple[Bucket, ...]
+) -> clients.OAuthClient:
     """Authenticate an external client by the method of its stored document.
 
     Its keys are fetched only for a live code, token or consent. Otherwise anyone could make us call the server of a client.
     """
     if credentials.secrets:
-        raise ClientInvalid
+        raise errors.ClientInvalid
     client = await external_clients.identify(ports, credentials)
     service, context = client.service, client.context
     if service.has_keys != (credentials.assertion is not None) or (service.has_keys and not client.is_live):
-        raise ClientInvalid
+        raise errors.ClientInvalid
     if credentials.assertion is None:
-        return OAuthClient(service, context, authenticated=True, relies_on_pkce=True)
+        return clients.OAuthClient(service, context, authenticated=True, relies_on_pkce=True)
     audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if client.accepts_token_endpoint else {base_url}
     return await _verify_assertion(ports, service, context, credentials.assertion, audiences, limit)
 
 
 async def _verify_assertion(
     ports: Ports, service: Service, context: ServiceContext, assertion: str, audiences: Collection[str], limit: tuple[Bucket, ...]
-) -> OAuthClient:
+) -> clients.OAuthClient:
     """Return the client that signed an assertion for one of these audiences."""
     claims = await _read_assertion(ports, service, assertion)
     wait = await _use_assertion(ports, claims, service.client_id, audiences, limit, service.client_uri)
-    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
+    return clients.OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
 
 async def _use_assertion(
@@ -204,13 +199,13 @@ async def _use_assertion(
 ) -> float | None:
     """Check the claims of an assertion with a valid signature, and use it up. Return the wait, or None without a limit."""
     now = ports.clock.now()
-    token_id, expires_at = check_claims(claims, client_uri or str(client_id), audiences, now)
+    token_id, expires_at = clients.check_claims(claims, client_uri or str(client_id), audiences, now)
     # An external client has another id in each organization.
     issuer_id = client_id if client_uri is None else uuid5(NAMESPACE_URL, client_uri)
     async with ports.storage.autocommit() as statements:
-        wait = await statements.client_assertions.use(issuer_id, digest(token_id), expires_at, client_id, limit, now)
+        wait = await statements.client_assertions.use(issuer_id, values.digest(token_id), expires_at, client_id, limit, now)
     if wait is None:
-        raise ClientAssertionInvalid("its jti was used before")
+        raise clients.ClientAssertionInvalid("its jti was used before")
     return wait if limit else None
 
 
@@ -220,12 +215,12 @@ async def _read_assertion(ports: Ports, service: Service, assertion: str) -> Map
     If none of the cached keys at `jwks_uri` did, the client may have replaced them.
     """
     if service.jwks_uri is None:
-        return ports.client_assertions.read(assertion, service.jwks or refuse(ClientInvalid))
-    with working_for(of_organization(service.org_id)) as presenter:
+        return ports.client_assertions.read(assertion, service.jwks or errors.refuse(errors.ClientInvalid))
+    with shares.working_for(shares.of_organization(service.org_id)) as presenter:
         keys, is_new = await ports.client_keys.get(service.jwks_uri)
         try:
             return ports.client_assertions.read(assertion, keys)
-        except AssertionKeyUnknown:
+        except clients.AssertionKeyUnknown:
             newer = None if is_new else await ports.client_keys.get_newer(service.jwks_uri, keys, presenter)
             if newer is None:
                 raise

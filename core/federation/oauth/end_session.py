@@ -8,28 +8,18 @@ agreed. Without a session in this browser, any ID token of the application is en
 
 from urllib.parse import parse_qsl
 
-from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, Service, ServiceNotFound, UnregisteredUri
+from core.applications.model import services
 from core.authentication.model.openid import IdTokenHint
-from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, OAuthStateInvalid
-from core.federation.oauth.model.end_session import (
-    END_SESSION_PATH,
-    ApplicationReturn,
-    EndSessionRequest,
-    LogoutRequestFacts,
-    PostLogoutClientMissing,
-    PostLogoutRedirectUriNotRegistered,
-)
+from core.federation.oauth.model import authorization, end_session
 from core.federation.oauth.model.external_clients import is_external
-from core.kernel import uris
-from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel import callers, uris, values
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import Refusal
-from core.kernel.values import digest, is_printable, parse_id
 from ports import Ports
 from ports.storage import Reading
 
 
-async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | None) -> LogoutRequestFacts:
+async def check(ports: Ports, request: end_session.EndSessionRequest, session_cookie: str | None) -> end_session.LogoutRequestFacts:
     """Check a logout request that arrived in the browser with this session cookie.
 
     A hint that we did not issue, or issued to another client than `client_id`, is ignored, and the user
@@ -39,10 +29,10 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
 
     Raises: OAuthStateInvalid, ServiceNotFound, PostLogoutClientMissing.
     """
-    if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
-        raise OAuthStateInvalid
+    if request.state is not None and (len(request.state) > authorization.MAX_STATE_LENGTH or not values.is_printable(request.state)):
+        raise authorization.OAuthStateInvalid
     if request.post_logout_redirect_uri is not None and request.id_token_hint is None and request.client_id is None:
-        raise PostLogoutClientMissing
+        raise end_session.PostLogoutClientMissing
     hint = None if request.id_token_hint is None else ports.tokens.read_id_token_hint(request.id_token_hint)
     if hint is not None and request.client_id not in (None, hint.client_id):
         hint = None
@@ -53,41 +43,45 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     # An external client has no page after a sign-out, so its hint alone says who asks.
     is_of_external = hint is not None and is_external(hint.client_id)
     if request.client_id not in (None, FRONTEND_CLIENT_ID) and client is None and not is_of_external:
-        raise ServiceNotFound
+        raise services.ServiceNotFound
     service = None if client is None else client[0]
     target = refusal = None
     if request.post_logout_redirect_uri is not None and client_id is not None:
         registered = () if service is None else service.post_logout_redirect_uris
         uri = uris.find_registered(registered, request.post_logout_redirect_uri)
         if uri is None:
-            refusal = PostLogoutRedirectUriNotRegistered(
-                None if service is None else UnregisteredUri(request.post_logout_redirect_uri, POST_LOGOUT_REDIRECT_URIS, service)
+            refusal = end_session.PostLogoutRedirectUriNotRegistered(
+                None
+                if service is None
+                else services.UnregisteredUri(request.post_logout_redirect_uri, services.POST_LOGOUT_REDIRECT_URIS, service)
             )
         # The user signs out, but does not go on to an application of an organization that is not active.
-        elif client is not None and client[1].status is OrganizationStatus.ACTIVE:
+        elif client is not None and client[1].status is callers.OrganizationStatus.ACTIVE:
             target = uri if request.state is None else uris.add_parameters(uri, {"state": request.state})
-    return LogoutRequestFacts(
+    return end_session.LogoutRequestFacts(
         request=request, service=service, return_url=target, has_hint=hint is not None, is_proven=is_proven, refusal=refusal
     )
 
 
-async def find_return(ports: Ports, path: str | None) -> ApplicationReturn | None:
+async def find_return(ports: Ports, path: str | None) -> end_session.ApplicationReturn | None:
     """Return the way back to the application from `LogoutRequestFacts.path_after`, or None for every other path."""
     endpoint, _, query = (path or "").partition("?")
-    if endpoint != END_SESSION_PATH:
+    if endpoint != end_session.END_SESSION_PATH:
         return None
     try:
-        facts = await check(ports, EndSessionRequest.from_fields(dict(parse_qsl(query))), None)
+        facts = await check(ports, end_session.EndSessionRequest.from_fields(dict(parse_qsl(query))), None)
     except Refusal:  # the application has changed since
         return None
-    return None if facts.service is None or facts.return_url is None else ApplicationReturn(facts.service.name, facts.return_url)
+    return (
+        None if facts.service is None or facts.return_url is None else end_session.ApplicationReturn(facts.service.name, facts.return_url)
+    )
 
 
-async def _find_client(read: Reading, client_id: str) -> tuple[Service, ServiceContext] | None:
-    parsed = parse_id(client_id)
+async def _find_client(read: Reading, client_id: str) -> tuple[services.Service, callers.ServiceContext] | None:
+    parsed = values.parse_id(client_id)
     return None if parsed is None else await read.services.by_client_id(parsed)
 
 
 async def _is_of_browser(read: Reading, hint: IdTokenHint, session_cookie: str) -> bool:
     client_name = None if hint.client_id == FRONTEND_CLIENT_ID else hint.client_id
-    return await read.session_sign_ins.is_of_browser(hint.session_id, hint.user_id, client_name, digest(session_cookie))
+    return await read.session_sign_ins.is_of_browser(hint.session_id, hint.user_id, client_name, values.digest(session_cookie))

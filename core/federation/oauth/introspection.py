@@ -10,16 +10,16 @@ from core.authentication.model.sessions import IntrospectedSession
 from core.authentication.tokens import signing_keys
 from core.federation.oauth.model.clients import OAuthClient
 from core.federation.oauth.model.external_clients import is_external
+from core.kernel import errors
 from core.kernel.claims import Accepts, Claims, ProgramClaims
-from core.kernel.errors import ClientInvalid, Unauthenticated
 from core.kernel.values import digest
-from core.programs.model.credentials import ProgramClient, ProgramKind
+from core.programs.model import credentials
 from ports import Ports
 
 INACTIVE = {"active": False}
 
 
-async def introspect(ports: Ports, client: OAuthClient | ProgramClient | None, token: str, base_url: str) -> dict[str, Any]:
+async def introspect(ports: Ports, client: OAuthClient | credentials.ProgramClient | None, token: str, base_url: str) -> dict[str, Any]:
     """Return the state of an access token or a refresh token, as RFC 7662 section 2.2 names it.
 
     A client sees only tokens that were issued to it, and an API resource only access tokens for it.
@@ -29,10 +29,10 @@ async def introspect(ports: Ports, client: OAuthClient | ProgramClient | None, t
     Raises: ClientInvalid unless the client authenticated with a secret or an assertion.
     """
     claims = await _read(ports, token)
-    if isinstance(client, ProgramClient):
+    if isinstance(client, credentials.ProgramClient):
         return await _introspect_for_program(ports, client, claims, token, base_url)
     if client is None or client.service is None or client.relies_on_pkce:
-        raise ClientInvalid
+        raise errors.ClientInvalid
     if claims is not None and claims.client_id != client.client_id:
         return INACTIVE
     if isinstance(claims, ProgramClaims):
@@ -44,15 +44,15 @@ async def introspect(ports: Ports, client: OAuthClient | ProgramClient | None, t
 
 
 async def _introspect_for_program(
-    ports: Ports, program: ProgramClient, claims: Claims | ProgramClaims | None, token: str, base_url: str
+    ports: Ports, program: credentials.ProgramClient, claims: Claims | ProgramClaims | None, token: str, base_url: str
 ) -> dict[str, Any]:
     """Return the state of a service account's own token, or of an access token for an API resource."""
     now = ports.clock.now()
     if isinstance(claims, ProgramClaims):
-        if program.kind is ProgramKind.API_RESOURCE:
+        if program.kind is credentials.ProgramKind.API_RESOURCE:
             return await _describe_program_token(ports, claims, base_url, resource_id=program.client_id)
         return await _describe_program_token(ports, claims, base_url) if claims.client_id == program.client_id else INACTIVE
-    if claims is None or program.kind is not ProgramKind.API_RESOURCE:  # no API gets refresh tokens
+    if claims is None or program.kind is not credentials.ProgramKind.API_RESOURCE:  # no API gets refresh tokens
         return INACTIVE
     async with ports.storage.reading() as read:
         session = await read.refresh_tokens.introspect(None, claims.session_id, digest(token), now, api_resource_id=program.client_id)
@@ -109,5 +109,5 @@ async def _read(ports: Ports, token: str) -> Claims | ProgramClaims | None:
     """Return the claims of an access token, or None for any other text, which can be a refresh token."""
     try:
         return await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
-    except Unauthenticated:
+    except errors.Unauthenticated:
         return None

@@ -42,17 +42,13 @@ from core.federation.oauth.model.client_documents import ClientDocumentUnavailab
 from core.federation.oauth.model.client_registration import SealedClientInvalid
 from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external
 from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
-from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
-from core.kernel import uris
+from core.federation.oauth.model.openid_requests import Prompt
+from core.kernel import callers, errors, proofs, uris, values
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.connections import ConnectionRef
-from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Acr, Strength
 from core.kernel.sign_in_policy.steps import Needs
-from core.kernel.values import is_printable, parse_id
 from core.programs import api_resources
 from core.programs.model.api_resources import NoAccessToResource
 from ports import Ports
@@ -64,10 +60,10 @@ class WaitingRequest:
     """A request with a valid application and redirect URI. With a `refusal`, the application gets its error."""
 
     authorization: Authorization
-    openid: OpenIdRequest = field(default_factory=OpenIdRequest)
+    openid: openid_requests.OpenIdRequest = field(default_factory=openid_requests.OpenIdRequest)
     needs: Needs = field(default_factory=Needs)
     refusal: AuthorizationRefused | None = None
-    document_failure: Refusal | None = None  # of an external client: its stored document is good only for users who agreed before
+    document_failure: errors.Refusal | None = None  # of an external client: its stored document is good only for users who agreed before
     connections: Sequence[ConnectionRef] = ()  # at which the user can sign in; with one, without the sign-in page
     client: ClientFacts | None = None  # what a consent covers of an external client; None for others
     is_on_device: bool = False  # the redirect URI leads to a program on the user's device, as each one does that is not https
@@ -96,7 +92,7 @@ class WaitingRequest:
 
 
 async def check(
-    ports: Ports, request: AuthorizationRequest, base_url: str, visitor: Visitor | None = None, pushed_by: Service | None = None
+    ports: Ports, request: AuthorizationRequest, base_url: str, visitor: callers.Visitor | None = None, pushed_by: Service | None = None
 ) -> WaitingRequest:
     """Return the request with its application and redirect URI, which are valid, and its parameters.
 
@@ -121,7 +117,7 @@ async def check(
 
 
 async def _check(
-    ports: Ports, request: AuthorizationRequest, base_url: str, visitor: Visitor | None, pushed_by: Service | None
+    ports: Ports, request: AuthorizationRequest, base_url: str, visitor: callers.Visitor | None, pushed_by: Service | None
 ) -> WaitingRequest:
     async with ports.storage.reading() as read:
         if request.request_uri is not None and not isinstance(request, PushedRequest):
@@ -147,7 +143,12 @@ async def _check(
 
 
 async def _check_external(
-    ports: Ports, request: AuthorizationRequest, base_url: str, client: ExternalClient, visitor: Visitor | None, pushed_by: Service | None
+    ports: Ports,
+    request: AuthorizationRequest,
+    base_url: str,
+    client: ExternalClient,
+    visitor: callers.Visitor | None,
+    pushed_by: Service | None,
 ) -> WaitingRequest:
     redirect_uri = None
     if pushed_by is not None:
@@ -178,10 +179,10 @@ async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationReques
     client_uri = request.client_id if is_external(request.client_id) else None
     client_id = None if client_uri is not None else parse_client_id(request.client_id)
     parameters = await read.pushed_requests.load(hash_of(request_uri), client_id, ports.clock.now(), client_uri)
-    return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri)
+    return PushedRequest.from_parameters(parameters or errors.refuse(RequestUriInvalid), request_uri)
 
 
-async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
+async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, callers.ServiceContext] | None:
     """Return the registered service that the request names, or None for the platform itself.
 
     Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound,
@@ -189,18 +190,18 @@ async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Se
     """
     if (request.org is None) != (request.service is None):
         raise OrgOrServiceMissing
-    if not is_printable(f"{request.org}{request.service}"):  # PostgreSQL rejects some characters even as parameters, such as NUL
+    if not values.is_printable(f"{request.org}{request.service}"):  # PostgreSQL rejects some characters even as parameters, such as NUL
         raise OrganizationNotFound
     if request.org is not None and request.service is not None:
         org_slug, client = request.org, await read.services.client_by_slug(request.org, request.service)
     elif request.client_id in (None, FRONTEND_CLIENT_ID):
         return None
     else:
-        client_id = parse_id(request.client_id or "") or refuse(ServiceNotFound)
-        client = await read.services.by_client_id(client_id) or refuse(ServiceNotFound)
+        client_id = values.parse_id(request.client_id or "") or errors.refuse(ServiceNotFound)
+        client = await read.services.by_client_id(client_id) or errors.refuse(ServiceNotFound)
         org_slug = client[1].org_slug
     await services.require_open(read, org_slug, client[1] if client else None)
-    service, context = client or refuse(ServiceNotFound)
+    service, context = client or errors.refuse(ServiceNotFound)
     if request.client_id not in (None, service.client_name):
         raise ClientIdMismatch
     return service, context
@@ -219,10 +220,10 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
             raise PushedRequestRequired
         hint = None
         if request.id_token_hint is not None:
-            hint = ports.tokens.read_id_token_hint(request.id_token_hint) or refuse(IdTokenHintInvalid)
+            hint = ports.tokens.read_id_token_hint(request.id_token_hint) or errors.refuse(openid_requests.IdTokenHintInvalid)
             client_id = FRONTEND_CLIENT_ID if context is None else context.client_name
             if hint.client_id != client_id:
-                raise IdTokenHintInvalid
+                raise openid_requests.IdTokenHintInvalid
         openid = openid_requests.parse(authorization, base_url, None if hint is None else hint.user_id)
     except AuthorizationRefused as refusal:
         return WaitingRequest(authorization, refusal=refusal)
@@ -237,7 +238,7 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
     )
 
 
-def _needs(openid: OpenIdRequest, service: Service | None) -> Needs:
+def _needs(openid: openid_requests.OpenIdRequest, service: Service | None) -> Needs:
     """Return the requirements of the request for the sign-in."""
     acr = openid.required_acr or openid.wished_acr
     return Needs(
@@ -270,14 +271,14 @@ def ask_for_sign_up(address: str) -> str:
     return f"{path}?{urlencode([*others, ('prompt', ' '.join([*prompts, Prompt.CREATE]))])}"
 
 
-def _strength(acr: Acr | None) -> Strength:
-    return Strength.ONE if acr is None else acr.strength
+def _strength(acr: proofs.Acr | None) -> proofs.Strength:
+    return proofs.Strength.ONE if acr is None else acr.strength
 
 
 # The flow
 
 
-async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: WaitingRequest, browser_hash: bytes) -> Flow:
+async def begin(ports: Ports, caller: Caller, visitor: callers.Visitor | None, waiting: WaitingRequest, browser_hash: bytes) -> Flow:
     """Begin the sign-in of a request. A pushed request is used up. Raises: RequestUriInvalid if it was used before."""
     now, authorization = ports.clock.now(), waiting.authorization
     request, context = authorization.request, authorization.context
@@ -310,7 +311,7 @@ async def find_begun(ports: Ports, request: AuthorizationRequest, browser_hash: 
         return await read.flows.by_secret(hash_of(request.request_uri or ""), browser_hash, ports.clock.now())
 
 
-async def load(ports: Ports, flow: Flow, base_url: str, visitor: Visitor | None = None) -> WaitingRequest:
+async def load(ports: Ports, flow: Flow, base_url: str, visitor: callers.Visitor | None = None) -> WaitingRequest:
     """Return the request of a flow, checked again for this visitor: the application may have changed.
 
     If it has more requirements than when the flow began, a trusted device no longer skips the second factor.
@@ -322,7 +323,7 @@ async def load(ports: Ports, flow: Flow, base_url: str, visitor: Visitor | None 
         waiting = await check(ports, _request_of(flow), base_url, visitor)
     except (ClientDocumentUnavailable, ClientDocumentsLimited, SealedClientInvalid, ClientRedirectUnknown, NoAccessToResource):
         raise
-    except Refusal:
+    except errors.Refusal:
         raise FlowEnded from None
     if waiting.refusal is None:
         await flows.ask_for_more(ports, flow, waiting.needs)

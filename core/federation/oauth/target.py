@@ -6,29 +6,31 @@ Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.authentication.admissions import Admission, judge_visit
+from core.authentication import admissions
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
+from core.authentication.model import login
 from core.authentication.model.agreements import Agreement
-from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.service_access import find_refusal
-from core.federation.destination import Asked, PageAnswer
+from core.federation import destination
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
+from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, PushedRequest, RequestUriInvalid, respond
 from core.federation.oauth.model.client_registration import SealedClientInvalid
-from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
 from core.federation.oauth.requests import WaitingRequest
-from core.kernel import proofs
-from core.kernel.callers import Visitor, proofs_at
+from core.kernel import callers, proofs
 from core.kernel.judgement import PolicyPath
-from core.kernel.proofs import Factor, Strength
-from core.kernel.sign_in_policy.steps import Consents, Facts, Step, next_step
+from core.kernel.sign_in_policy import steps
 from ports import Ports
 
-_REFUSALS: Final = {Step.LOGIN_REQUIRED: SignInRequired, Step.TOO_WEAK: AuthenticationUnmet, Step.CONSENT_REQUIRED: ConsentRequired}
+_REFUSALS: Final = {
+    steps.Step.LOGIN_REQUIRED: openid_requests.SignInRequired,
+    steps.Step.TOO_WEAK: openid_requests.AuthenticationUnmet,
+    steps.Step.CONSENT_REQUIRED: openid_requests.ConsentRequired,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,13 @@ class Answered:
 
 
 async def advance(
-    ports: Ports, visitor: Visitor | None, waiting: WaitingRequest, flow: Flow | None, base_url: str, reply: PageAnswer | None = None
-) -> Asked | Answered:
+    ports: Ports,
+    visitor: callers.Visitor | None,
+    waiting: WaitingRequest,
+    flow: Flow | None,
+    base_url: str,
+    reply: destination.PageAnswer | None = None,
+) -> destination.Asked | Answered:
     """Return the next step, or the answer to the application. `reply` is that of the user to our page, or None if it did not ask.
 
     It counts only for the present question of the application.
@@ -49,15 +56,15 @@ async def advance(
     the errors of `oauth.issue_code`.
     """
     if reply is not None and not reply.is_yes:
-        raise AccessDenied
+        raise openid_requests.AccessDenied
     found = await find_step(ports, visitor, waiting, flow, reply)
     authorization, grant = waiting.authorization, found.grant
-    if found.step is not Step.DONE or visitor is None:
+    if found.step is not steps.Step.DONE or visitor is None:
         wants_fresh = waiting.needs.needs_fresh_sign_in or found.admission.decision.wants_fresh
-        return Asked(found.step, waiting.destination, grant, found.admission, waiting.client, found.agreement, wants_fresh)
+        return destination.Asked(found.step, waiting.destination, grant, found.admission, waiting.client, found.agreement, wants_fresh)
     if authorization.redirect_uri is None:
         return Answered(None)
-    agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant, client=waiting.client).question
+    agreed = reply is not None and reply.question == destination.Asked(steps.Step.CONSENT, grant=grant, client=waiting.client).question
     code = await oauth.issue_code(ports, visitor, waiting, grant, flow, agreed=agreed)
     return Answered(respond(authorization, base_url, code=code))
 
@@ -66,18 +73,18 @@ async def advance(
 class FoundStep:
     """The next step, the grant of OpenID Connect, if any, and the answer of the sign-in policy about the session."""
 
-    step: Step
+    step: steps.Step
     grant: OpenIdGrant | None
-    admission: Admission
+    admission: admissions.Admission
     agreement: Agreement | None = None  # what the user agreed to before
 
 
 async def find_step(
     ports: Ports,
-    visitor: Visitor | None,
+    visitor: callers.Visitor | None,
     waiting: WaitingRequest,
     flow: Flow | None = None,
-    reply: PageAnswer | None = None,
+    reply: destination.PageAnswer | None = None,
     *,
     path: PolicyPath = PolicyPath.AUTHORIZATION,
 ) -> FoundStep:
@@ -91,8 +98,8 @@ async def find_step(
     if waiting.refusal is not None:
         raise waiting.refusal
     authorization, now = waiting.authorization, ports.clock.now()
-    admission = await judge_visit(ports, path, authorization.context, visitor, external_for=authorization.external_for)
-    facts = Facts(
+    admission = await admissions.judge_visit(ports, path, authorization.context, visitor, external_for=authorization.external_for)
+    facts = steps.Facts(
         needs=waiting.needs,
         now=now,
         begun_at=None if flow is None else flow.begun_at,
@@ -105,43 +112,43 @@ async def find_step(
         decision=admission.decision,
         is_reminded=path is PolicyPath.PREVIEW or admission.is_reminded(now),
     )
-    step, grant, before = next_step(facts), None, None
-    if step is Step.CHECK_ACCESS:
+    step, grant, before = steps.next_step(facts), None, None
+    if step is steps.Step.CHECK_ACCESS:
         assert visitor is not None, "the access of a user is checked"
         await _require_access(ports, visitor, waiting)
         grant, agreement, before = await _grant(ports, visitor, waiting)
         facts = replace(facts, agreement=agreement)
-        step = next_step(facts)
-        if step is Step.CONSENT and waiting.document_failure is not None and not _is_covered(before, grant, waiting):
+        step = steps.next_step(facts)
+        if step is steps.Step.CONSENT and waiting.document_failure is not None and not _is_covered(before, grant, waiting):
             raise waiting.document_failure
         if not admission.has_access:  # the user got it during this request, and the policy was not asked
-            raise AccessDenied
-        if reply is not None and reply.question == Asked(step, grant=grant, client=waiting.client).question:
-            step = next_step(replace(facts, has_agreed=step is not Step.SELECT, has_selected=step is Step.SELECT))
-    if step is Step.OTHER_USER:
-        raise SignInRequired("Another user has signed in.")
-    if step is Step.TOO_WEAK and not admission.is_allowed:
-        raise AuthenticationUnmet(admission.refusal(ports, visitor).message)
+            raise openid_requests.AccessDenied
+        if reply is not None and reply.question == destination.Asked(step, grant=grant, client=waiting.client).question:
+            step = steps.next_step(replace(facts, has_agreed=step is not steps.Step.SELECT, has_selected=step is steps.Step.SELECT))
+    if step is steps.Step.OTHER_USER:
+        raise openid_requests.SignInRequired("Another user has signed in.")
+    if step is steps.Step.TOO_WEAK and not admission.is_allowed:
+        raise openid_requests.AuthenticationUnmet(admission.refusal(ports, visitor).message)
     if step in _REFUSALS:
         raise _REFUSALS[step]
     return FoundStep(step, grant, admission, before)
 
 
-def _seen(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> proofs.Proofs:
-    return proofs_at(waiting.authorization.context, visitor.browser.proofs, ports.clock.now())
+def _seen(ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest) -> proofs.Proofs:
+    return callers.proofs_at(waiting.authorization.context, visitor.browser.proofs, ports.clock.now())
 
 
-async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[Factor, ...]:
+async def _factors(ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest) -> tuple[proofs.Factor, ...]:
     """Return the factors of the account, where a session that began without one may be too weak, for example on a trusted device."""
     needs = waiting.needs
-    if needs.keeps_trust or proofs.session_strength(_seen(ports, visitor, waiting)) >= max(Strength.TWO, needs.wished):
+    if needs.keeps_trust or proofs.session_strength(_seen(ports, visitor, waiting)) >= max(proofs.Strength.TWO, needs.wished):
         return ()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id)
     return () if account is None else account.factors
 
 
-async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> None:
+async def _require_access(ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest) -> None:
     """Check that the user may use the application and the API resource of the request."""
     context, grant = waiting.authorization.context, waiting.openid.grant
     if context is None or context.is_external:  # the API resource alone decides about external clients (`external_clients.load`)
@@ -152,10 +159,10 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
         api = None if grant is None else grant.api
         may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
     if refusal is not None or not may_use_api:
-        reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
+        reason = login.LoginFailure.ACCESS if refusal is None else login.failure_of(refusal)
         method = proofs.first_method_of(_seen(ports, visitor, waiting)) or ""
         await record_failure(ports, visitor, reason, method, visitor.user_id, WaitingApplication(context.org_id, context.id))
-        raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
+        raise openid_requests.AccessDenied if may_use_api else openid_requests.AccessDenied("The user may not use this API.")
 
 
 def _is_covered(agreement: Agreement | None, grant: OpenIdGrant | None, waiting: WaitingRequest) -> bool:
@@ -163,7 +170,9 @@ def _is_covered(agreement: Agreement | None, grant: OpenIdGrant | None, waiting:
     return agreement is not None and grant is not None and agreement.covers(grant, waiting.client)
 
 
-async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents, Agreement | None]:
+async def _grant(
+    ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest
+) -> tuple[OpenIdGrant | None, steps.Consents, Agreement | None]:
     """Return the grant, the part that needs consent first, and the earlier consent.
 
     Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
@@ -183,20 +192,20 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     authorization, grant = waiting.authorization, waiting.openid.grant
     context, service = authorization.context, authorization.service
     if context is None or service is None:
-        return grant, Consents.COVERED, None
+        return grant, steps.Consents.COVERED, None
     is_claimable = waiting.is_on_device and (context.is_public or service.pkce_without_secret)
     always = service.always_ask_consent
     async with ports.storage.reading() as read:
         if grant is None:
             is_asked = always or waiting.is_on_device or not await read.end_users.is_known(context.org_id, visitor.user_id)
-            return None, Consents.FIRST_TIME if is_asked else Consents.COVERED, None
-        is_asked = Prompt.CONSENT in waiting.openid.prompt
+            return None, steps.Consents.FIRST_TIME if is_asked else steps.Consents.COVERED, None
+        is_asked = openid_requests.Prompt.CONSENT in waiting.openid.prompt
         grant, agreement, is_covered = await consents.compare(
             read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=not waiting.is_on_device, client=waiting.client
         )
     if context.is_external and authorization.api is not None:  # a step-up
         grant = agreement.widen(grant, authorization.api.scope_names)
-    return grant, Consents.COVERED if is_covered and not always and not is_claimable else Consents.SCOPES, agreement
+    return grant, steps.Consents.COVERED if is_covered and not always and not is_claimable else steps.Consents.SCOPES, agreement
 
 
 async def use_up(ports: Ports, request: AuthorizationRequest, flow: Flow | None) -> None:

@@ -8,12 +8,12 @@ from core.authentication.model import claim_rules
 from core.authentication.model.dpop import PresentedToken
 from core.authentication.model.openid import Scope
 from core.authentication.tokens import dpop
+from core.kernel import errors
 from core.kernel.access import to_person
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import Anonymous
 from core.kernel.claims import FRONTEND_CLIENT_ID, Accepts, Claims
-from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
 from ports import Ports
 
 
@@ -38,20 +38,20 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     """
     claims, now = await dpop.read_token(ports, presented, accepts=Accepts.CLAIMS), ports.clock.now()
     if not isinstance(claims, Claims):
-        raise WrongToken
+        raise errors.WrongToken
     if Scope.OPENID not in claims.scope:
         raise ScopeInsufficient(Scope.OPENID)
     # The tokens of the platform's own frontend are for the API, and userinfo takes them too.
     is_source = claims.audience == ports.tokens.claims_audience
     if claims.client_id is not None and claims.audience != ports.tokens.userinfo_audience and not is_source:
-        raise TokenInvalid
+        raise errors.TokenInvalid
     async with dpop.reading(ports, presented.proof) as read:
         context, grant, facts, authenticates = await read.session_contexts.load_userinfo(
             claims.client_id, claims.session_id, claims.user_id, now
-        ) or refuse(SessionEnded)
+        ) or errors.refuse(errors.SessionEnded)
     person = to_person(Anonymous(), claims, context)
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+        raise errors.OrganizationNotActive
     grant = grant.narrow(claims.scope)  # a refresh can leave scopes out
     facts = facts.seen_by(context.bounded_to)
     shown = {"sub": str(context.user_id), **(claim_rules.large_claims if is_source else claim_rules.userinfo_claims)(facts, grant)}

@@ -36,12 +36,10 @@ from core.federation.saml.model.configuration import (
     validate,
 )
 from core.federation.saml.model.metadata import SamlProblem, replace_described
-from core.kernel.callers import OrganizationCaller, OrganizationStatus, ServiceContext
+from core.kernel import callers, values
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Slug, create_with_free_slug
-from ports import Ports
-from ports.storage import Reading, Transaction
+from ports import Ports, storage
 
 # The machine that created the certificate may have a faster clock than this one.
 CLOCK_TOLERANCE = timedelta(minutes=1)
@@ -49,7 +47,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 # Administration
 
 
-async def get_configuration(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlConfiguration, bool]:
+async def get_configuration(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> tuple[SamlConfiguration, bool]:
     """Return a service's SAML configuration and whether it has a certificate."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
@@ -59,7 +57,7 @@ async def get_configuration(ports: Ports, caller: OrganizationCaller, service_sl
         )
 
 
-async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
+async def configure(ports: Ports, caller: callers.OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
     """Replace the SAML configuration of a service. Our certificates are kept."""
     configuration = await prepare(ports, configuration)
     async with ports.storage.transaction(by=caller) as tx:
@@ -75,8 +73,8 @@ async def prepare(ports: Ports, configuration: SamlConfiguration) -> SamlConfigu
 
 
 async def apply(
-    tx: Transaction,
-    caller: OrganizationCaller,
+    tx: storage.Transaction,
+    caller: callers.OrganizationCaller,
     service_slug: str,
     configuration: SamlConfiguration,
     certificate: SamlCertificate | None,
@@ -101,7 +99,7 @@ async def apply(
         tx.record(events.saml_certificate_created(service, certificate))
 
 
-async def _require_attributes(tx: Transaction, org_id: UUID, configuration: SamlConfiguration) -> None:
+async def _require_attributes(tx: storage.Transaction, org_id: UUID, configuration: SamlConfiguration) -> None:
     """Check that the organization has declared its attributes that are sources."""
     sources = [source for source in configuration.attribute_mapping or () if source.startswith(ATTRIBUTE)]
     if sources:
@@ -111,7 +109,7 @@ async def _require_attributes(tx: Transaction, org_id: UUID, configuration: Saml
                 raise AttributeSourceUnknown(source)
 
 
-async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
+async def disable(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> None:
     """Disable SAML for a service and deactivate its certificates. Enabling it again needs a new certificate."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -122,7 +120,7 @@ async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -
             tx.record(events.saml_disabled(service))
 
 
-async def create_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+async def create_certificate(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Create the certificate for all further signatures.
 
     All others are deactivated at once, and their keys deleted (security X-11).
@@ -140,13 +138,13 @@ async def create_certificate(ports: Ports, caller: OrganizationCaller, service_s
     return certificate
 
 
-async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id: UUID) -> None:
+async def _require_enabled(read: storage.Reading | storage.Transaction, org_id: UUID, service_id: UUID) -> None:
     configuration = await read.saml.configuration(org_id, service_id)
     if configuration is None or not configuration.enabled:
         raise SamlNotEnabled
 
 
-async def create_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+async def create_next_certificate(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Create the certificate that `activate_certificate` will activate. The metadata contains it from now on."""
     async with ports.storage.reading() as read:  # check before generating a key, which takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
@@ -162,7 +160,7 @@ async def create_next_certificate(ports: Ports, caller: OrganizationCaller, serv
     return certificate
 
 
-async def _require_no_next(read: Reading | Transaction, service: Service, now: datetime) -> None:
+async def _require_no_next(read: storage.Reading | storage.Transaction, service: Service, now: datetime) -> None:
     await _require_enabled(read, service.org_id, service.id)
     certificates = await read.saml.certificates(service.org_id, service.id, now)
     if CertificateState.ACTIVE not in certificates:
@@ -171,7 +169,7 @@ async def _require_no_next(read: Reading | Transaction, service: Service, now: d
         raise NextCertificateExists
 
 
-async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
+async def delete_next_certificate(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> None:
     """Delete the next certificate, which leaves the metadata."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -182,7 +180,7 @@ async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, serv
         tx.record(events.saml_next_certificate_deleted(service, certificate))
 
 
-async def activate_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlCertificate, datetime]:
+async def activate_certificate(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> tuple[SamlCertificate, datetime]:
     """Sign with the next certificate from now on. Return it, and the time until which the activation can be undone."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -196,7 +194,7 @@ async def activate_certificate(ports: Ports, caller: OrganizationCaller, service
     return certificate, now + PREVIOUS_KEPT
 
 
-async def undo_activation(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+async def undo_activation(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Sign with the previous certificate again, and return it. The active certificate becomes the next certificate."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -213,20 +211,22 @@ async def undo_activation(ports: Ports, caller: OrganizationCaller, service_slug
     return certificate
 
 
-async def list_certificates(ports: Ports, caller: OrganizationCaller, service_slug: str) -> Mapping[CertificateState, SamlCertificate]:
+async def list_certificates(
+    ports: Ports, caller: callers.OrganizationCaller, service_slug: str
+) -> Mapping[CertificateState, SamlCertificate]:
     """Return the certificates of a service that have a key."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         return await read.saml.certificates(service.org_id, service.id, ports.clock.now())
 
 
-async def get_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+async def get_certificate(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Return the active certificate of a service."""
     certificates = await list_certificates(ports, caller, service_slug)
     return certificates.get(CertificateState.ACTIVE) or refuse(CertificateNotFound)
 
 
-async def get_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+async def get_next_certificate(ports: Ports, caller: callers.OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Return the next certificate of a service."""
     certificates = await list_certificates(ports, caller, service_slug)
     return certificates.get(CertificateState.NEXT) or refuse(NextCertificateNotFound)
@@ -235,12 +235,16 @@ async def get_next_certificate(ports: Ports, caller: OrganizationCaller, service
 # Public
 
 
-async def find_provider(read: Reading | Transaction, org_slug: str, service_slug: str, now: datetime) -> SamlIdentityProvider:
+async def find_provider(
+    read: storage.Reading | storage.Transaction, org_slug: str, service_slug: str, now: datetime
+) -> SamlIdentityProvider:
     """Return the identity provider of a service if it is active (security X-8)."""
     return await require_provider(read, org_slug, await read.saml.setup_by_slug(org_slug, service_slug), now)
 
 
-async def require_provider(read: Reading | Transaction, org_slug: str, setup: SamlSetup | None, now: datetime) -> SamlIdentityProvider:
+async def require_provider(
+    read: storage.Reading | storage.Transaction, org_slug: str, setup: SamlSetup | None, now: datetime
+) -> SamlIdentityProvider:
     """Return the identity provider of a setup that was looked up in this organization."""
     await services.require_open(read, org_slug, setup.service if setup else None)
     return active_provider(setup or refuse(ServiceNotFound), now) or refuse(SamlDisabled)
@@ -252,7 +256,7 @@ def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | N
     It is active if the organization is active, SAML enabled and the certificate valid.
     """
     configuration, certificate = setup.configuration, setup.certificate
-    if setup.service.status is not OrganizationStatus.ACTIVE or configuration is None or certificate is None:
+    if setup.service.status is not callers.OrganizationStatus.ACTIVE or configuration is None or certificate is None:
         return None
     if not configuration.enabled or not certificate.valid_from - CLOCK_TOLERANCE <= now < certificate.valid_until:
         return None
@@ -275,7 +279,7 @@ def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | N
     )
 
 
-async def provider_of(read: Reading, service: ServiceContext, now: datetime) -> SamlIdentityProvider | None:
+async def provider_of(read: storage.Reading, service: callers.ServiceContext, now: datetime) -> SamlIdentityProvider | None:
     """Return the identity provider of this service, or None if it is not active."""
     setup = await read.saml.setup_by_slug(service.org_slug, service.slug)
     return None if setup is None else active_provider(setup, now)
@@ -313,7 +317,7 @@ class ServiceProviderSettings:
 
 
 async def set_up(
-    ports: Ports, caller: OrganizationCaller, slug: str, settings: ServiceProviderSettings, *, replaces_slo_certificate: bool = True
+    ports: Ports, caller: callers.OrganizationCaller, slug: str, settings: ServiceProviderSettings, *, replaces_slo_certificate: bool = True
 ) -> Sequence[SamlProblem]:
     """Replace the SAML configuration of a service, and return the problems of its metadata.
 
@@ -335,7 +339,7 @@ async def set_up(
 
 
 async def create_service(
-    ports: Ports, caller: OrganizationCaller, name: str, settings: ServiceProviderSettings
+    ports: Ports, caller: callers.OrganizationCaller, name: str, settings: ServiceProviderSettings
 ) -> tuple[Service, Sequence[SamlProblem]]:
     """Create a web application that signs users in with SAML, and return it and the problems of its metadata.
 
@@ -344,7 +348,7 @@ async def create_service(
     described, problems = await _resolve(ports, caller, settings)
     configuration = await prepare(ports, described)
 
-    async def create(slug: Slug) -> Service:
+    async def create(slug: values.Slug) -> Service:
         draft = services.draft(ports, caller.acts_in.id, slug, name, ServiceType.WEB, {})
         certificate = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
         async with ports.storage.transaction(by=caller) as tx:
@@ -352,11 +356,11 @@ async def create_service(
             await apply(tx, caller, slug, configuration, certificate, ports.clock.now())
         return created.service
 
-    return await create_with_free_slug(name, "application", create, ServiceSlugTaken), problems
+    return await values.create_with_free_slug(name, "application", create, ServiceSlugTaken), problems
 
 
 async def _resolve(
-    ports: Ports, caller: OrganizationCaller, settings: ServiceProviderSettings
+    ports: Ports, caller: callers.OrganizationCaller, settings: ServiceProviderSettings
 ) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
     if not settings.metadata and not settings.metadata_url:
         return settings.configuration, ()

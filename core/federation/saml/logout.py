@@ -20,35 +20,12 @@ from uuid import UUID
 
 from core.federation.saml import configuration as saml
 from core.federation.saml.model import configuration as saml_model
+from core.federation.saml.model import messages, sign_on
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.configuration import SamlIdentityProvider
-from core.federation.saml.model.messages import (
-    DestinationMismatch,
-    LogoutRequest,
-    LogoutResponse,
-    ReceivedDocument,
-    SamlMessageInvalid,
-    SamlStatus,
-)
-from core.federation.saml.model.sign_on import (
-    LOGOUT_TTL,
-    MAX_SESSION_INDEXES,
-    EndedSessions,
-    InitiatingRequest,
-    LogoutAnswered,
-    LogoutCookies,
-    LogoutFinished,
-    LogoutInitiator,
-    LogoutNotFound,
-    Redirect,
-    SamlLogout,
-    SamlSession,
-    SloUrlMissing,
-)
-from core.kernel.callers import ServiceContext, Visitor
+from core.kernel import callers, values
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.values import digest, new_id
 from core.tenancy import events
 from ports import Ports
 from ports.storage import Transaction
@@ -60,7 +37,7 @@ class _SendRequest:
 
     provider: SamlIdentityProvider
     request_id: str
-    session: SamlSession
+    session: sign_on.SamlSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +52,13 @@ class _Finish:
 
 
 async def receive_request(
-    ports: Ports, base_url: str, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, received: ReceivedDocument
-) -> Redirect | LogoutFinished | LogoutAnswered:
+    ports: Ports,
+    base_url: str,
+    visitor: callers.Visitor | None,
+    caller: Caller,
+    cookies: sign_on.LogoutCookies,
+    received: messages.ReceivedDocument,
+) -> sign_on.Redirect | sign_on.LogoutFinished | sign_on.LogoutAnswered:
     """Start a logout by a service's LogoutRequest.
 
     `visitor` is the user who is signed in in this browser, or None.
@@ -96,8 +78,8 @@ async def receive_request(
     provider, now = await _find_provider(ports, received), ports.clock.now()
     saml_messages.check_relay_state(received.relay_state)
     request = await ports.saml.read(received.document)
-    if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
-        raise SamlMessageInvalid
+    if not isinstance(request, messages.LogoutRequest) or len(request.session_indexes) > sign_on.MAX_SESSION_INDEXES:
+        raise messages.SamlMessageInvalid
     initiating = await _check_request(ports, base_url, provider, request, received, now)
     # No event names the visitor, who may not be the user of the request.
     async with ports.storage.transaction(by=caller) as tx:
@@ -121,33 +103,40 @@ async def receive_request(
         step = None if continued is None else await _next_step(tx, continued, now, repeat=continued is in_progress)
     if continued is not None and step is not None:
         return await _take_step(ports, caller, cookies.secret_of(continued), continued, step)
-    status = None if elsewhere.count else SamlStatus.UNKNOWN_PRINCIPAL
+    status = None if elsewhere.count else messages.SamlStatus.UNKNOWN_PRINCIPAL
     if named or ended or elsewhere.have_other_services:
-        status = SamlStatus.PARTIAL_LOGOUT
-    return LogoutAnswered(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
+        status = messages.SamlStatus.PARTIAL_LOGOUT
+    return sign_on.LogoutAnswered(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
 
 
 async def _check_request(
-    ports: Ports, base_url: str, provider: SamlIdentityProvider, request: LogoutRequest, received: ReceivedDocument, now: datetime
-) -> InitiatingRequest:
+    ports: Ports,
+    base_url: str,
+    provider: SamlIdentityProvider,
+    request: messages.LogoutRequest,
+    received: messages.ReceivedDocument,
+    now: datetime,
+) -> sign_on.InitiatingRequest:
     """Check a LogoutRequest and its signature, and resolve the name of the user."""
     service = provider.service
     saml_messages.check_message(request, provider, saml_model.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:
-        raise SloUrlMissing
-    initiating = InitiatingRequest(
-        LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=received.relay_state),
+        raise sign_on.SloUrlMissing
+    initiating = sign_on.InitiatingRequest(
+        sign_on.LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=received.relay_state),
         request.session_indexes,
         saml_messages.resolve_name_id(request.name_id, provider, saml_model.endpoint_url(base_url, service)),
     )
     if provider.slo_certificate is None or not await ports.saml.is_signed(received, provider.slo_certificate):
         return initiating
     if request.destination is None:  # a signed message without it could be for another address (SAML bindings section 3.4.5.2)
-        raise DestinationMismatch
+        raise messages.DestinationMismatch
     return replace(initiating, is_signed=True)
 
 
-async def receive_response(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument, secret: str | None) -> str | Redirect:
+async def receive_response(
+    ports: Ports, base_url: str, caller: Caller, received: messages.ReceivedDocument, secret: str | None
+) -> str | sign_on.Redirect:
     """Record a service's response to our LogoutRequest.
 
     `secret` identifies the logout of the browser that delivers the response.
@@ -161,24 +150,24 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, received
     """
     provider, now = await _find_provider(ports, received), ports.clock.now()
     response = await ports.saml.read(received.document)
-    if not isinstance(response, LogoutResponse):
-        raise SamlMessageInvalid
+    if not isinstance(response, messages.LogoutResponse):
+        raise messages.SamlMessageInvalid
     service = provider.service
     saml_messages.check_message(response, provider, saml_model.endpoint_url(base_url, service, "slo"), now)
     async with ports.storage.transaction(by=caller) as tx:
-        logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutNotFound)
+        logout = await tx.saml_logouts.lock(values.digest(secret or ""), now) or refuse(sign_on.LogoutNotFound)
         is_first = await tx.saml_logouts.record_response(
             logout.id, service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
         )
         if is_first is None:
-            raise LogoutNotFound
+            raise sign_on.LogoutNotFound
         pending = None if is_first else await _last_request(tx, logout, now)
     if pending is not None:
         return await _send_request(ports, secret, pending)
     return saml_model.endpoint_path(received.org_slug, received.service_slug, "slo")
 
 
-async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdentityProvider:
+async def _find_provider(ports: Ports, received: messages.ReceivedDocument) -> SamlIdentityProvider:
     async with ports.storage.reading() as read:
         return await saml.find_provider(read, received.org_slug, received.service_slug, ports.clock.now())
 
@@ -187,8 +176,8 @@ async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdenti
 
 
 async def sign_out(
-    ports: Ports, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, after: str
-) -> Redirect | LogoutFinished | None:
+    ports: Ports, visitor: callers.Visitor | None, caller: Caller, cookies: sign_on.LogoutCookies, after: str
+) -> sign_on.Redirect | sign_on.LogoutFinished | None:
     """End the browser session here, and return the start of the logout that ends it at the services.
 
     The browser continues at the path `after` when the logout is finished. Return None if no service
@@ -205,18 +194,18 @@ async def sign_out(
         if visitor is not None:
             await tx.sessions.end(visitor.session_id, now)
         if logout is not None and sessions:
-            return LogoutFinished(is_partial=True, after=after)
+            return sign_on.LogoutFinished(is_partial=True, after=after)
         unfinished = sessions if logout is None else await tx.saml_logouts.requested_sessions(logout.id)
         provider = await _first_open_provider(tx, unfinished, now)
         if provider is None:
             return None
         if logout is None:
             assert visitor is not None, "only a visitor has sessions"
-            logout = await _start_logout(tx, visitor, cookies, LogoutInitiator(after=after), sessions, (), now)
-    return Redirect(saml_model.endpoint_path(provider.service.org_slug, provider.service.slug, "slo"), cookies.secret_of(logout))
+            logout = await _start_logout(tx, visitor, cookies, sign_on.LogoutInitiator(after=after), sessions, (), now)
+    return sign_on.Redirect(saml_model.endpoint_path(provider.service.org_slug, provider.service.slug, "slo"), cookies.secret_of(logout))
 
 
-async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
+async def resume(ports: Ports, secret: str | None, caller: Caller) -> sign_on.Redirect | sign_on.LogoutFinished:
     """Take the next step of the logout in progress in the browser with this secret.
 
     A service that has not responded gets the same request a second time, because the user may have
@@ -229,12 +218,14 @@ async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect |
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutNotFound)
+        logout = await tx.saml_logouts.lock(values.digest(secret or ""), now) or refuse(sign_on.LogoutNotFound)
         step = await _next_step(tx, logout, now)
     return await _take_step(ports, caller, secret, logout, step)
 
 
-async def _lock_sessions(tx: Transaction, visitor: Visitor | None, now: datetime, users: Collection[UUID] = ()) -> list[SamlSession]:
+async def _lock_sessions(
+    tx: Transaction, visitor: callers.Visitor | None, now: datetime, users: Collection[UUID] = ()
+) -> list[sign_on.SamlSession]:
     """Lock the accounts of the visitor and of these users, and return the SAML sessions of the browser session."""
     # Anonymization takes this lock too. If it comes later, it finds the requests that this
     # transaction adds. If it came before, the names are already deleted (security Y-2). Of several
@@ -244,30 +235,36 @@ async def _lock_sessions(tx: Transaction, visitor: Visitor | None, now: datetime
     return [] if visitor is None else await tx.saml_logouts.sessions(visitor.session_id, now)
 
 
-async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> SamlLogout | None:
+async def _lock_logout(tx: Transaction, cookies: sign_on.LogoutCookies, now: datetime) -> sign_on.SamlLogout | None:
     """Lock and return the logout in progress in this browser, or return None."""
     for secret in (cookies.logout, cookies.session):
-        if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
+        if secret is not None and (logout := await tx.saml_logouts.lock(values.digest(secret), now)) is not None:
             return logout
     return None
 
 
 async def _start_logout(
     tx: Transaction,
-    visitor: Visitor,
-    cookies: LogoutCookies,
-    initiator: LogoutInitiator,
-    sessions: Sequence[SamlSession],
-    done: Collection[SamlSession],
+    visitor: callers.Visitor,
+    cookies: sign_on.LogoutCookies,
+    initiator: sign_on.LogoutInitiator,
+    sessions: Sequence[sign_on.SamlSession],
+    done: Collection[sign_on.SamlSession],
     now: datetime,
-) -> SamlLogout:
+) -> sign_on.SamlLogout:
     """Add a logout with a request for each session.
 
     The initiator ended the sessions in `done` itself, so their requests are stored as answered. A
     service that cannot be notified makes the logout partial.
     """
     assert cookies.session is not None, "a visitor has a session cookie"
-    logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)
+    logout = sign_on.SamlLogout(
+        id=values.new_id(),
+        browser_hash=values.digest(cookies.session),
+        initiator=initiator,
+        created_at=now,
+        expires_at=now + sign_on.LOGOUT_TTL,
+    )
     if not await tx.saml_logouts.add(logout):
         raise saml_model.SamlDisabled
     for session in sessions:
@@ -279,7 +276,7 @@ async def _start_logout(
     return logout
 
 
-async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repeat: bool = False) -> _SendRequest | _Finish:
+async def _next_step(tx: Transaction, logout: sign_on.SamlLogout, now: datetime, *, repeat: bool = False) -> _SendRequest | _Finish:
     """Return the next request to send. After the last one, delete the logout and return its result.
 
     With `repeat`, return the request that was sent last if it has no response. That does not count
@@ -296,21 +293,21 @@ async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repe
     return _Finish(is_partial, await _find_open_provider(tx, initiator.org_id, initiator.service_id, now))
 
 
-async def _last_request(tx: Transaction, logout: SamlLogout, now: datetime) -> _SendRequest | None:
+async def _last_request(tx: Transaction, logout: sign_on.SamlLogout, now: datetime) -> _SendRequest | None:
     """Return the request that was sent last, or None if it has a response or cannot be sent again."""
     request = await tx.saml_logouts.last_request(logout.id)
     return None if request is None else await _request_step(tx, *request, now)
 
 
-async def _request_step(tx: Transaction, request_id: str, session: SamlSession, now: datetime) -> _SendRequest | None:
+async def _request_step(tx: Transaction, request_id: str, session: sign_on.SamlSession, now: datetime) -> _SendRequest | None:
     """Return the step that sends this request, or None if the service cannot be notified."""
     provider = await _find_open_provider(tx, session.org_id, session.service_id, now)
     return None if provider is None else _SendRequest(provider, request_id, session)
 
 
 async def _take_step(
-    ports: Ports, caller: Caller, secret: str | None, logout: SamlLogout, step: _SendRequest | _Finish
-) -> Redirect | LogoutFinished:
+    ports: Ports, caller: Caller, secret: str | None, logout: sign_on.SamlLogout, step: _SendRequest | _Finish
+) -> sign_on.Redirect | sign_on.LogoutFinished:
     """Sign the message of this step, and return the redirect that delivers it, or the end of the logout.
 
     Signing fails with Limited if too many documents are queued, and with SealBroken if the key
@@ -321,11 +318,11 @@ async def _take_step(
         return await _send_request(ports, secret, step)
     initiator = logout.initiator
     if step.provider is None:
-        return LogoutFinished(step.is_partial, initiator.after)
+        return sign_on.LogoutFinished(step.is_partial, initiator.after)
     assert initiator.request_id is not None, "a service starts a logout with a request"
-    status = SamlStatus.PARTIAL_LOGOUT if step.is_partial else None
+    status = messages.SamlStatus.PARTIAL_LOGOUT if step.is_partial else None
     try:
-        return Redirect(await ports.saml.logout_response(step.provider, initiator.request_id, status, initiator.relay_state), None)
+        return sign_on.Redirect(await ports.saml.logout_response(step.provider, initiator.request_id, status, initiator.relay_state), None)
     except Exception:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
             if await tx.saml_logouts.add(logout) and step.is_partial:
@@ -333,9 +330,9 @@ async def _take_step(
         raise
 
 
-async def _send_request(ports: Ports, secret: str | None, step: _SendRequest) -> Redirect:
+async def _send_request(ports: Ports, secret: str | None, step: _SendRequest) -> sign_on.Redirect:
     session = step.session
-    return Redirect(await ports.saml.logout_request(step.provider, step.request_id, session.name_id, session.session_index), secret)
+    return sign_on.Redirect(await ports.saml.logout_request(step.provider, step.request_id, session.name_id, session.session_index), secret)
 
 
 async def _find_open_provider(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> SamlIdentityProvider | None:
@@ -345,7 +342,7 @@ async def _find_open_provider(tx: Transaction, org_id: UUID, service_id: UUID, n
     return None if provider is None or provider.slo_url is None else provider
 
 
-async def _first_open_provider(tx: Transaction, sessions: Sequence[SamlSession], now: datetime) -> SamlIdentityProvider | None:
+async def _first_open_provider(tx: Transaction, sessions: Sequence[sign_on.SamlSession], now: datetime) -> SamlIdentityProvider | None:
     """Return the identity provider of the first session with a service that can be notified, or None."""
     for session in sessions:
         if (provider := await _find_open_provider(tx, session.org_id, session.service_id, now)) is not None:
@@ -353,14 +350,18 @@ async def _first_open_provider(tx: Transaction, sessions: Sequence[SamlSession],
     return None
 
 
-async def find_users_everywhere(tx: Transaction, service: ServiceContext, initiating: InitiatingRequest, now: datetime) -> Collection[UUID]:
+async def find_users_everywhere(
+    tx: Transaction, service: callers.ServiceContext, initiating: sign_on.InitiatingRequest, now: datetime
+) -> Collection[UUID]:
     """Return the users whose sessions the request ends in all browsers."""
     if not initiating.is_everywhere or initiating.name_id is None:
         return ()
     return await tx.saml_logouts.find_users(service.org_id, service.id, initiating.name_id, now)
 
 
-async def end_sessions_everywhere(tx: Transaction, service: ServiceContext, users: Collection[UUID], now: datetime) -> EndedSessions:
+async def end_sessions_everywhere(
+    tx: Transaction, service: callers.ServiceContext, users: Collection[UUID], now: datetime
+) -> sign_on.EndedSessions:
     """End all browser sessions that have signed these users in to the service. The accounts are locked."""
     count, have_other_services = 0, False
     for user_id in users:
@@ -368,4 +369,4 @@ async def end_sessions_everywhere(tx: Transaction, service: ServiceContext, user
         if ended.count:
             tx.record(events.sessions_revoked(service.org_id, user_id, ended.count))
         count, have_other_services = count + ended.count, have_other_services or ended.have_other_services
-    return EndedSessions(count, have_other_services)
+    return sign_on.EndedSessions(count, have_other_services)

@@ -21,9 +21,9 @@ from core.federation.saml.model.metadata import (
     check_validity,
     choose_name_id_format,
 )
+from core.kernel import outbound
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import Limited
-from core.kernel.outbound import MAX_REPLY_SIZE, SendFailed, parse_target
 from core.kernel.rate_limits import METADATA_FETCH
 from core.kernel.uris import is_on_loopback
 from ports import Ports
@@ -52,7 +52,7 @@ async def _find_duplicates(ports: Ports, service: Service, configuration: SamlCo
         return await read.saml.services_with_entity_id(service.org_id, service.id, configuration.entity_id, MAX_DUPLICATES)
 
 
-async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str, at_most: int = MAX_REPLY_SIZE) -> str:
+async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str, at_most: int = outbound.MAX_REPLY_SIZE) -> str:
     """Return the text of metadata. Without it, fetch `url`, which has less than `at_most` bytes.
 
     Fetches are limited per organization, so that our address is of no use to probe or load other servers.
@@ -62,13 +62,13 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
 
 async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
     """Return the document at an address that the organization, or the reader of one of its set-up links, chose."""
-    target = parse_target(url)
+    target = outbound.parse_target(url)
     if not target.startswith("https:") and not is_on_loopback(target):
         raise MetadataNotFetched("Its URL must start with https://.")
     await charge_fetch_of(ports, org_id)
     try:
         reply = await ports.sender.get(target, FETCH_SECONDS, at_most=at_most)
-    except SendFailed as failure:
+    except outbound.SendFailed as failure:
         raise MetadataNotFetched(f"We could not fetch it: {failure.reason}.") from None
     if not reply.is_success:
         raise MetadataNotFetched(f"Its server answered with status {reply.status}.")

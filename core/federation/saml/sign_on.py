@@ -11,44 +11,40 @@ from hmac import compare_digest
 from typing import Final
 from uuid import UUID
 
-from core.applications.model.users import BlockedByAdmin, NoAccessToService
-from core.authentication.admissions import Admission, judge_visit
+from core.applications.model import users
+from core.authentication import admissions
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, WaitingApplication
-from core.authentication.model.login import LoginFailure, failure_of
-from core.authentication.model.sessions import Session, SessionStart
+from core.authentication.model import login, sessions
 from core.authentication.service_access import find_refusal
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.destination import Asked
-from core.federation.saml.assertions import authorize_assertion, find_name_id, new_name_id, record_assertion
+from core.federation.saml import assertions
+from core.federation.saml.model import messages
 from core.federation.saml.model import messages as saml_messages
-from core.federation.saml.model.messages import SamlResponse, SamlStatus
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SignOnResult, SubjectMismatch
 from core.federation.saml.target import WaitingSignOn
-from core.kernel.access import AddressNotVerified, require_reach
-from core.kernel.callers import Person, Visitor
+from core.kernel import access, callers, proofs, values
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.judgement import PolicyPath
-from core.kernel.proofs import Strength, in_session, proved_at
-from core.kernel.sign_in_policy.steps import Facts, Step, next_step
-from core.kernel.values import digest, new_id, new_secret
+from core.kernel.sign_in_policy import steps
 from ports import Ports
 
 _REASONS: Final = {
-    NoAccessToService: LoginFailure.ACCESS,
-    BlockedByAdmin: LoginFailure.BLOCKED,
-    AddressNotVerified: LoginFailure.UNVERIFIED,
+    users.NoAccessToService: login.LoginFailure.ACCESS,
+    users.BlockedByAdmin: login.LoginFailure.BLOCKED,
+    access.AddressNotVerified: login.LoginFailure.UNVERIFIED,
 }
-_STATUSES: Final = {Step.LOGIN_REQUIRED: SamlStatus.NO_PASSIVE, Step.TOO_WEAK: SamlStatus.NO_AUTHN_CONTEXT}
+_STATUSES: Final = {steps.Step.LOGIN_REQUIRED: messages.SamlStatus.NO_PASSIVE, steps.Step.TOO_WEAK: messages.SamlStatus.NO_AUTHN_CONTEXT}
 
 
 async def resume(
     ports: Ports,
     caller: Caller,
     waiting: WaitingSignOn,
-    visitor: Visitor | None,
+    visitor: callers.Visitor | None,
     ticket: str | None = None,
     session_cookie: str | None = None,
 ) -> SignOnResult | Asked:
@@ -68,19 +64,19 @@ async def resume(
     if sign_on.status is not None:
         return await _respond_with_status(ports, caller, waiting, sign_on.status)
     api_session_id, user = None, None if visitor is None or visitor.mfa_missing else visitor
-    if ticket is not None and compare_digest(flow.ticket_hash or b"", digest(ticket)):
+    if ticket is not None and compare_digest(flow.ticket_hash or b"", values.digest(ticket)):
         api_session_id, user = flow.session_id, await _visitor_over_api(ports, flow, caller)
     step, admission = await _find_step(ports, waiting, user, api_session_id)
-    if step is Step.CHECK_ACCESS:
+    if step is steps.Step.CHECK_ACCESS:
         assert user is not None, "the access of a user is checked"
         try:
             result = await _respond_with_assertion(ports, user, waiting, admission, api_session_id=api_session_id)
-        except (SubjectMismatch, NoAccessToService, AddressNotVerified):
+        except (SubjectMismatch, users.NoAccessToService, access.AddressNotVerified):
             if sign_on.subject is not None:  # a user without access, or without a name, cannot be the requested subject either
-                return await _respond_with_status(ports, caller, waiting, SamlStatus.UNKNOWN_PRINCIPAL)
+                return await _respond_with_status(ports, caller, waiting, messages.SamlStatus.UNKNOWN_PRINCIPAL)
             if not sign_on.is_passive:
                 raise
-            step = Step.LOGIN_REQUIRED
+            step = steps.Step.LOGIN_REQUIRED
         else:
             if session_cookie is not None and result.signed_in is not None:
                 await end_replaced(ports, caller, session_cookie, result.signed_in[0])
@@ -90,11 +86,13 @@ async def resume(
     return Asked(step, admission=admission, wants_fresh=waiting.needs.needs_fresh_sign_in or admission.decision.wants_fresh)
 
 
-async def _find_step(ports: Ports, waiting: WaitingSignOn, user: Visitor | None, api_session_id: UUID | None) -> tuple[Step, Admission]:
+async def _find_step(
+    ports: Ports, waiting: WaitingSignOn, user: callers.Visitor | None, api_session_id: UUID | None
+) -> tuple[steps.Step, admissions.Admission]:
     """Return the next step of this user, and the verdict about their session."""
     flow, service, now = waiting.flow, waiting.provider.service, ports.clock.now()
-    admission = await judge_visit(ports, PolicyPath.SAML, service, user, api_session_id)
-    facts = Facts(
+    admission = await admissions.judge_visit(ports, PolicyPath.SAML, service, user, api_session_id)
+    facts = steps.Facts(
         needs=waiting.needs,
         now=now,
         begun_at=flow.begun_at,
@@ -107,13 +105,15 @@ async def _find_step(ports: Ports, waiting: WaitingSignOn, user: Visitor | None,
         decision=admission.decision,
         is_reminded=admission.is_reminded(now),
     )
-    step = next_step(facts)
-    if step is Step.TOO_WEAK:  # a policy can lead to the factor that the application requires. Otherwise a page says that it is missing
-        step = next_step(replace(facts, needs=replace(waiting.needs, required=Strength.ONE)))
+    step = steps.next_step(facts)
+    if (
+        step is steps.Step.TOO_WEAK
+    ):  # a policy can lead to the factor that the application requires. Otherwise a page says that it is missing
+        step = steps.next_step(replace(facts, needs=replace(waiting.needs, required=proofs.Strength.ONE)))
     return step, admission
 
 
-async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor:
+async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> callers.Visitor:
     """Return the user who signed in through the API, with the browser session that starts now.
 
     The API sign-in verified all required factors. The browser session gets the start time of the
@@ -126,8 +126,8 @@ async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor
     async with ports.storage.reading() as read:
         context = await read.session_contexts.load(flow.session_id, flow.user_id, None, ports.clock.now()) or refuse(SignOnNotFound)
         factors = await read.session_sign_ins.load_factors(flow.session_id, flow.user_id) or refuse(SignOnNotFound)
-    browser = replace(factors, id=new_id())
-    return Visitor(
+    browser = replace(factors, id=values.new_id())
+    return callers.Visitor(
         user_id=context.user_id,
         email=context.email,
         email_verified=context.email_verified_at is not None,
@@ -143,7 +143,7 @@ async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor
 
 
 async def _respond_with_assertion(
-    ports: Ports, visitor: Visitor, waiting: WaitingSignOn, admission: Admission, *, api_session_id: UUID | None = None
+    ports: Ports, visitor: callers.Visitor, waiting: WaitingSignOn, admission: admissions.Admission, *, api_session_id: UUID | None = None
 ) -> SignOnResult:
     """Finish the sign-on with an assertion.
 
@@ -155,15 +155,15 @@ async def _respond_with_assertion(
     try:
         # `authorize_assertion` locks the session.
         async with ports.storage.transaction(by=visitor, in_session=False) as tx:
-            user = await authorize_assertion(
+            user = await assertions.authorize_assertion(
                 ports, tx, visitor, service.org_slug, service.slug, session_id=api_session_id or visitor.session_id, flow=waiting.flow
             )
             if not admission.has_access:  # the user got it during this request, and the policy was not asked
-                raise NoAccessToService
+                raise users.NoAccessToService
             now = ports.clock.now()
-            name_id = await find_name_id(tx, user, visitor.browser, sign_on.subject, now)
+            name_id = await assertions.find_name_id(tx, user, visitor.browser, sign_on.subject, now)
             if api_session_id is not None:
-                start = SessionStart(
+                start = sessions.SessionStart(
                     id=visitor.session_id,
                     user_id=user.account.id,
                     caller=visitor,
@@ -171,29 +171,33 @@ async def _respond_with_assertion(
                     proofs=visitor.browser.proofs,
                     risk_is_high=visitor.browser.risk_is_high,
                 )
-                session, secret = new_session(ports, start, proved_at(in_session(start.proofs))), new_secret()
-                await tx.sessions.begin_in_browser(session, digest(secret))
+                session, secret = new_session(ports, start, proofs.proved_at(proofs.in_session(start.proofs))), values.new_secret()
+                await tx.sessions.begin_in_browser(session, values.digest(secret))
                 signed_in = session, secret
-            recorded = await record_assertion(ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class)
-    except (NoAccessToService, AddressNotVerified, SubjectMismatch) as refusal:
-        reason = _REASONS.get(type(refusal), LoginFailure.SAML)
-        if reason is LoginFailure.ACCESS:
+            recorded = await assertions.record_assertion(
+                ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class
+            )
+    except (users.NoAccessToService, access.AddressNotVerified, SubjectMismatch) as refusal:
+        reason = _REASONS.get(type(refusal), login.LoginFailure.SAML)
+        if reason is login.LoginFailure.ACCESS:
             async with ports.storage.reading() as read:
-                reason = failure_of(await find_refusal(read, service.org_id, visitor.user_id))
+                reason = login.failure_of(await find_refusal(read, service.org_id, visitor.user_id))
         await record_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, WaitingApplication(service.org_id, service.id))
         raise
-    response = SamlResponse(
+    response = messages.SamlResponse(
         id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=await recorded.after_commit()
     )
     return await _sign(ports, visitor, replace(waiting, provider=user.provider), response, signed_in)
 
 
-async def _respond_with_status(ports: Ports, caller: Caller, waiting: WaitingSignOn, status: SamlStatus) -> SignOnResult:
+async def _respond_with_status(ports: Ports, caller: Caller, waiting: WaitingSignOn, status: messages.SamlStatus) -> SignOnResult:
     now, request_id = ports.clock.now(), waiting.sign_on.request_id
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.flows.close(waiting.flow, now):
             raise SignOnNotFound
-    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=request_id, issued_at=now, assertion=None, status=status)
+    response = messages.SamlResponse(
+        id=saml_messages.new_message_id(), in_response_to=request_id, issued_at=now, assertion=None, status=status
+    )
     return await _sign(ports, caller, waiting, response)
 
 
@@ -201,8 +205,8 @@ async def _sign(
     ports: Ports,
     caller: Caller,
     waiting: WaitingSignOn,
-    response: SamlResponse,
-    signed_in: tuple[Session, str] | None = None,
+    response: messages.SamlResponse,
+    signed_in: tuple[sessions.Session, str] | None = None,
 ) -> SignOnResult:
     """Sign the response to a finished sign-on.
 
@@ -222,7 +226,7 @@ async def _sign(
     return SignOnResult(waiting.provider.acs_url, encoded, waiting.sign_on.relay_state, response.assertion is None, signed_in)
 
 
-async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slug: str, relay_state: str | None) -> SignOnResult:
+async def idp_initiated(ports: Ports, caller: callers.Person, org_slug: str, service_slug: str, relay_state: str | None) -> SignOnResult:
     """Return a response for a sign-in that the service did not request.
 
     In a browser with a session, the response is bound to it, so that single logout reaches the
@@ -232,15 +236,17 @@ async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slu
     Raises: OwnProofNeeded; the errors of `authorize_assertion`, `configuration.find_provider` and `check_relay_state`.
     """
     saml_messages.check_relay_state(relay_state)
-    now, browser = ports.clock.now(), caller.browser if isinstance(caller, Visitor) else None
+    now, browser = ports.clock.now(), caller.browser if isinstance(caller, callers.Visitor) else None
     if caller.bounded_to is not None:  # before all else: an unknown organization gets the same answer
         async with ports.storage.reading() as read:
-            require_reach(caller, await read.organizations.id_by_slug(org_slug))
+            access.require_reach(caller, await read.organizations.id_by_slug(org_slug))
     async with ports.storage.transaction(by=caller, in_session=False) as tx:  # `authorize_assertion` locks the session
-        user = await authorize_assertion(
+        user = await assertions.authorize_assertion(
             ports, tx, caller, org_slug, service_slug, session_id=caller.session_id, confirm_membership=browser is None
         )
-        recorded = await record_assertion(ports, tx, user, await new_name_id(tx, user, now), now, browser=browser)
-    response = SamlResponse(id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=await recorded.after_commit())
+        recorded = await assertions.record_assertion(ports, tx, user, await assertions.new_name_id(tx, user, now), now, browser=browser)
+    response = messages.SamlResponse(
+        id=saml_messages.new_message_id(), in_response_to=None, issued_at=now, assertion=await recorded.after_commit()
+    )
     document = await ports.saml.response(user.provider, response)
     return SignOnResult(user.provider.acs_url, saml_messages.encode_post(document), relay_state)

@@ -19,17 +19,14 @@ from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
 from core.federation.destination import Destination
 from core.federation.saml import configuration as saml
+from core.federation.saml.model import configuration, messages
 from core.federation.saml.model import configuration as saml_model
 from core.federation.saml.model import messages as saml_messages
-from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
-from core.federation.saml.model.messages import AuthnRequest, NameId, ReceivedDocument, SamlMessageInvalid, SamlStatus
 from core.federation.saml.model.sign_on import STATE_TTL, AuthnRequestReplayed, SamlSignOn, SignOnNotFound, SignOnReturn, SignOnStarted
-from core.kernel.callers import OrganizationStatus, ServiceContext, Visitor
+from core.kernel import callers, errors, values
 from core.kernel.causes import Caller
-from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.steps import Needs
-from core.kernel.values import digest, new_secret
 from ports import Ports
 
 
@@ -39,7 +36,7 @@ class WaitingSignOn:
 
     flow: Flow
     sign_on: SamlSignOn
-    provider: SamlIdentityProvider
+    provider: configuration.SamlIdentityProvider
 
     @property
     def needs(self) -> Needs:
@@ -47,27 +44,33 @@ class WaitingSignOn:
         return _needs(self.sign_on, self.provider.service)
 
 
-def _needs(sign_on: SamlSignOn, service: ServiceContext) -> Needs:
+def _needs(sign_on: SamlSignOn, service: callers.ServiceContext) -> Needs:
     required = service.required_strength
     return Needs(is_silent=sign_on.is_passive, fresh=sign_on.force_authn, required=required, keeps_trust=required is Strength.ONE)
 
 
-async def check(ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument) -> AuthnRequest:
+async def check(
+    ports: Ports, base_url: str, provider: configuration.SamlIdentityProvider, received: messages.ReceivedDocument
+) -> messages.AuthnRequest:
     """Return a service's AuthnRequest, which is valid. `provider` was loaded for it.
 
     Raises: the errors of `check_relay_state` and `check_authn_request`.
     """
     saml_messages.check_relay_state(received.relay_state)
     request = await ports.saml.read(received.document)
-    if not isinstance(request, AuthnRequest):
-        raise SamlMessageInvalid
+    if not isinstance(request, messages.AuthnRequest):
+        raise messages.SamlMessageInvalid
     url = saml_model.endpoint_url(base_url, provider.service, "sso")
     saml_messages.check_authn_request(request, provider, url, ports.clock.now())
     return request
 
 
 async def begin(
-    ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument, request: AuthnRequest
+    ports: Ports,
+    base_url: str,
+    provider: configuration.SamlIdentityProvider,
+    received: messages.ReceivedDocument,
+    request: messages.AuthnRequest,
 ) -> SignOnStarted:
     """Begin the flow of a service's AuthnRequest, which `check` returned.
 
@@ -87,11 +90,11 @@ async def begin(
         subject=None if request.subject is None else saml_messages.resolve_name_id(request.subject, provider, issuer),
         context_class=None if request.context is None else saml_messages.choose_context_class(request.context),
     )
-    state, cookie = new_secret(), new_secret()
+    state, cookie = values.new_secret(), values.new_secret()
     flow = _new_flow(ports, service, sign_on, cookie)
-    flow = replace(flow, secret_hash=digest(state), expires_at=now + STATE_TTL)  # until its browser comes back
+    flow = replace(flow, secret_hash=values.digest(state), expires_at=now + STATE_TTL)  # until its browser comes back
     async with ports.storage.autocommit() as statements:
-        is_new = await statements.saml_sign_ons.begin(flow, digest(request.id))
+        is_new = await statements.saml_sign_ons.begin(flow, values.digest(request.id))
     if not is_new:
         await saml.load_provider(ports, received.org_slug, received.service_slug)  # raises if the service was deleted
         raise AuthnRequestReplayed
@@ -105,20 +108,20 @@ async def begin_unsolicited(
     saml_messages.check_relay_state(relay_state)
     provider = await saml.load_provider(ports, org_slug, service_slug)
     flow = _new_flow(ports, provider.service, SamlSignOn(request_id=None, relay_state=relay_state), device_cookie)
-    if isinstance(caller, Visitor):
+    if isinstance(caller, callers.Visitor):
         flow = replace(flow, first_session_id=caller.session_id)
     async with ports.storage.transaction(by=caller) as tx:
         await tx.flows.add(flow)
     return replace(flow, is_stored=True)
 
 
-def _new_flow(ports: Ports, service: ServiceContext, sign_on: SamlSignOn, cookie: str) -> Flow:
+def _new_flow(ports: Ports, service: callers.ServiceContext, sign_on: SamlSignOn, cookie: str) -> Flow:
     needs = _needs(sign_on, service)
     return new_flow(
         ports.clock.now(),
         FlowTarget.SAML,
         json.dumps(asdict(sign_on)),
-        digest(cookie),
+        values.digest(cookie),
         org_id=service.org_id,
         service_id=service.id,
         wants_fresh=needs.needs_fresh_sign_in,
@@ -138,10 +141,10 @@ async def find(ports: Ports, returned: SignOnReturn) -> WaitingSignOn:
     Raises: SignOnNotFound; the errors of `configuration.find_provider`.
     """
     now, cookies = ports.clock.now(), (returned.cookie, returned.device_cookie)
-    browser_hashes = [digest(cookie) for cookie in cookies if cookie is not None]
+    browser_hashes = [values.digest(cookie) for cookie in cookies if cookie is not None]
     async with ports.storage.reading() as read:
         setup, flow = await read.saml_sign_ons.find(
-            returned.org_slug, returned.service_slug, digest(returned.state), browser_hashes, now - STATE_TTL, now
+            returned.org_slug, returned.service_slug, values.digest(returned.state), browser_hashes, now - STATE_TTL, now
         ) or (None, None)
         provider = await saml.require_provider(read, returned.org_slug, setup, now)
     if flow is None:
@@ -150,7 +153,7 @@ async def find(ports: Ports, returned: SignOnReturn) -> WaitingSignOn:
         sign_on = _sign_on_of(flow)
     except FlowEnded:  # another release stored it
         raise SignOnNotFound from None
-    if returned.cookie is not None and flow.browser_hash == digest(returned.cookie):
+    if returned.cookie is not None and flow.browser_hash == values.digest(returned.cookie):
         flow = replace(flow, first_session_id=returned.session_id)
     return WaitingSignOn(flow, sign_on, provider)
 
@@ -158,8 +161,8 @@ async def find(ports: Ports, returned: SignOnReturn) -> WaitingSignOn:
 async def load(ports: Ports, flow: Flow) -> WaitingSignOn:
     """Return the sign-on of a flow. Raises: FlowEnded if the identity provider is no longer active."""
     async with ports.storage.reading() as read:
-        setup = await read.saml.setup_by_id(*_service_ids(flow)) or refuse(FlowEnded)
-    waiting = WaitingSignOn(flow, _sign_on_of(flow), saml.active_provider(setup, ports.clock.now()) or refuse(FlowEnded))
+        setup = await read.saml.setup_by_id(*_service_ids(flow)) or errors.refuse(FlowEnded)
+    waiting = WaitingSignOn(flow, _sign_on_of(flow), saml.active_provider(setup, ports.clock.now()) or errors.refuse(FlowEnded))
     await flows.ask_for_more(ports, flow, waiting.needs)
     return waiting
 
@@ -174,27 +177,27 @@ def _sign_on_of(flow: Flow) -> SamlSignOn:
     return read_stored(
         SamlSignOn,
         json.loads(flow.request),
-        status=SamlStatus,
-        subject=lambda subject: read_stored(NameId, subject, format=NameIdFormat),
+        status=messages.SamlStatus,
+        subject=lambda subject: read_stored(messages.NameId, subject, format=configuration.NameIdFormat),
     )
 
 
 async def keep(ports: Ports, waiting: WaitingSignOn, device_cookie: str) -> Flow:
     """Return the flow, which its browser continues with its device cookie from now on."""
     flow, now = waiting.flow, ports.clock.now()
-    if flow.browser_hash == digest(device_cookie):
+    if flow.browser_hash == values.digest(device_cookie):
         return flow
     async with ports.storage.autocommit() as statements:
         kept = replace(flow, expires_at=now + FLOW_TTL)
-        if not await statements.flows.move(kept, digest(device_cookie), now):
+        if not await statements.flows.move(kept, values.digest(device_cookie), now):
             raise SignOnNotFound
-    return replace(kept, browser_hash=digest(device_cookie))
+    return replace(kept, browser_hash=values.digest(device_cookie))
 
 
 async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destination:
     """Return the destination that the pages of the sign-in name. Raises: FlowEnded."""
     async with ports.storage.reading() as read:
-        service, context = await read.services.client_by_id(*_service_ids(flow)) or refuse(FlowEnded)
+        service, context = await read.services.client_by_id(*_service_ids(flow)) or errors.refuse(FlowEnded)
     required, has_policy = context.required_strength, context.has_sign_in_policy
     return Destination(service=service, has_sign_in_policy=has_policy, offers_sign_up=False, required=required)
 
@@ -208,9 +211,9 @@ def address(_flow: Flow) -> None:
 
 async def check_pending(ports: Ports, state: str) -> None:
     """Check that a sign-on with this state is pending (security T-5)."""
-    _, service = await _find_pending(ports, state) or refuse(SignOnNotFound)
-    if service.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+    _, service = await _find_pending(ports, state) or errors.refuse(SignOnNotFound)
+    if service.status is not callers.OrganizationStatus.ACTIVE:
+        raise errors.OrganizationNotActive
 
 
 async def find_service(ports: Ports, state: str) -> Service | None:
@@ -219,10 +222,10 @@ async def find_service(ports: Ports, state: str) -> Service | None:
     return None if pending is None else pending[0]
 
 
-async def _find_pending(ports: Ports, state: str) -> tuple[Service, ServiceContext] | None:
+async def _find_pending(ports: Ports, state: str) -> tuple[Service, callers.ServiceContext] | None:
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        return await read.saml_sign_ons.pending_service(digest(state), now - STATE_TTL, now)
+        return await read.saml_sign_ons.pending_service(values.digest(state), now - STATE_TTL, now)
 
 
 async def complete_sign_in(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:
@@ -234,11 +237,11 @@ async def complete_sign_in(ports: Ports, caller: Caller, state: str, signed_in: 
     with the cookie and the ticket gets the assertion, so it is the browser in which the user signed
     in. Otherwise an attacker could make a victim complete the attacker's own sign-on.
     """
-    ticket, session, now = new_secret(), signed_in.session, ports.clock.now()
+    ticket, session, now = values.new_secret(), signed_in.session, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         completed = await tx.saml_sign_ons.complete_sign_in(
-            digest(state), session.user_id, session.id, digest(ticket), now - STATE_TTL, now
+            values.digest(state), session.user_id, session.id, values.digest(ticket), now - STATE_TTL, now
         )
-    org_id, org_slug, service_id, service_slug = completed or refuse(SignOnNotFound)
+    org_id, org_slug, service_id, service_slug = completed or errors.refuse(SignOnNotFound)
     await confirm_membership_if_admitted(ports, signed_in, org_id, service_id)
     return _continuation_path(org_slug, service_slug, state, ticket)

@@ -9,43 +9,43 @@ from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Forbidden
 from core.kernel.proofs import Method
 from core.kernel.sign_in_age import SignInNotRecent
+from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Rule
 
 BREAK_GLASS: Final = "break_glass_users"  # the name of the break-glass list, beside the rule names
 # The rule labels on pages and in emails.
 LABELS: Final[Mapping[str, str]] = {
-    Rule.METHODS: "Allowed methods",
-    Rule.SECOND_FACTOR: "Second factor",
-    Rule.PHISHING_RESISTANT: "Passkey",
-    Rule.MIN_PASSWORD_LENGTH: "Shortest password",
-    Rule.SESSION_LIFETIME: "Longest session",
-    Rule.SESSION_IDLE: "Longest idle time",
-    Rule.DEVICE_TRUST: "Trusted devices",
-    Rule.ADMIN_NETWORKS: "Networks of admins",
-    Rule.INVITED_DOMAINS: "Domains of invited addresses",
-    Rule.CONNECTIONS: "Required connections",
-    Rule.CONNECTION: "Required connection",
+    rules.Rule.METHODS: "Allowed methods",
+    rules.Rule.SECOND_FACTOR: "Second factor",
+    rules.Rule.PHISHING_RESISTANT: "Passkey",
+    rules.Rule.MIN_PASSWORD_LENGTH: "Shortest password",
+    rules.Rule.SESSION_LIFETIME: "Longest session",
+    rules.Rule.SESSION_IDLE: "Longest idle time",
+    rules.Rule.DEVICE_TRUST: "Trusted devices",
+    rules.Rule.ADMIN_NETWORKS: "Networks of admins",
+    rules.Rule.INVITED_DOMAINS: "Domains of invited addresses",
+    rules.Rule.CONNECTIONS: "Required connections",
+    rules.Rule.CONNECTION: "Required connection",
     BREAK_GLASS: "Break glass",
-    GRACE_DAYS: "Grace period",
+    rules.GRACE_DAYS: "Grace period",
 }
 _FACTS: Final = {
-    Rule.SECOND_FACTOR: "{} requires a second factor.",
-    Rule.PHISHING_RESISTANT: "{} requires a passkey.",
-    Rule.METHODS: "{} accepts only some ways to sign in: {}.",
-    Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
-    Rule.SESSION_IDLE: "You have not used {} for a while.",
-    Rule.DEVICE_TRUST: "{} asks for your second factor again on this trusted device.",
-    Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
-    Rule.CONNECTION: "{} requires a sign-in through its identity provider.",
+    rules.Rule.SECOND_FACTOR: "{} requires a second factor.",
+    rules.Rule.PHISHING_RESISTANT: "{} requires a passkey.",
+    rules.Rule.METHODS: "{} accepts only some ways to sign in: {}.",
+    rules.Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
+    rules.Rule.SESSION_IDLE: "You have not used {} for a while.",
+    rules.Rule.DEVICE_TRUST: "{} asks for your second factor again on this trusted device.",
+    rules.Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
+    rules.Rule.CONNECTION: "{} requires a sign-in through its identity provider.",
 }
 
 
 # The rules of the account itself, which have no source.
 _OWN_FACTS: Final = {
-    Rule.SECOND_FACTOR: "This needs a second factor of your account.",
-    Rule.PHISHING_RESISTANT: "Your account has a passkey, and this needs it.",
-    Rule.METHODS: "To go on without your passkey, show your password and your mailbox.",
+    rules.Rule.SECOND_FACTOR: "This needs a second factor of your account.",
+    rules.Rule.PHISHING_RESISTANT: "Your account has a passkey, and this needs it.",
+    rules.Rule.METHODS: "To go on without your passkey, show your password and your mailbox.",
 }
 
 
@@ -60,7 +60,7 @@ def explain(decision: Decision) -> str:
         return f"The identity provider of {decision.source} did not confirm that it asked you to sign in."
     if decision.is_of_request and decision.max_age is not None:
         return f"{decision.source} asks for a sign-in of the last {decision.max_age // timedelta(minutes=1)} minutes here."
-    if decision.rule is Rule.SECOND_FACTOR and (seconds := _accepted_seconds(decision)) is not None:
+    if decision.rule is rules.Rule.SECOND_FACTOR and (seconds := _accepted_seconds(decision)) is not None:
         sentence = f"{decision.source} requires a second factor: {seconds}."
     else:
         sentence = _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
@@ -76,17 +76,19 @@ def _accepted_seconds(decision: Decision) -> str | None:
 
 def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) -> Decision:
     """Return the decision with the method names, if the methods are the reason. `providers` has the identity providers' names."""
-    if decision.rule is not Rule.METHODS:
+    if decision.rule is not rules.Rule.METHODS:
         return decision
     own = {Method.TOTP.value: "authenticator app", Method.CONNECTION.value: "single sign-on of the organization"}
-    names = own | {PROVIDER_PREFIX + slug: name for slug, name in providers.items()}
-    return replace(decision, method_names=tuple(names.get(method, method) for method in METHODS if method in (decision.methods or ())))
+    names = own | {rules.PROVIDER_PREFIX + slug: name for slug, name in providers.items()}
+    return replace(
+        decision, method_names=tuple(names.get(method, method) for method in rules.METHODS if method in (decision.methods or ()))
+    )
 
 
 def fields_of(decision: Decision, **further: str) -> dict[str, str]:
     """Return the error body members about the decision's rule."""
     rule = {} if decision.rule is None or decision.is_of_request else {"rule": decision.rule.value}
-    is_required = decision.connection is not None and (decision.rule is Rule.CONNECTION or decision.leads_to is not None)
+    is_required = decision.connection is not None and (decision.rule is rules.Rule.CONNECTION or decision.leads_to is not None)
     connection = {"connection": decision.connection.slug} if decision.connection is not None and is_required else {}
     source = {} if decision.source is None else {"organization": decision.source}
     return {**further, **rule, **connection, **source}

@@ -10,10 +10,9 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
 
-from core.kernel.connections import PLATFORM_CONNECTIONS, UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
+from core.kernel import connections, values
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Method
-from core.kernel.values import Domain, DomainInvalid, rfc3339
 
 Network = IPv4Network | IPv6Network
 IPV4_IN_IPV6: Final = 96  # bits before an IPv4 address in an IPv6 address (::ffff:0:0/96)
@@ -92,7 +91,7 @@ RULES_OF_PLATFORM: Final = frozenset(
 PROVIDER_PREFIX: Final = "provider:"
 METHODS: Final = (
     *(Method.PASSWORD.value, Method.EMAIL.value, Method.PASSKEY.value, Method.TOTP.value, Method.CONNECTION.value),
-    *(PROVIDER_PREFIX + slug for slug in PLATFORM_CONNECTIONS),
+    *(PROVIDER_PREFIX + slug for slug in connections.PLATFORM_CONNECTIONS),
 )
 MAX_ITEMS: Final = 50  # of networks and domains
 GRACE_DAYS: Final = "grace_days"
@@ -127,9 +126,9 @@ class Rules:
     session_idle: timedelta | None = None
     device_trust: timedelta | None = None  # zero: every sign-in asks for the second factor
     admin_networks: tuple[Network, ...] = ()  # admins act only from there
-    invited_domains: frozenset[Domain] | None = None
-    required_connections: Mapping[Domain, RequiredConnection] = field(default_factory=dict, hash=False)
-    required_connection: RequiredConnection | None = None
+    invited_domains: frozenset[values.Domain] | None = None
+    required_connections: Mapping[values.Domain, connections.RequiredConnection] = field(default_factory=dict, hash=False)
+    required_connection: connections.RequiredConnection | None = None
     grace: timedelta = timedelta(0)
     due_at: Mapping[Rule, datetime] = field(default_factory=dict, hash=False)
     until_due: Document = field(default_factory=dict, hash=False)  # the values of these rules that hold until then
@@ -158,13 +157,13 @@ class Rules:
             raise PolicyInvalid(Rule.ADMIN_NETWORKS, problem)
         try:
             return cls.read(known)
-        except DomainInvalid as invalid:
+        except values.DomainInvalid as invalid:
             raise PolicyInvalid(Rule.INVITED_DOMAINS, invalid.message) from None
 
     @classmethod
     def read(cls, document: Document) -> Self:
         """Return the rules in a stored document. Unknown members are ignored: a later release may have written them."""
-        domains = frozenset(Domain.parse(text) for text in document.get(Rule.INVITED_DOMAINS, ()))
+        domains = frozenset(values.Domain.parse(text) for text in document.get(Rule.INVITED_DOMAINS, ()))
         methods = document.get(Rule.METHODS)
         return cls(
             methods=None if methods is None else frozenset(methods),
@@ -177,9 +176,10 @@ class Rules:
             admin_networks=tuple(ip_network(text) for text in document.get(Rule.ADMIN_NETWORKS, ())),
             invited_domains=domains or None,
             required_connections={
-                Domain.parse(domain): RequiredConnection.read(each) for domain, each in document.get(Rule.CONNECTIONS, {}).items()
+                values.Domain.parse(domain): connections.RequiredConnection.read(each)
+                for domain, each in document.get(Rule.CONNECTIONS, {}).items()
             },
-            required_connection=None if (one := document.get(Rule.CONNECTION)) is None else RequiredConnection.read(one),
+            required_connection=None if (one := document.get(Rule.CONNECTION)) is None else connections.RequiredConnection.read(one),
             grace=timedelta(days=document.get(GRACE_DAYS, 0)),
             due_at={Rule(name): datetime.fromisoformat(time) for name, time in document.get("due_at", {}).items() if name in [*Rule]},
             until_due=document.get("until_due", {}),
@@ -201,7 +201,7 @@ class Rules:
             Rule.CONNECTIONS.value: {domain: each.document for domain, each in sorted(self.required_connections.items())} or None,
             Rule.CONNECTION.value: None if self.required_connection is None else self.required_connection.document,
             GRACE_DAYS: self.grace.days or None,
-            "due_at": {rule.value: rfc3339(due) for rule, due in sorted(self.due_at.items())} or None,
+            "due_at": {rule.value: values.rfc3339(due) for rule, due in sorted(self.due_at.items())} or None,
             "until_due": dict(self.until_due) or None,
         }
         return {name: value for name, value in members.items() if value is not None}
@@ -220,7 +220,7 @@ class Rules:
         """Whether some users have to come through a connection."""
         return bool(self.required_connections) or self.required_connection is not None
 
-    def required_for(self, user: ConnectionFacts) -> tuple[RequiredConnection, ...]:
+    def required_for(self, user: connections.ConnectionFacts) -> tuple[connections.RequiredConnection, ...]:
         """Return the connections that are required of this user, the usual connection first.
 
         Any of them is enough.
@@ -371,7 +371,7 @@ class EffectivePolicy:
         starts = [now, *self.due_dates(now)]
         return [Moment(at, self.in_force(at), until) for at, until in zip_longest(starts, starts[1:])]
 
-    def concerns(self, now: datetime, *, is_admin: bool, user: ConnectionFacts = UNKNOWN_AT_CONNECTIONS) -> bool:
+    def concerns(self, now: datetime, *, is_admin: bool, user: connections.ConnectionFacts = connections.UNKNOWN_AT_CONNECTIONS) -> bool:
         """Return whether a rule, now or later, can ask something of this user's sign-ins."""
         return any(_concern(moment.rules, is_admin=is_admin) or moment.rules.required_for(user) for moment in self.moments(now))
 

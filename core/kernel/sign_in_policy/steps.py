@@ -10,10 +10,10 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import BrowserSession, ServiceContext, proofs_at
+from core.kernel import callers
 from core.kernel.proofs import Factor, Proofs, Strength, boundary_of, covers, is_fresh, proved_at, reachable_strength, session_strength
+from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, stands_for_second
-from core.kernel.sign_in_policy.rules import Rule, Rules
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
 # A flow can stay open in a tab for longer. Then an earlier sign-in does not show who is there now.
@@ -86,8 +86,8 @@ class Facts:
     proofs: Proofs = ()  # that started no session yet
     is_trusted: bool = False  # the device of the proofs
     # About the browser's session, or about the proofs. The factors count only where a session may be too weak.
-    session: BrowserSession | None = None
-    service: ServiceContext | None = None  # the application; None for the platform's own frontend
+    session: callers.BrowserSession | None = None
+    service: callers.ServiceContext | None = None  # the application; None for the platform's own frontend
     user_id: UUID | None = None
     factors: Collection[Factor] = ()
     reachable: Strength = Strength.ONE  # by the account, where the session lacks a required strength
@@ -107,7 +107,7 @@ class Facts:
     @property
     def seen(self) -> Proofs:
         """The session's proofs that count at the target."""
-        return () if self.session is None else proofs_at(self.service, self.session.proofs, self.now)
+        return () if self.session is None else callers.proofs_at(self.service, self.session.proofs, self.now)
 
     @property
     def is_fresh(self) -> bool:
@@ -197,7 +197,7 @@ def step_up_to(required: Strength, name: str | None) -> Decision:
 
     `name` None: the account itself requires this strength.
     """
-    rule = Rule.PHISHING_RESISTANT if required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
+    rule = rules.Rule.PHISHING_RESISTANT if required is Strength.PHISHING_RESISTANT else rules.Rule.SECOND_FACTOR
     return Decision(outcome=Outcome.STEP_UP, rule=rule, source=name, required=required)
 
 
@@ -210,6 +210,6 @@ def needs_passkey(decision: Decision, factors: Collection[Factor]) -> bool:
     """Return whether an account with these factors can meet the decision only by a sign-in with a passkey."""
     if decision.outcome is not Outcome.STEP_UP or decision.leads_to is not None:
         return False
-    if decision.methods is not None and decision.rule is not Rule.CONNECTION and decision.methods.isdisjoint(decision.first_ways):
+    if decision.methods is not None and decision.rule is not rules.Rule.CONNECTION and decision.methods.isdisjoint(decision.first_ways):
         return True
-    return takes_passkey_only(decision, has_second=stands_for_second(Rules(methods=decision.methods), factors))
+    return takes_passkey_only(decision, has_second=stands_for_second(rules.Rules(methods=decision.methods), factors))

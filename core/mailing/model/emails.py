@@ -8,9 +8,9 @@ from core.authentication.model.login import IssuedEmailSignIn
 from core.billing.model.subscriptions import Purchase
 from core.kernel.values import Email
 from core.provisioning.model.users import WelcomeContext
+from core.tenancy.model import settings
 from core.tenancy.model.invitations import ReceivedInvitation
 from core.tenancy.model.organizations import Organization
-from core.tenancy.model.settings import Design, MailServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,5 @@ class PreparedEmail(QueuedEmail):
     detail: str | None = None  # what the security notice is about; for RECOVERY_LINK the issuer
     factors: str | None = None  # for RECOVERY_LINK, the factors that the recovery can set up
     undo_until: datetime | None = None  # when a security notice's undo link expires
-    server: MailServer | None = None  # the organization's mail server; None for the platform's
-    design: Design | None = None  # the organization's branding; None for the platform's
+    server: settings.MailServer | None = None  # the organization's mail server; None for the platform's
+    design: settings.Design | None = None  # the organization's branding; None for the platform's

@@ -4,16 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from core.accounts.model.email_queue import NoticedSecret, SecretNotice
-from core.kernel.page_paths import (
-    API_KEYS_PATH,
-    DIRECTORY_PATH,
-    PERSONAL_TOKENS_PATH,
-    PLATFORM_CREDENTIALS_PATH,
-    REGISTRATION_TOKENS_PATH,
-    RESOURCE_CREDENTIALS_PATH,
-    SERVICE_ACCOUNT_CREDENTIALS_PATH,
-)
+from core.accounts.model import email_queue
+from core.kernel import page_paths
 from core.kernel.values import Email
 
 # A secret is announced this many days before it expires, if it was made to live longer than that. If several
@@ -30,7 +22,7 @@ LEASE: Final = timedelta(minutes=10)
 class ExpiringSecret:
     """A secret that works now and expires soon, with the address that the announcement goes to. Times are UTC."""
 
-    kind: NoticedSecret
+    kind: email_queue.NoticedSecret
     recipient: Email
     name: str
     label: str | None  # how the secret starts, as lists show it
@@ -40,9 +32,9 @@ class ExpiringSecret:
     org_slug: str | None
     expires_at: datetime
 
-    def to_notice(self) -> SecretNotice:
+    def to_notice(self) -> email_queue.SecretNotice:
         """Return the announcement's text."""
-        return SecretNotice(
+        return email_queue.SecretNotice(
             kind=self.kind,
             name=self.name,
             label=self.label,
@@ -55,15 +47,15 @@ class ExpiringSecret:
     @property
     def _page(self) -> str:
         match self.kind:
-            case NoticedSecret.PERSONAL_TOKEN:
-                return PERSONAL_TOKENS_PATH
-            case NoticedSecret.API_KEY:
-                return API_KEYS_PATH
-            case NoticedSecret.SCIM_TOKEN:
-                return DIRECTORY_PATH
-            case NoticedSecret.REGISTRATION_TOKEN:
-                return REGISTRATION_TOKENS_PATH
-            case NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL:
-                return PLATFORM_CREDENTIALS_PATH if self.org_slug is None else SERVICE_ACCOUNT_CREDENTIALS_PATH
-            case NoticedSecret.API_RESOURCE_CREDENTIAL:
-                return RESOURCE_CREDENTIALS_PATH
+            case email_queue.NoticedSecret.PERSONAL_TOKEN:
+                return page_paths.PERSONAL_TOKENS_PATH
+            case email_queue.NoticedSecret.API_KEY:
+                return page_paths.API_KEYS_PATH
+            case email_queue.NoticedSecret.SCIM_TOKEN:
+                return page_paths.DIRECTORY_PATH
+            case email_queue.NoticedSecret.REGISTRATION_TOKEN:
+                return page_paths.REGISTRATION_TOKENS_PATH
+            case email_queue.NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL:
+                return page_paths.PLATFORM_CREDENTIALS_PATH if self.org_slug is None else page_paths.SERVICE_ACCOUNT_CREDENTIALS_PATH
+            case email_queue.NoticedSecret.API_RESOURCE_CREDENTIAL:
+                return page_paths.RESOURCE_CREDENTIALS_PATH

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from core.accounts.model.profiles import Profile
 from core.eventing.model.audit import AuditActor
+from core.kernel import values
 from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden
-from core.kernel.values import Batches, Email
 
 BATCH = 500  # rows that an export reads at once
 # The values that replace the IP address and the user agent in logs.
@@ -107,12 +107,12 @@ class PersonalDataExport:
     """
 
     user_id: UUID
-    email: Email
+    email: values.Email
     created_at: datetime
     profile: Profile  # empty in a part
     picture_file: bytes | None  # the uploaded picture, as PNG
     login_events_count: int
-    lists: Mapping[ExportedList, Batches[ExportedItem]]
+    lists: Mapping[ExportedList, values.Batches[ExportedItem]]
 
 
 def closure_message(erase_at: datetime) -> str:
@@ -167,6 +167,6 @@ class MembershipControl:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def placeholder_at(time: datetime) -> Email:
+def placeholder_at(time: datetime) -> values.Email:
     """Return the email address for an account that was anonymized at this time. The address's domain receives no email."""
-    return Email(f"anonymized-{(time - _EPOCH) // timedelta(microseconds=1)}@deleted.local")
+    return values.Email(f"anonymized-{(time - _EPOCH) // timedelta(microseconds=1)}@deleted.local")

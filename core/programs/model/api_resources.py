@@ -12,13 +12,12 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from core.applications.model import users
 from core.applications.model.services import is_scope
-from core.applications.model.users import AccessPolicy, NoAccessToService
-from core.kernel import uris
+from core.kernel import errors, uris
 from core.kernel.api_scopes import ApiScope
-from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email
-from core.programs.model.client_policy import NO_EXTERNAL_CLIENTS, ExternalClientPolicy
+from core.programs.model import client_policy
 
 MAX_RESOURCES: Final = 100  # per organization
 MAX_SCOPES: Final = 50  # per resource
@@ -37,75 +36,75 @@ RESERVED_SCOPES: Final = frozenset(
 _URN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-class ApiResourceNotFound(NotFound):
+class ApiResourceNotFound(errors.NotFound):
     """This API resource does not exist."""
 
 
-class IdentifierInvalid(Invalid):
+class IdentifierInvalid(errors.Invalid):
     """Use an https:// URL of at most 255 ASCII characters with a valid host and port, without user name, fragment and *, or a URN."""
 
 
-class IdentifierUrnInvalid(Invalid):
+class IdentifierUrnInvalid(errors.Invalid):
     """A URN must be urn:gatehouse:<id of your organization, in lower case>:<name>. Names have 1 to 63 letters, digits, dots, - and _."""
 
 
-class IdentifierHostNotVerified(Invalid):
+class IdentifierHostNotVerified(errors.Invalid):
     """The host of the identifier must be your organization's verified domain, or below it. Verify the domain first."""
 
 
-class IdentifierReserved(Invalid):
+class IdentifierReserved(errors.Invalid):
     """Identifiers at this address are reserved for Gatehouse itself. Choose a host of your own."""
 
 
-class IdentifierTaken(Conflict):
+class IdentifierTaken(errors.Conflict):
     """There is an API resource with this identifier already. Choose another identifier."""
 
 
-class TooManyApiResources(Invalid):
+class TooManyApiResources(errors.Invalid):
     """The organization has the maximum number of API resources. Delete one that is no longer used."""
 
 
-class NoApiResourceChanges(Invalid):
+class NoApiResourceChanges(errors.Invalid):
     """The request changes nothing. Send at least one of name, scopes and token_seconds."""
 
 
-class ResourceScopesInvalid(Invalid):
+class ResourceScopesInvalid(errors.Invalid):
     """An API resource has at most 50 scopes, each once, of printable ASCII without spaces, and of at most 1,500 characters together."""
 
 
-class ResourceScopeReserved(Invalid):
+class ResourceScopeReserved(errors.Invalid):
     """A scope has a name of OpenID Connect or of Gatehouse's own API. Choose another name."""
 
 
-class ImpliedScopeInvalid(Invalid):
+class ImpliedScopeInvalid(errors.Invalid):
     """A scope may imply other scopes of the same API resource, each once, but not itself, also not through others."""
 
 
-class ResourceTokenSecondsInvalid(Invalid):
+class ResourceTokenSecondsInvalid(errors.Invalid):
     """The lifetime of tokens for an API resource must be 60 to 3,600 seconds."""
 
 
-class ResourceClientNotFound(NotFound):
+class ResourceClientNotFound(errors.NotFound):
     """The organization has no application with this client id, or it may not ask for this API resource."""
 
 
-class OwnScopeUnknown(Invalid):
+class OwnScopeUnknown(errors.Invalid):
     """The API resource has no such scope. Grant each of its scopes at most once."""
 
 
-class PublicClientHasNoScopes(Invalid):
+class PublicClientHasNoScopes(errors.Invalid):
     """Applications of the type spa, mobile or desktop cannot keep a secret, so they get no scopes for themselves. Send an empty list."""
 
 
-class NotAssignedToResource(NotFound):
+class NotAssignedToResource(errors.NotFound):
     """This user is not assigned to the API resource."""
 
 
-class GroupNotAssignedToResource(NotFound):
+class GroupNotAssignedToResource(errors.NotFound):
     """This group is not assigned to the API resource."""
 
 
-class NoAccessToResource(NoAccessToService):
+class NoAccessToResource(users.NoAccessToService):
     """You don't have access to the API that this application asks for. Ask its administrators for access, or sign in as another user."""
 
 
@@ -137,8 +136,8 @@ class ApiResource:
     name: str
     scopes: tuple[ResourceScope, ...]
     token_seconds: int  # how long access tokens live
-    policy: AccessPolicy = AccessPolicy.ANYONE  # the users that applications get tokens for
-    external_clients: ExternalClientPolicy = NO_EXTERNAL_CLIENTS
+    policy: users.AccessPolicy = users.AccessPolicy.ANYONE  # the users that applications get tokens for
+    external_clients: client_policy.ExternalClientPolicy = client_policy.NO_EXTERNAL_CLIENTS
     created_at: datetime
     updated_at: datetime
     is_active: bool = True  # False while the organization does not have the identifier's host

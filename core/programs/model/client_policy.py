@@ -13,32 +13,32 @@ from enum import StrEnum
 from typing import Final
 
 from core.applications.model.client_settings import client_host
-from core.kernel.errors import Conflict, Invalid
+from core.kernel import errors
 
 MAX_CLIENT_HOSTS: Final = 50  # per API resource
 
 
-class ClientHostInvalid(Invalid):
+class ClientHostInvalid(errors.Invalid):
     """A host of clients is not valid. Write the host alone, such as claude.ai or localhost:8000, without https:// and path."""
 
 
-class TooManyClientHosts(Invalid):
+class TooManyClientHosts(errors.Invalid):
     """An API resource lists at most 50 hosts of clients. Remove hosts that are no longer used."""
 
 
-class ClientHostsMissing(Invalid):
+class ClientHostsMissing(errors.Invalid):
     """The policy admits clients of listed hosts only, but lists no host. Add a host, or choose another policy."""
 
 
-class ClientScopeUnknown(Invalid):
+class ClientScopeUnknown(errors.Invalid):
     """The API resource has no such scope. Let external clients ask only for scopes that it has, and for profile and email, each once."""
 
 
-class ExternalClientsOfAnyone(Invalid):
+class ExternalClientsOfAnyone(errors.Invalid):
     """Everyone who signs up can connect external clients to this API, because anyone has access to it. Choose who may use this API."""
 
 
-class AccessWasChosen(Conflict):
+class AccessWasChosen(errors.Conflict):
     """This API already has another access policy, which stays. Send this again without access, or change the access settings first."""
 
 

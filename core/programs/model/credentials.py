@@ -8,10 +8,9 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from core.kernel import uris
+from core.kernel import errors, uris
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Invalid, NotFound
 from core.kernel.roles import Rights
 from core.kernel.values import is_printable
 
@@ -34,43 +33,43 @@ class CredentialKind(StrEnum):
     FEDERATED = "federated"
 
 
-class CredentialNotFound(NotFound):
+class CredentialNotFound(errors.NotFound):
     """This credential does not exist."""
 
 
-class TooManyCredentials(Invalid):
+class TooManyCredentials(errors.Invalid):
     """There are two live secrets or keys already. Revoke the one that is no longer used first."""
 
 
-class TooManyTrusts(Invalid):
+class TooManyTrusts(errors.Invalid):
     """There are 20 live trusts in pipelines already. Revoke one that is no longer used first."""
 
 
-class CredentialExpiryInvalid(Invalid):
+class CredentialExpiryInvalid(errors.Invalid):
     """The expiry of a credential must be in the future, and at most 3,650 days ahead."""
 
 
-class CredentialFieldsInvalid(Invalid):
+class CredentialFieldsInvalid(errors.Invalid):
     """Send `public_key` for a key, `issuer` and `subject` for a pipeline, and neither for a secret."""
 
 
-class CredentialKeyInvalid(Invalid):
+class CredentialKeyInvalid(errors.Invalid):
     """Send one public key (JWK, RFC 7517): RSA of 2048 to 8192 bits, P-256 or Ed25519. A kid has 1 to 255 visible characters."""
 
 
-class IssuerInvalid(Invalid):
+class IssuerInvalid(errors.Invalid):
     """The issuer must start with https://, without user name, query or fragment. Its host must be reachable, and not Gatehouse itself."""
 
 
-class AudienceInvalid(Invalid):
+class AudienceInvalid(errors.Invalid):
     """The audience must have 1 to 255 printable characters."""
 
 
-class SubjectPatternInvalid(Invalid):
+class SubjectPatternInvalid(errors.Invalid):
     """The subject must have 1 to 512 printable characters. Use * for a whole part between : or /. The first two parts cannot be *."""
 
 
-class NotForApiResources(Invalid):
+class NotForApiResources(errors.Invalid):
     """An API resource authenticates with a secret or a key. Only service accounts trust pipelines."""
 
 

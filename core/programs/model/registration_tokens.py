@@ -5,22 +5,21 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel import scannable_secrets
+from core.kernel import errors, scannable_secrets
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import NotFound, Unauthenticated
 from core.programs.model.organization_tokens import is_expired
 
 MAX_USES: Final = 1_000
 TOKEN_PREFIX: Final = "gthr"  # noqa: S105  (a prefix, not a secret)
 
 
-class RegistrationTokenInvalid(Unauthenticated):
+class RegistrationTokenInvalid(errors.Unauthenticated):
     """The registration token is unknown, expired, used up or deleted. Ask an admin of the organization for another one."""
 
     token_sent = True
 
 
-class RegistrationTokenNotFound(NotFound):
+class RegistrationTokenNotFound(errors.NotFound):
     """This registration token does not exist. See the list of registration tokens."""
 
 

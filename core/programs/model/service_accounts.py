@@ -6,68 +6,66 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.api_scopes import ApiScope, Area, in_order
+from core.kernel import api_scopes, errors, roles
 from core.kernel.callers import MembershipState
-from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, Role, RoleName, may_give
 from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # per organization, and for the platform
 
 
-class ServiceAccountNotFound(NotFound):
+class ServiceAccountNotFound(errors.NotFound):
     """This service account does not exist."""
 
 
-class TooManyServiceAccounts(Invalid):
+class TooManyServiceAccounts(errors.Invalid):
     """There are 100 service accounts already. Delete one that is no longer used."""
 
 
-class NoServiceAccountChanges(Invalid):
+class NoServiceAccountChanges(errors.Invalid):
     """The request changes nothing. Send at least one of name, owner_id, role, scopes and granted_capabilities."""
 
 
-class ServiceAccountRoleUnknown(Invalid):
+class ServiceAccountRoleUnknown(errors.Invalid):
     """This role does not exist. Use owner, admin, member, or the slug of a role of the organization."""
 
 
-class ServiceAccountAboveRole(Forbidden):
+class ServiceAccountAboveRole(errors.Forbidden):
     """The role of this service account has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
 
 
-class OnlyOwnersGrant(Forbidden):
+class OnlyOwnersGrant(errors.Forbidden):
     """Only the owner of the organization can grant capabilities to a service account. Ask the owner."""
 
     audited = True
 
 
-class OnlyOwnersNameOthers(Forbidden):
+class OnlyOwnersNameOthers(errors.Forbidden):
     """Only the owner of the organization can make another user the owner of a service account. Name yourself, or ask the owner."""
 
     audited = True
 
 
-class OwnerNotYourself(Forbidden):
+class OwnerNotYourself(errors.Forbidden):
     """You can only make yourself the owner of a service account of the platform. Name yourself, or ask that user to take it over."""
 
     audited = True
 
 
-class OwnerCannotOwnServiceAccount(Invalid):
+class OwnerCannotOwnServiceAccount(errors.Invalid):
     """The owner of a service account must be an active member. Their role must be admin or owner, and not below the role of the account."""
 
 
-class ServiceAccountEnds(Invalid):
+class ServiceAccountEnds(errors.Invalid):
     """This service account ends soon, because its owner has left. Make yourself its owner first, then repeat this step."""
 
 
-class ServiceAccountScopeUnknown(Invalid):
+class ServiceAccountScopeUnknown(errors.Invalid):
     """One of these scopes is not for service accounts of this kind. The documentation lists the scopes of organizations and platform."""
 
 
-class CapabilityNotGrantable(Invalid):
+class CapabilityNotGrantable(errors.Invalid):
     """These capabilities cannot be granted to this service account: NAMES. Leave them out."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -75,11 +73,11 @@ class CapabilityNotGrantable(Invalid):
         super().__init__(f"These capabilities cannot be granted to this service account: {named}. Leave them out.")
 
 
-class AccountResourceNotFound(NotFound):
+class AccountResourceNotFound(errors.NotFound):
     """This service account has no scopes of this API resource."""
 
 
-class NoResourceScopes(Invalid):
+class NoResourceScopes(errors.Invalid):
     """List at least one scope of the API resource. To take all scopes away, delete the grant."""
 
 
@@ -105,9 +103,9 @@ class ServiceAccount:
     org_id: UUID | None  # None: for the platform, which has no roles
     name: str
     owner_id: UUID  # the user who answers for it
-    role: RoleName | None
-    scopes: frozenset[ApiScope] | None  # None: all that the role allows
-    granted: frozenset[Capability] = frozenset()
+    role: roles.RoleName | None
+    scopes: frozenset[api_scopes.ApiScope] | None  # None: all that the role allows
+    granted: frozenset[roles.Capability] = frozenset()
     created_by: UUID
     created_at: datetime
     updated_at: datetime
@@ -123,7 +121,7 @@ class ListedServiceAccount:
     """
 
     account: ServiceAccount
-    role: Role | None  # None: for the platform
+    role: roles.Role | None  # None: for the platform
     owner_email: Email | None
     is_active: bool
 
@@ -139,38 +137,40 @@ class ServiceAccountContext:
 
     name: str
     org_id: UUID | None  # None: for the platform
-    role: RoleName | None
-    scopes: frozenset[ApiScope] | None  # None: all that the role allows
-    granted: frozenset[Capability]
+    role: roles.RoleName | None
+    scopes: frozenset[api_scopes.ApiScope] | None  # None: all that the role allows
+    granted: frozenset[roles.Capability]
     acts_in: MembershipState | None
 
 
-def rights_of_account(role: Role | None) -> Rights:
+def rights_of_account(role: roles.Role | None) -> roles.Rights:
     """Return the rights that a service account with this role has, before its scopes narrow them. `role` is None on the platform."""
-    return PLATFORM_RIGHTS if role is None else role.rights
+    return roles.PLATFORM_RIGHTS if role is None else role.rights
 
 
-def may_manage(manager: Rights, role: Role | None) -> bool:
+def may_manage(manager: roles.Rights, role: roles.Role | None) -> bool:
     """Return whether a user with these rights may create, change or own a service account with `role` (security R-1).
 
     `role` is None on the platform.
     """
     if role is None:
-        return Capability.PLATFORM_OWN in manager
-    return Capability.SERVICE_ACCOUNTS_MANAGE in manager and may_give(manager, role, to_program=True)
+        return roles.Capability.PLATFORM_OWN in manager
+    return roles.Capability.SERVICE_ACCOUNTS_MANAGE in manager and roles.may_give(manager, role, to_program=True)
 
 
-def may_grant(manager: Rights) -> bool:
+def may_grant(manager: roles.Rights) -> bool:
     """Return whether a user with these rights may grant capabilities by name, and name other users as owners of service accounts."""
-    return not manager.isdisjoint({Capability.ORGANIZATION_OWN, Capability.PLATFORM_OWN})
+    return not manager.isdisjoint({roles.Capability.ORGANIZATION_OWN, roles.Capability.PLATFORM_OWN})
 
 
-def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
+def possible_scopes(*, of_platform: bool) -> list[api_scopes.ApiScope]:
     """Return the scopes that service accounts can have, which act in an organization or on the platform."""
-    return [scope for scope in ApiScope if scope.area is not Area.ACCOUNT and scope.area.is_of_platform == of_platform]
+    return [
+        scope for scope in api_scopes.ApiScope if scope.area is not api_scopes.Area.ACCOUNT and scope.area.is_of_platform == of_platform
+    ]
 
 
-def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
+def check_scopes(scopes: Iterable[api_scopes.ApiScope] | None, *, of_platform: bool) -> frozenset[api_scopes.ApiScope] | None:
     """Check a service account's scopes. None means all that the role allows."""
     if scopes is None:
         return None
@@ -180,25 +180,25 @@ def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> fro
     return distinct_scopes
 
 
-def parse_capabilities(names: Iterable[str], rights: Rights) -> frozenset[Capability]:
+def parse_capabilities(names: Iterable[str], rights: roles.Rights) -> frozenset[roles.Capability]:
     """Return the capabilities with these names, if a service account with these rights can be granted them."""
     distinct_names = frozenset(names)
     if refused := distinct_names - frozenset(grantable_capabilities(rights)):
         raise CapabilityNotGrantable(refused)
-    return frozenset(Capability(name) for name in distinct_names)
+    return frozenset(roles.Capability(name) for name in distinct_names)
 
 
-def grantable_capabilities(rights: Rights) -> list[Capability]:
+def grantable_capabilities(rights: roles.Rights) -> list[roles.Capability]:
     """Return the capabilities that can be granted to a service account with these rights."""
-    return [each for each in GRANTABLE if each in rights]
+    return [each for each in roles.GRANTABLE if each in rights]
 
 
-def in_declared_order(capabilities: Iterable[Capability]) -> list[Capability]:
+def in_declared_order(capabilities: Iterable[roles.Capability]) -> list[roles.Capability]:
     """Return the capabilities in the order that `Capability` has."""
     members = frozenset(capabilities)
-    return [capability for capability in Capability if capability in members]
+    return [capability for capability in roles.Capability if capability in members]
 
 
-def scopes_in_order(scopes: frozenset[ApiScope] | None) -> list[ApiScope] | None:
+def scopes_in_order(scopes: frozenset[api_scopes.ApiScope] | None) -> list[api_scopes.ApiScope] | None:
     """Return the scopes in the order that `ApiScope` has."""
-    return None if scopes is None else list(in_order(scopes))
+    return None if scopes is None else list(api_scopes.in_order(scopes))

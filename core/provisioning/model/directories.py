@@ -9,9 +9,8 @@ from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
+from core.kernel import errors, roles
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Forbidden, NotFound, Unauthenticated
-from core.kernel.roles import ADMIN, ROLES, Authority, Capability, Rights
 from core.kernel.values import new_secret
 from core.tenancy.model.groups import GIVEN_BY_GROUPS
 
@@ -21,28 +20,28 @@ _PREFIX_LENGTH: Final = 6  # random characters that identify a token in lists
 _BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 
 
-class ScimTokenInvalid(Unauthenticated):
+class ScimTokenInvalid(errors.Unauthenticated):
     """The SCIM token is unknown, expired or revoked. Send a valid token in the header Authorization."""
 
     token_sent = True
 
 
-class ScimTokenNotFound(NotFound):
+class ScimTokenNotFound(errors.NotFound):
     """This SCIM token does not exist. See the list of SCIM tokens."""
 
 
-class DirectoryAboveOwn(Forbidden):
+class DirectoryAboveOwn(errors.Forbidden):
     """A directory changes and removes all members but the owner, and you do not have all rights of an admin. Ask an admin or the owner."""
 
     audited = True
 
 
-class DirectoryGivesMore(Forbidden):
+class DirectoryGivesMore(errors.Forbidden):
     """The directory would fill groups with roles that have rights which you do not have yourself. Ask a member who has them."""
 
     audited = True
 
-    def __init__(self, missing: Iterable[Capability]) -> None:
+    def __init__(self, missing: Iterable[roles.Capability]) -> None:
         super().__init__(
             f"The directory would fill groups with roles that have rights which you do not have yourself: {', '.join(missing)}. "
             "Ask a member who has them."
@@ -50,21 +49,21 @@ class DirectoryGivesMore(Forbidden):
 
 
 # A directory creates, changes and removes members, end users and groups, and assigns users to applications.
-DIRECTORY_RIGHTS: Final[Rights] = frozenset(
-    {Capability.MEMBERS_VIEW, Capability.MEMBERS_MANAGE, Capability.END_USERS_VIEW, Capability.END_USERS_MANAGE}
+DIRECTORY_RIGHTS: Final[roles.Rights] = frozenset(
+    {roles.Capability.MEMBERS_VIEW, roles.Capability.MEMBERS_MANAGE, roles.Capability.END_USERS_VIEW, roles.Capability.END_USERS_MANAGE}
 )
 # A directory with groups also gives and takes what groups give.
-_GROUP_RIGHTS: Final[Rights] = GIVEN_BY_GROUPS | {Capability.GROUPS_MANAGE}
+_GROUP_RIGHTS: Final[roles.Rights] = GIVEN_BY_GROUPS | {roles.Capability.GROUPS_MANAGE}
 
 
-def rights_used(*, directory_groups: bool) -> Rights:
+def rights_used(*, directory_groups: bool) -> roles.Rights:
     """Return the rights that a directory uses, with the groups that it fills or without them."""
     return DIRECTORY_RIGHTS | _GROUP_RIGHTS if directory_groups else DIRECTORY_RIGHTS
 
 
-def with_rights_of(creator: Rights) -> Authority:
+def with_rights_of(creator: roles.Rights) -> roles.Authority:
     """Return a directory's power over members: an admin's power, with the further rights that its token's creator has (security R-10)."""
-    return Authority(ADMIN, ROLES[ADMIN].rights | creator)
+    return roles.Authority(roles.ADMIN, roles.ROLES[roles.ADMIN].rights | creator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,19 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from core.kernel.values import Email
-from core.provisioning.model.grammar import (
-    And,
-    FilterInvalid,
-    FilterOperator,
-    LiteralValue,
-    Not,
-    Or,
-    ParsedComparison,
-    ParsedFilter,
-    ParsedPresence,
-    ParsedValuePath,
-    parse,
-)
+from core.provisioning.model import grammar
 from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP_URN, USER_URN
 
 
@@ -105,7 +93,7 @@ class FieldComparison:
     """A comparison between a field and a value that has the field's type. Email addresses are in lower case."""
 
     field: ScimField
-    operator: FilterOperator
+    operator: grammar.FilterOperator
     value: ComparisonValue
 
 
@@ -116,29 +104,30 @@ class FieldPresent:
     field: ScimField
 
 
-ScimFilter: TypeAlias = FieldComparison | FieldPresent | And["ScimFilter"] | Or["ScimFilter"] | Not["ScimFilter"]
+ScimFilter: TypeAlias = FieldComparison | FieldPresent | grammar.And["ScimFilter"] | grammar.Or["ScimFilter"] | grammar.Not["ScimFilter"]
 
-_OPERATORS: Final[Mapping[FieldType, frozenset[FilterOperator]]] = MappingProxyType(
+_OPERATORS: Final[Mapping[FieldType, frozenset[grammar.FilterOperator]]] = MappingProxyType(
     {
-        FieldType.EXACT: frozenset(FilterOperator),
-        FieldType.TEXT: frozenset(FilterOperator),
-        FieldType.ADDRESS: frozenset(FilterOperator),
-        FieldType.FLAG: frozenset({FilterOperator.EQ, FilterOperator.NE}),
-        FieldType.TIME: frozenset(FilterOperator) - {FilterOperator.CO, FilterOperator.SW, FilterOperator.EW},
+        FieldType.EXACT: frozenset(grammar.FilterOperator),
+        FieldType.TEXT: frozenset(grammar.FilterOperator),
+        FieldType.ADDRESS: frozenset(grammar.FilterOperator),
+        FieldType.FLAG: frozenset({grammar.FilterOperator.EQ, grammar.FilterOperator.NE}),
+        FieldType.TIME: frozenset(grammar.FilterOperator)
+        - {grammar.FilterOperator.CO, grammar.FilterOperator.SW, grammar.FilterOperator.EW},
     }
 )
 
 
 def parse_user_filter(text: str) -> ScimFilter:
     """Parse a user filter."""
-    return _resolve(parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
+    return _resolve(grammar.parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
 
 
 def parse_group_filter(text: str) -> ScimFilter:
     """Parse a group filter. Members can only be compared with `eq`."""
-    filter_ = _resolve(parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
-    if any(test.operator is not FilterOperator.EQ for test in comparisons(filter_) if test.field is ScimField.MEMBER):
-        raise FilterInvalid("members can only be compared with eq")
+    filter_ = _resolve(grammar.parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
+    if any(test.operator is not grammar.FilterOperator.EQ for test in comparisons(filter_) if test.field is ScimField.MEMBER):
+        raise grammar.FilterInvalid("members can only be compared with eq")
     return filter_
 
 
@@ -147,10 +136,10 @@ def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
     match filter_:
         case FieldComparison():
             yield filter_
-        case And(operands) | Or(operands):
+        case grammar.And(operands) | grammar.Or(operands):
             for operand in operands:
                 yield from comparisons(operand)
-        case Not(operand):
+        case grammar.Not(operand):
             yield from comparisons(operand)
 
 
@@ -159,55 +148,55 @@ def tests_presence(filter_: ScimFilter, field: ScimField) -> bool:
     match filter_:
         case FieldPresent(tested):
             return tested is field
-        case And(operands) | Or(operands):
+        case grammar.And(operands) | grammar.Or(operands):
             return any(tests_presence(operand, field) for operand in operands)
-        case Not(operand):
+        case grammar.Not(operand):
             return tests_presence(operand, field)
     return False
 
 
-def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
+def _resolve(parsed: grammar.ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
     """Replace the names by fields. Inside brackets, `prefix` is the attribute before them, with a dot."""
     match parsed:
-        case ParsedComparison(name, operator, literal):
+        case grammar.ParsedComparison(name, operator, literal):
             return _compare(_find_field(name, fields, prefix, urn), operator, literal)
-        case ParsedPresence(name):
+        case grammar.ParsedPresence(name):
             # A complex attribute is present if a sub-attribute is (RFC 7644 section 3.4.2.2).
             full_name = prefix + name.removeprefix(urn)
             parts = tuple(FieldPresent(field) for part, field in fields.items() if part.startswith(f"{full_name}."))
             is_complex = bool(parts) and full_name not in fields
-            return Or(parts) if is_complex else FieldPresent(_find_field(name, fields, prefix, urn))
-        case ParsedValuePath(name, inner):
+            return grammar.Or(parts) if is_complex else FieldPresent(_find_field(name, fields, prefix, urn))
+        case grammar.ParsedValuePath(name, inner):
             # A user has only one email address, and members can be compared by their id only. So
             # "one value matches the whole filter" is the same as "the filter matches".
             name = name.removeprefix(urn)
             if prefix or name not in ("emails", "members") or name not in fields:
-                raise FilterInvalid("brackets are allowed only after emails or members")
+                raise grammar.FilterInvalid("brackets are allowed only after emails or members")
             return _resolve(inner, fields, f"{name}.", urn)
-        case And(operands):
-            return And(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
-        case Or(operands):
-            return Or(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
-        case Not(operand):
-            return Not(_resolve(operand, fields, prefix, urn))
+        case grammar.And(operands):
+            return grammar.And(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
+        case grammar.Or(operands):
+            return grammar.Or(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
+        case grammar.Not(operand):
+            return grammar.Not(_resolve(operand, fields, prefix, urn))
 
 
 def _find_field(name: str, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimField:
     field = fields.get(prefix + name.removeprefix(urn))
     if field is None:
-        raise FilterInvalid("it uses an attribute that filters do not support")
+        raise grammar.FilterInvalid("it uses an attribute that filters do not support")
     return field
 
 
-def _compare(field: ScimField, operator: FilterOperator, literal: LiteralValue) -> ScimFilter:
-    if literal is None and operator in (FilterOperator.EQ, FilterOperator.NE):  # null means no value (RFC 7643 section 2.5)
-        return Not(FieldPresent(field)) if operator is FilterOperator.EQ else FieldPresent(field)
+def _compare(field: ScimField, operator: grammar.FilterOperator, literal: grammar.LiteralValue) -> ScimFilter:
+    if literal is None and operator in (grammar.FilterOperator.EQ, grammar.FilterOperator.NE):  # null means no value (RFC 7643 section 2.5)
+        return grammar.Not(FieldPresent(field)) if operator is grammar.FilterOperator.EQ else FieldPresent(field)
     if operator not in _OPERATORS[field.type]:
-        raise FilterInvalid(f"{field.value[0]} cannot be compared with {operator}")
+        raise grammar.FilterInvalid(f"{field.value[0]} cannot be compared with {operator}")
     return FieldComparison(field, operator, _to_value(field, literal))
 
 
-def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
+def _to_value(field: ScimField, literal: grammar.LiteralValue) -> ComparisonValue:
     match field.type, literal:
         case FieldType.EXACT, str():
             return literal.lower() if field is ScimField.MEMBER else literal  # an id, which can be written in capitals
@@ -221,7 +210,7 @@ def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
             return literal.lower() == "true"
         case FieldType.TIME, str():
             return _parse_time(literal)
-    raise FilterInvalid(f"{field.value[0]} must be compared with {field.type.value}")
+    raise grammar.FilterInvalid(f"{field.value[0]} must be compared with {field.type.value}")
 
 
 def _parse_time(text: str) -> datetime:
@@ -232,7 +221,7 @@ def _parse_time(text: str) -> datetime:
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
         return time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise FilterInvalid("a time must be written as in 2026-03-14T15:09:26Z") from None
+        raise grammar.FilterInvalid("a time must be written as in 2026-03-14T15:09:26Z") from None
 
 
 # A field's value; a set for a multi-valued attribute, which supports only `eq`.
@@ -248,11 +237,11 @@ def matches(filter_: ScimFilter, value_of: Callable[[ScimField], FieldValue]) ->
             return _evaluate(value_of(field), operator, value)
         case FieldPresent(field):
             return value_of(field) is not None
-        case And(operands):
+        case grammar.And(operands):
             return all(matches(operand, value_of) for operand in operands)
-        case Or(operands):
+        case grammar.Or(operands):
             return any(matches(operand, value_of) for operand in operands)
-        case Not(operand):
+        case grammar.Not(operand):
             return not matches(operand, value_of)
 
 
@@ -260,11 +249,11 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _evaluate(left: FieldValue, operator: FilterOperator, right: ComparisonValue) -> bool:
+def _evaluate(left: FieldValue, operator: grammar.FilterOperator, right: ComparisonValue) -> bool:
     match operator:
-        case FilterOperator.EQ:
+        case grammar.FilterOperator.EQ:
             return right in left if isinstance(left, frozenset) else left == right
-        case FilterOperator.NE:  # also true if there is no value
+        case grammar.FilterOperator.NE:  # also true if there is no value
             return left != right
     match left, right:
         case str(), str():
@@ -274,18 +263,18 @@ def _evaluate(left: FieldValue, operator: FilterOperator, right: ComparisonValue
     return False
 
 
-TEXT_COMPARISONS: Final[Mapping[FilterOperator, Callable[[str, str], bool]]] = {
-    FilterOperator.CO: lambda value, part: part in value,
-    FilterOperator.SW: str.startswith,
-    FilterOperator.EW: str.endswith,
-    FilterOperator.GT: str.__gt__,
-    FilterOperator.GE: str.__ge__,
-    FilterOperator.LT: str.__lt__,
-    FilterOperator.LE: str.__le__,
+TEXT_COMPARISONS: Final[Mapping[grammar.FilterOperator, Callable[[str, str], bool]]] = {
+    grammar.FilterOperator.CO: lambda value, part: part in value,
+    grammar.FilterOperator.SW: str.startswith,
+    grammar.FilterOperator.EW: str.endswith,
+    grammar.FilterOperator.GT: str.__gt__,
+    grammar.FilterOperator.GE: str.__ge__,
+    grammar.FilterOperator.LT: str.__lt__,
+    grammar.FilterOperator.LE: str.__le__,
 }
-_TIME_COMPARISONS: Final[Mapping[FilterOperator, Callable[[datetime, datetime], bool]]] = {
-    FilterOperator.GT: datetime.__gt__,
-    FilterOperator.GE: datetime.__ge__,
-    FilterOperator.LT: datetime.__lt__,
-    FilterOperator.LE: datetime.__le__,
+_TIME_COMPARISONS: Final[Mapping[grammar.FilterOperator, Callable[[datetime, datetime], bool]]] = {
+    grammar.FilterOperator.GT: datetime.__gt__,
+    grammar.FilterOperator.GE: datetime.__ge__,
+    grammar.FilterOperator.LT: datetime.__lt__,
+    grammar.FilterOperator.LE: datetime.__le__,
 }

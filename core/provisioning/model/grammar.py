@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from core.kernel import values
 from core.kernel.errors import Invalid
-from core.kernel.values import is_printable, parse_id
 
 # The limits in security C-7.
 MAX_FILTER_LENGTH: Final = 8192  # characters
@@ -258,14 +258,14 @@ class _Parser:
             raw = self._read_quoted()
         else:
             raw = self._read_word()
-            if parse_id(raw) is not None:  # ids are accepted without quotation marks
+            if values.parse_id(raw) is not None:  # ids are accepted without quotation marks
                 return raw
             raw = raw.lower()
         try:
             literal = _JSON.decode(raw)
         except ValueError:
             raise FilterInvalid("a value must be a quoted string, a number, true, false or null") from None
-        if isinstance(literal, str) and (len(literal) > MAX_VALUE_LENGTH or not is_printable(literal)):
+        if isinstance(literal, str) and (len(literal) > MAX_VALUE_LENGTH or not values.is_printable(literal)):
             raise FilterInvalid(f"a value is longer than {MAX_VALUE_LENGTH} characters, or contains control characters")
         if not (literal is None or isinstance(literal, str | int | float | bool)):
             raise FilterInvalid("a value must be a quoted string, a number, true, false or null")

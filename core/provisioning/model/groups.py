@@ -11,46 +11,32 @@ from enum import Enum, auto
 from typing import Any, Final
 from uuid import UUID
 
+from core.kernel import errors, roles
 from core.kernel.callers import ScimClient
-from core.kernel.errors import Forbidden, Invalid, NotFound, Unsupported, refuse
-from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import KEEP, Keep, is_visible, parse_id
-from core.provisioning.model.filters import FieldValue, ScimField, ScimFilter, comparisons, matches
-from core.provisioning.model.grammar import FilterInvalid, FilterOperator, Or, ParsedComparison, ParsedFilter, parse_path
-from core.provisioning.model.patches import (
-    AttributeNotWritable,
-    NoTarget,
-    PatchOp,
-    PatchOperation,
-    PatchTarget,
-    is_without_path,
-    target_of_path,
-    targets_in_value,
-)
-from core.provisioning.model.resources import AttributeValueInvalid, SkippedParts, flatten_containers, read_single_value, read_value
-from core.provisioning.model.schemas import Mutability, ScimAttribute, ScimSchema, group_schema
+from core.provisioning.model import filters, grammar, patches, resources, schemas
 from core.tenancy.model.organizations import Organization
 
 BATCH_SIZE: Final = 2000  # members per statement
 
 
-class GroupNotFound(NotFound):
+class GroupNotFound(errors.NotFound):
     """This group does not exist. List the groups at /Groups. Groups of a directory need a token with directory groups."""
 
 
-class GroupCreationUnsupported(Unsupported):
+class GroupCreationUnsupported(errors.Unsupported):
     """This token cannot create groups. Switch on directory groups for it in the settings of the directory."""
 
 
-class GroupDeletionForbidden(Forbidden):
+class GroupDeletionForbidden(errors.Forbidden):
     """This group is the organization or one of its applications, so SCIM cannot delete it. Its owner can delete these."""
 
 
-class GroupNameMissing(Invalid):
+class GroupNameMissing(errors.Invalid):
     """The attribute displayName is missing, or has no visible character. Send the name of the group."""
 
 
-class AssigneeUnknown(Invalid):
+class AssigneeUnknown(errors.Invalid):
     """Members must be users that your directory provisioned, or other end users or confirmed members. Nothing was changed."""
 
 
@@ -79,7 +65,7 @@ class GroupMember:
     """The group state that a user has if the directory knows the user."""
 
     user_id: UUID
-    role: RoleName | None  # None: not in the group
+    role: roles.RoleName | None  # None: not in the group
     is_blocked: bool  # by the directory, and therefore not a member until it activates the user
     is_platform_owner: bool
     is_provisioned: bool  # by this directory
@@ -88,7 +74,7 @@ class GroupMember:
     @property
     def is_protected(self) -> bool:
         """Return whether SCIM cannot remove this user from the group (security C-3)."""
-        return self.role == OWNER or self.is_platform_owner
+        return self.role == roles.OWNER or self.is_platform_owner
 
 
 def to_group(organization: Organization, external_id: str | None) -> ScimGroup:
@@ -103,27 +89,29 @@ def require_own_group(caller: ScimClient, group_id: UUID) -> None:
         raise GroupNotFound
 
 
-def named_member_ids(filter_: ScimFilter) -> set[UUID]:
+def named_member_ids(filter_: filters.ScimFilter) -> set[UUID]:
     """Return the member ids that the filter names. Only these members need to be loaded for `matches_group`."""
-    values = {test.value for test in comparisons(filter_) if test.field is ScimField.MEMBER}
+    values = {test.value for test in filters.comparisons(filter_) if test.field is filters.ScimField.MEMBER}
     return {id_ for value in values if isinstance(value, str) and (id_ := parse_id(value)) is not None}
 
 
-def matches_group(filter_: ScimFilter, group: ScimGroup, member_ids: Collection[UUID], *, has_members: bool = True) -> bool:
+def matches_group(filter_: filters.ScimFilter, group: ScimGroup, member_ids: Collection[UUID], *, has_members: bool = True) -> bool:
     """Return whether the group matches the filter. `member_ids`: which of the members that the filter names are in the group."""
-    values: dict[ScimField, FieldValue] = {
-        ScimField.ID: str(group.id),
-        ScimField.EXTERNAL_ID: group.external_id,
-        ScimField.DISPLAY_NAME: group.name,
-        ScimField.RESOURCE_TYPE: "Group",
-        ScimField.CREATED: group.created_at,
-        ScimField.LAST_MODIFIED: group.updated_at,
-        ScimField.MEMBER: frozenset(map(str, member_ids)) if has_members else None,  # an empty list is no value (RFC 7644 section 3.4.2.2)
+    values: dict[filters.ScimField, filters.FieldValue] = {
+        filters.ScimField.ID: str(group.id),
+        filters.ScimField.EXTERNAL_ID: group.external_id,
+        filters.ScimField.DISPLAY_NAME: group.name,
+        filters.ScimField.RESOURCE_TYPE: "Group",
+        filters.ScimField.CREATED: group.created_at,
+        filters.ScimField.LAST_MODIFIED: group.updated_at,
+        filters.ScimField.MEMBER: frozenset(map(str, member_ids))
+        if has_members
+        else None,  # an empty list is no value (RFC 7644 section 3.4.2.2)
     }
-    return matches(filter_, values.__getitem__)
+    return filters.matches(filter_, values.__getitem__)
 
 
-class GroupMemberUnknown(Invalid):
+class GroupMemberUnknown(errors.Invalid):
     """Members must be existing members, or users that your directory provisioned. Nothing was changed."""
 
 
@@ -181,7 +169,7 @@ class _MemberEdits:
 
         Raises: GroupMemberUnknown if a text in `added` is not an id.
         """
-        added = frozenset(parse_id(text) or refuse(GroupMemberUnknown) for text in self.added)
+        added = frozenset(parse_id(text) or errors.refuse(GroupMemberUnknown) for text in self.added)
         return MemberChanges(self.replace_all, added, frozenset(id_ for text in self.removed if (id_ := parse_id(text)) is not None))
 
 
@@ -195,8 +183,8 @@ def parse_group(kind: GroupKind, body: Mapping[str, Any]) -> GroupChanges:
     If the request lacks `members` or `externalId`, the group keeps them: a client that renames a group does not mean to
     empty the organization. The name is checked and then ignored for a group that the directory did not create.
     """
-    schema, edits, skipped = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind), SkippedParts()
-    for name, value in flatten_containers("the body", body, schema, skipped).items():
+    schema, edits, skipped = schemas.group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind), resources.SkippedParts()
+    for name, value in resources.flatten_containers("the body", body, schema, skipped).items():
         attribute = schema.attribute(schema.without_urn(name))
         if attribute is None:
             continue
@@ -210,25 +198,25 @@ def parse_group(kind: GroupKind, body: Mapping[str, Any]) -> GroupChanges:
     return edits.parse()
 
 
-def parse_group_patch(kind: GroupKind, operations: Iterable[PatchOperation]) -> GroupChanges:
+def parse_group_patch(kind: GroupKind, operations: Iterable[patches.PatchOperation]) -> GroupChanges:
     """Return the changes that a patch means.
 
     Other group attributes stay as they are.
     """
-    schema, edits = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind)
+    schema, edits = schemas.group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind)
     for operation in operations:
         for target, value in _group_targets(schema, operation):
             if target.attribute.name in (EXTERNAL_ID, DISPLAY_NAME):
-                edits.assign(target.attribute, None if operation.op is PatchOp.REMOVE else value)
+                edits.assign(target.attribute, None if operation.op is patches.PatchOp.REMOVE else value)
                 continue
             ids = _ids_of(target, value, operation, edits)
             if ids is None:
                 edits.remove_all()
                 continue
             for members in (edits.provisioned, edits.others):
-                if operation.op is PatchOp.ADD:
+                if operation.op is patches.PatchOp.ADD:
                     members.add(ids)
-                elif operation.op is PatchOp.REMOVE:
+                elif operation.op is patches.PatchOp.REMOVE:
                     members.remove(ids)
                 elif value is not None:  # null is ignored, because it would empty the organization
                     members.replace(ids)
@@ -246,20 +234,20 @@ class _GroupEdits:
     name: str | Keep = KEEP
     nested: list[str] = field(default_factory=list)
 
-    def assign(self, attribute: ScimAttribute, value: Any) -> None:
+    def assign(self, attribute: schemas.ScimAttribute, value: Any) -> None:
         """Set the name or the external id."""
-        text = read_value(attribute, value)
+        text = resources.read_value(attribute, value)
         if attribute.name == EXTERNAL_ID:
             self.external_id = text
         elif self.kind is GroupKind.DIRECTORY:
-            self.name = text if text and is_visible(text) else refuse(GroupNameMissing)
+            self.name = text if text and is_visible(text) else errors.refuse(GroupNameMissing)
 
-    def read_ids(self, attribute: ScimAttribute, value: Any) -> set[str]:
+    def read_ids(self, attribute: schemas.ScimAttribute, value: Any) -> set[str]:
         """Return the ids of members in a value, without the ids of groups."""
         if self.kind is GroupKind.DIRECTORY and value is not None:
             value = value if isinstance(value, list) else [value]
             if not all(isinstance(item, Mapping) for item in value):
-                raise AttributeValueInvalid(attribute.name, "a list of objects with a value each")
+                raise resources.AttributeValueInvalid(attribute.name, "a list of objects with a value each")
             self.nested += [str(item.get("value", "")) for item in value if _is_group(item)]
             value = [item for item in value if not _is_group(item)]
         return set(read_member_ids(attribute, value))
@@ -285,37 +273,37 @@ def _is_group(item: Any) -> bool:
     return texts.get("type", "").lower() == "group" or "/groups/" in texts.get("$ref", "").lower()
 
 
-def _group_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple[PatchTarget, Any]]:
-    if operation.path is None or is_without_path(schema, operation):
-        skipped = SkippedParts()
-        targets = targets_in_value(schema, operation, skipped)
+def _group_targets(schema: schemas.ScimSchema, operation: patches.PatchOperation) -> list[tuple[patches.PatchTarget, Any]]:
+    if operation.path is None or patches.is_without_path(schema, operation):
+        skipped = resources.SkippedParts()
+        targets = patches.targets_in_value(schema, operation, skipped)
         skipped.raise_error()
         written = ("members", EXTERNAL_ID, DISPLAY_NAME)
         return [(target, value) for target, value in targets if target.attribute.name in written and _is_writable(target.attribute)]
-    target = target_of_path(schema, operation.path)
+    target = patches.target_of_path(schema, operation.path)
     if target is None:
-        if parse_path(operation.path).filter is not None:
-            raise NoTarget("The path selects no value that can be changed. Add members, or remove them.")
+        if grammar.parse_path(operation.path).filter is not None:
+            raise patches.NoTarget("The path selects no value that can be changed. Add members, or remove them.")
         return []
-    is_name = target.attribute.name == DISPLAY_NAME and operation.op is not PatchOp.REMOVE  # checked, whatever the kind is
+    is_name = target.attribute.name == DISPLAY_NAME and operation.op is not patches.PatchOp.REMOVE  # checked, whatever the kind is
     if not (_is_writable(target.attribute) or is_name):
-        raise AttributeNotWritable(target.attribute.name)
+        raise patches.AttributeNotWritable(target.attribute.name)
     return [(target, operation.value_for_path)]
 
 
-def _is_writable(attribute: ScimAttribute) -> bool:
-    return attribute.mutability is not Mutability.READ_ONLY
+def _is_writable(attribute: schemas.ScimAttribute) -> bool:
+    return attribute.mutability is not schemas.Mutability.READ_ONLY
 
 
-def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation, edits: _GroupEdits) -> set[str] | None:
+def _ids_of(target: patches.PatchTarget, value: Any, operation: patches.PatchOperation, edits: _GroupEdits) -> set[str] | None:
     """Return the ids in an operation. To remove members without a value means all members: return None. A null means no members."""
     if target.sub is not None:
-        raise AttributeNotWritable(f"members.{target.sub.name}")
+        raise patches.AttributeNotWritable(f"members.{target.sub.name}")
     if target.filter is not None:
-        if operation.op is not PatchOp.REMOVE:
-            raise NoTarget("Send the members to add in the value, not in the path.")
+        if operation.op is not patches.PatchOp.REMOVE:
+            raise patches.NoTarget("Send the members to add in the value, not in the path.")
         return _ids_in_filter(target.filter)
-    if operation.op is PatchOp.REMOVE and operation.value is KEEP:
+    if operation.op is patches.PatchOp.REMOVE and operation.value is KEEP:
         return None
     return edits.read_ids(target.attribute, value)
 
@@ -323,24 +311,24 @@ def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation, edits: _
 _ONLY_VALUE: Final = {"value"}
 
 
-def read_member_ids(attribute: ScimAttribute, value: Any) -> list[str]:
+def read_member_ids(attribute: schemas.ScimAttribute, value: Any) -> list[str]:
     """Return the ids in a value for the attribute `members`, in lower case."""
     ids: list[str] = []
     for item in [] if value is None else value if isinstance(value, list) else [value]:
         if isinstance(item, dict) and item.keys() == _ONLY_VALUE and isinstance(item["value"], str):
             ids.append(item["value"].strip().lower())  # most members in large groups
             continue
-        member_id = (read_single_value(attribute, item) or {}).get("value")
+        member_id = (resources.read_single_value(attribute, item) or {}).get("value")
         if member_id is None:
-            raise AttributeValueInvalid("members", "a list of objects with a value each")
+            raise resources.AttributeValueInvalid("members", "a list of objects with a value each")
         ids.append(member_id.lower())
     return ids
 
 
-def _ids_in_filter(filter_: ParsedFilter) -> set[str]:
+def _ids_in_filter(filter_: grammar.ParsedFilter) -> set[str]:
     match filter_:
-        case ParsedComparison("value", FilterOperator.EQ, str() as literal):
+        case grammar.ParsedComparison("value", grammar.FilterOperator.EQ, str() as literal):
             return {literal.lower()}
-        case Or(operands):
+        case grammar.Or(operands):
             return set[str]().union(*(_ids_in_filter(operand) for operand in operands))
-    raise FilterInvalid("members can only be selected by value eq, joined by or")
+    raise grammar.FilterInvalid("members can only be selected by value eq, joined by or")

@@ -14,23 +14,8 @@ from typing import Any
 
 from core.kernel.errors import Invalid
 from core.kernel.values import KEEP
+from core.provisioning.model import grammar, resources, schemas
 from core.provisioning.model.filters import TEXT_COMPARISONS
-from core.provisioning.model.grammar import (
-    And,
-    FilterInvalid,
-    FilterOperator,
-    Not,
-    Or,
-    ParsedComparison,
-    ParsedFilter,
-    ParsedPresence,
-    ParsedValuePath,
-    PatchPath,
-    PathInvalid,
-    parse_path,
-)
-from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, check_count, flatten_containers, read_value
-from core.provisioning.model.schemas import AttributeType, Mutability, ScimAttribute, ScimSchema
 
 
 class AttributeNotWritable(Invalid):
@@ -102,15 +87,15 @@ class UserPatch:
 class PatchTarget:
     """Which part of a resource an operation changes."""
 
-    attribute: ScimAttribute
-    filter: ParsedFilter | None = None  # selects the attribute's values
-    sub: ScimAttribute | None = None
+    attribute: schemas.ScimAttribute
+    filter: grammar.ParsedFilter | None = None  # selects the attribute's values
+    sub: schemas.ScimAttribute | None = None
 
 
 # Targets
 
 
-def find_target(schema: ScimSchema, path: PatchPath) -> PatchTarget | None:
+def find_target(schema: schemas.ScimSchema, path: grammar.PatchPath) -> PatchTarget | None:
     """Return a path's target, or None if the schema has no such attribute."""
     attribute = schema.attribute(schema.without_urn(path.attribute))
     if attribute is None:
@@ -118,31 +103,33 @@ def find_target(schema: ScimSchema, path: PatchPath) -> PatchTarget | None:
     sub = None if path.sub is None else attribute.sub(path.sub)
     if path.sub is not None and sub is None:
         return None
-    if path.filter is not None and not (attribute.multi_valued and attribute.type is AttributeType.COMPLEX):
+    if path.filter is not None and not (attribute.multi_valued and attribute.type is schemas.AttributeType.COMPLEX):
         return None
     return PatchTarget(attribute, path.filter, sub)
 
 
-def is_without_path(schema: ScimSchema, operation: PatchOperation) -> bool:
+def is_without_path(schema: schemas.ScimSchema, operation: PatchOperation) -> bool:
     """Return whether the value names the targets: the path is absent or a schema's URN."""
     return operation.path is None or schema.is_urn(operation.path)
 
 
-def target_of_path(schema: ScimSchema, text: str) -> PatchTarget | None:
+def target_of_path(schema: schemas.ScimSchema, text: str) -> PatchTarget | None:
     """Return a path's target, or None for an attribute that is accepted and not kept.
 
     Raises: PathInvalid if no declared schema has such an attribute; AttributeNotWritable; FilterInvalid.
     """
-    path = parse_path(text)
+    path = grammar.parse_path(text)
     target = find_target(schema, path)
     if path.attribute.lower() in schema.closed:
         raise AttributeNotWritable(path.attribute)
     if target is None and not schema.ignores(schema.without_urn(path.attribute), path.sub):
-        raise PathInvalid
+        raise grammar.PathInvalid
     return target
 
 
-def targets_in_value(schema: ScimSchema, operation: PatchOperation, skipped: SkippedParts) -> list[tuple[PatchTarget, Any]]:
+def targets_in_value(
+    schema: schemas.ScimSchema, operation: PatchOperation, skipped: resources.SkippedParts
+) -> list[tuple[PatchTarget, Any]]:
     """Return the targets and values in an operation without a path.
 
     Unknown attributes are ignored, as in whole resources. Names that occur twice are refused.
@@ -153,17 +140,17 @@ def targets_in_value(schema: ScimSchema, operation: PatchOperation, skipped: Ski
             raise NoTarget("A remove operation needs the path of an attribute.")
         return [(PatchTarget(attribute), None) for attribute in extension.attributes]
     if not isinstance(operation.value, Mapping):
-        raise AttributeValueInvalid("the operation", "an object if there is no path")
+        raise resources.AttributeValueInvalid("the operation", "an object if there is no path")
     value = operation.value if operation.path is None else {operation.path: operation.value}
     targets = []
-    for name, item in flatten_containers("the operation", value, schema, skipped).items():
+    for name, item in resources.flatten_containers("the operation", value, schema, skipped).items():
         try:
-            target = find_target(schema, parse_path(name))
-        except (PathInvalid, FilterInvalid):
+            target = find_target(schema, grammar.parse_path(name))
+        except (grammar.PathInvalid, grammar.FilterInvalid):
             target = None
         if target is None:
             skipped.ignore(name)
-        elif not (target.attribute.common and target.attribute.mutability is Mutability.READ_ONLY):
+        elif not (target.attribute.common and target.attribute.mutability is schemas.Mutability.READ_ONLY):
             targets.append((target, item))
     return targets
 
@@ -179,12 +166,14 @@ class PatchResult:
     the attributes that operations were applied to.
     """
 
-    resource: Resource
+    resource: resources.Resource
     named: set[str] = field(default_factory=set)
-    skipped: SkippedParts = field(default_factory=SkippedParts)
+    skipped: resources.SkippedParts = field(default_factory=resources.SkippedParts)
 
 
-def apply_operations(schema: ScimSchema, resource: Mapping[str, Any], operations: Iterable[PatchOperation | Invalid]) -> PatchResult:
+def apply_operations(
+    schema: schemas.ScimSchema, resource: Mapping[str, Any], operations: Iterable[PatchOperation | Invalid]
+) -> PatchResult:
     """Apply all operations that can be applied."""
     result = PatchResult(copy.deepcopy(dict(resource)))
     for operation in operations:
@@ -208,7 +197,7 @@ def apply_operations(schema: ScimSchema, resource: Mapping[str, Any], operations
     return result
 
 
-def _find_targets(schema: ScimSchema, operation: PatchOperation, skipped: SkippedParts) -> list[tuple[PatchTarget, Any]]:
+def _find_targets(schema: schemas.ScimSchema, operation: PatchOperation, skipped: resources.SkippedParts) -> list[tuple[PatchTarget, Any]]:
     if operation.path is None or is_without_path(schema, operation):
         return targets_in_value(schema, operation, skipped)
     target = target_of_path(schema, operation.path)
@@ -218,9 +207,9 @@ def _find_targets(schema: ScimSchema, operation: PatchOperation, skipped: Skippe
     return [(target, operation.value_for_path)]
 
 
-def _apply(resource: Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
+def _apply(resource: resources.Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
     attribute = target.attribute
-    if attribute.mutability is Mutability.READ_ONLY:
+    if attribute.mutability is schemas.Mutability.READ_ONLY:
         raise AttributeNotWritable(attribute.name)
     if not attribute.multi_valued:
         _apply_to_single_value(resource, op, target, value)
@@ -229,12 +218,12 @@ def _apply(resource: Resource, op: PatchOp, target: PatchTarget, value: Any) -> 
     else:
         _apply_to_all_values(resource, op, attribute, value)
     if attribute.multi_valued:
-        check_count(attribute, resource.get(attribute.name) or [])
+        resources.check_count(attribute, resource.get(attribute.name) or [])
     if attribute.required and not resource.get(attribute.name):
-        raise AttributeNotRemovable(attribute.name) if op is PatchOp.REMOVE else AttributeValueInvalid(attribute.name, "present")
+        raise AttributeNotRemovable(attribute.name) if op is PatchOp.REMOVE else resources.AttributeValueInvalid(attribute.name, "present")
 
 
-def _set(resource: Resource, name: str, value: Any) -> None:
+def _set(resource: resources.Resource, name: str, value: Any) -> None:
     """Set an attribute, or remove it if the value is empty."""
     if value is None or value == {} or value == []:
         resource.pop(name, None)
@@ -242,29 +231,29 @@ def _set(resource: Resource, name: str, value: Any) -> None:
         resource[name] = value
 
 
-def _apply_to_single_value(resource: Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
+def _apply_to_single_value(resource: resources.Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
     attribute, sub = target.attribute, target.sub
     if sub is not None:
         parts = dict(resource.get(attribute.name) or {})
-        _set(parts, sub.name, None if op is PatchOp.REMOVE else read_value(sub, value))
+        _set(parts, sub.name, None if op is PatchOp.REMOVE else resources.read_value(sub, value))
         _set(resource, attribute.name, parts)
     elif op is PatchOp.REMOVE or value is None or value == "":
         resource.pop(attribute.name, None)
-    elif attribute.type is AttributeType.COMPLEX:
+    elif attribute.type is schemas.AttributeType.COMPLEX:
         # Add and replace both set the given sub-attributes and keep the rest (RFC 7644 section
         # 3.5.2.3). A null removes a sub-attribute.
-        parts = {**(resource.get(attribute.name) or {}), **(read_value(attribute, value) or {})}
+        parts = {**(resource.get(attribute.name) or {}), **(resources.read_value(attribute, value) or {})}
         if isinstance(value, Mapping):
             cleared = {name.lower() for name, part in value.items() if part is None or part == ""}
             parts = {name: part for name, part in parts.items() if name.lower() not in cleared}
         _set(resource, attribute.name, parts)
     else:
-        _set(resource, attribute.name, read_value(attribute, value))
+        _set(resource, attribute.name, resources.read_value(attribute, value))
 
 
-def _apply_to_all_values(resource: Resource, op: PatchOp, attribute: ScimAttribute, value: Any) -> None:
+def _apply_to_all_values(resource: resources.Resource, op: PatchOp, attribute: schemas.ScimAttribute, value: Any) -> None:
     values: list[Any] = resource.get(attribute.name) or []
-    new = read_value(attribute, value) or []
+    new = resources.read_value(attribute, value) or []
     match op:
         case PatchOp.ADD:
             values = [*values, *(item for item in new if item not in values)]
@@ -281,11 +270,11 @@ def _contains(value: Any, part: Any) -> bool:
     return all(value.get(name) == item for name, item in part.items())
 
 
-def _apply_to_selected_values(resource: Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
+def _apply_to_selected_values(resource: resources.Resource, op: PatchOp, target: PatchTarget, value: Any) -> None:
     attribute, sub = target.attribute, target.sub
     values: list[Any] = resource.get(attribute.name) or []
     selected = [target.filter is None or _matches(target.filter, attribute, item) for item in values]
-    new = None if op is PatchOp.REMOVE else read_value(sub, value) if sub is not None else _read_one_of(attribute, value)
+    new = None if op is PatchOp.REMOVE else resources.read_value(sub, value) if sub is not None else _read_one_of(attribute, value)
     if not any(selected):
         if op is PatchOp.REMOVE:
             return
@@ -303,14 +292,14 @@ def _apply_to_selected_values(resource: Resource, op: PatchOp, target: PatchTarg
     _set(resource, attribute.name, _keep_one_primary([item for item in changed if item], changed_items))
 
 
-def _read_one_of(attribute: ScimAttribute, value: Any) -> dict[str, Any]:
-    values = read_value(attribute, value) or []
+def _read_one_of(attribute: schemas.ScimAttribute, value: Any) -> dict[str, Any]:
+    values = resources.read_value(attribute, value) or []
     if len(values) > 1:
-        raise AttributeValueInvalid(attribute.name, "a single value if the path has brackets")
+        raise resources.AttributeValueInvalid(attribute.name, "a single value if the path has brackets")
     return values[0] if values else {}
 
 
-def _merge(value: Mapping[str, Any], sub: ScimAttribute | None, new: Any) -> Resource:
+def _merge(value: Mapping[str, Any], sub: schemas.ScimAttribute | None, new: Any) -> resources.Resource:
     merged = dict(value)
     if sub is None:
         return {**merged, **new}
@@ -331,54 +320,54 @@ def _keep_one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
 # Filters in brackets
 
 
-def _value_matching(filter_: ParsedFilter | None, attribute: ScimAttribute) -> Resource:
+def _value_matching(filter_: grammar.ParsedFilter | None, attribute: schemas.ScimAttribute) -> resources.Resource:
     """Return the value that a filter describes completely: by `eq` comparisons joined by `and`."""
     match filter_:
         case None:
             return {}
-        case ParsedComparison(name, FilterOperator.EQ, literal) if (sub := attribute.sub(name)) is not None:
-            value = read_value(sub, literal)
+        case grammar.ParsedComparison(name, grammar.FilterOperator.EQ, literal) if (sub := attribute.sub(name)) is not None:
+            value = resources.read_value(sub, literal)
             return {} if value is None else {sub.name: value}
-        case And(operands):
-            merged: Resource = {}
+        case grammar.And(operands):
+            merged: resources.Resource = {}
             for operand in operands:
                 merged |= _value_matching(operand, attribute)
             return merged
     raise NoTarget
 
 
-def _matches(filter_: ParsedFilter, attribute: ScimAttribute, value: Mapping[str, Any]) -> bool:
+def _matches(filter_: grammar.ParsedFilter, attribute: schemas.ScimAttribute, value: Mapping[str, Any]) -> bool:
     """Return whether a value matches the filter in brackets."""
     match filter_:
-        case ParsedPresence(name):
+        case grammar.ParsedPresence(name):
             return value.get(_find_sub(attribute, name).name) is not None
-        case ParsedComparison(name, operator, literal):
+        case grammar.ParsedComparison(name, operator, literal):
             sub = _find_sub(attribute, name)
             return _compare(sub, operator, value.get(sub.name), literal)
-        case And(operands):
+        case grammar.And(operands):
             return False not in [_matches(operand, attribute, value) for operand in operands]  # evaluates all, to find mistakes
-        case Or(operands):
+        case grammar.Or(operands):
             return True in [_matches(operand, attribute, value) for operand in operands]
-        case Not(operand):
+        case grammar.Not(operand):
             return not _matches(operand, attribute, value)
-        case ParsedValuePath():
-            raise FilterInvalid("it has brackets in brackets")
+        case grammar.ParsedValuePath():
+            raise grammar.FilterInvalid("it has brackets in brackets")
 
 
-def _find_sub(attribute: ScimAttribute, name: str) -> ScimAttribute:
+def _find_sub(attribute: schemas.ScimAttribute, name: str) -> schemas.ScimAttribute:
     sub = attribute.sub(name)
     if sub is None:
-        raise FilterInvalid("it uses an attribute that does not exist")
+        raise grammar.FilterInvalid("it uses an attribute that does not exist")
     return sub
 
 
-def _compare(sub: ScimAttribute, operator: FilterOperator, value: Any, literal: Any) -> bool:
-    if sub.type is AttributeType.BOOLEAN and isinstance(literal, str) and literal.lower() in ("true", "false"):
+def _compare(sub: schemas.ScimAttribute, operator: grammar.FilterOperator, value: Any, literal: Any) -> bool:
+    if sub.type is schemas.AttributeType.BOOLEAN and isinstance(literal, str) and literal.lower() in ("true", "false"):
         literal = literal.lower() == "true"
-    if sub.type is not AttributeType.BOOLEAN and not sub.case_exact:
+    if sub.type is not schemas.AttributeType.BOOLEAN and not sub.case_exact:
         value, literal = (item.lower() if isinstance(item, str) else item for item in (value, literal))
-    if operator in (FilterOperator.EQ, FilterOperator.NE):
-        return bool(value == literal) is (operator is FilterOperator.EQ)
-    if not isinstance(literal, str) or sub.type is AttributeType.BOOLEAN:
-        raise FilterInvalid(f"{sub.name} cannot be compared with {operator} and this value")
+    if operator in (grammar.FilterOperator.EQ, grammar.FilterOperator.NE):
+        return bool(value == literal) is (operator is grammar.FilterOperator.EQ)
+    if not isinstance(literal, str) or sub.type is schemas.AttributeType.BOOLEAN:
+        raise grammar.FilterInvalid(f"{sub.name} cannot be compared with {operator} and this value")
     return isinstance(value, str) and TEXT_COMPARISONS[operator](value, literal)

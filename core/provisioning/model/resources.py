@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, to_printable
-from core.provisioning.model.schemas import AttributeType, Mutability, ScimAttribute, ScimSchema
+from core.provisioning.model import schemas
 from core.tenancy.model.attributes import MAX_ITEM, MAX_ITEMS, MAX_TEXT, Attribute, AttributeKind
 
 Resource = dict[str, Any]
@@ -76,7 +76,7 @@ def _name(path: str) -> str:
     return to_printable(path.partition("[")[0][:MAX_SKIPPED_NAME_LENGTH])  # a filter in brackets contains values
 
 
-def read_value(attribute: ScimAttribute, value: Any) -> Any:
+def read_value(attribute: schemas.ScimAttribute, value: Any) -> Any:
     """Return `value` as the attribute's value, or None if it is empty.
 
     For a multi-valued attribute, return a list. Names are spelled as in the schema, and
@@ -91,14 +91,14 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
         check_count(attribute, values)
         return [item for raw in values if (item := read_single_value(attribute, raw)) is not None] or None
     if isinstance(value, list) and len(value) == 1:  # sent by Microsoft's clients, with the value in an object
-        if attribute.type is AttributeType.COMPLEX:
+        if attribute.type is schemas.AttributeType.COMPLEX:
             value = value[0]
         elif isinstance(value[0], Mapping):
             value = value[0].get("value")
     return read_single_value(attribute, value)
 
 
-def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
+def check_count(attribute: schemas.ScimAttribute, values: Sequence[Any]) -> None:
     """Check how many values there are."""
     # Every value is compared with all other values, so a million values would block all other
     # requests.
@@ -107,14 +107,14 @@ def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
         raise AttributeValueInvalid(attribute.name, f"a list of at most {limit} values")
 
 
-def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
+def read_single_value(attribute: schemas.ScimAttribute, value: Any) -> Any:
     """Return a single value for the attribute, or None if it is empty."""
     if value is None:
         return None
     match attribute.type:
-        case AttributeType.COMPLEX:
+        case schemas.AttributeType.COMPLEX:
             return _read_complex(attribute, value)
-        case AttributeType.BOOLEAN:
+        case schemas.AttributeType.BOOLEAN:
             if isinstance(value, str) and value.lower() in ("true", "false"):
                 return value.lower() == "true"
             if not isinstance(value, bool):
@@ -123,12 +123,14 @@ def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
     if not isinstance(value, str):
         raise AttributeValueInvalid(attribute.name, "a string")
     value = value.strip()
-    if attribute.type in (AttributeType.STRING, AttributeType.REFERENCE) and (len(value) > attribute.max_length or not is_printable(value)):
+    if attribute.type in (schemas.AttributeType.STRING, schemas.AttributeType.REFERENCE) and (
+        len(value) > attribute.max_length or not is_printable(value)
+    ):
         raise AttributeValueInvalid(attribute.name, f"a string of at most {attribute.max_length} characters, without control characters")
     return value or None
 
 
-def _read_declared(attribute: ScimAttribute, declared: Attribute, value: Any) -> Any:
+def _read_declared(attribute: schemas.ScimAttribute, declared: Attribute, value: Any) -> Any:
     """Return a value for an attribute that the organization declared, or None if it is empty."""
     values = [item for raw in (value if isinstance(value, list) else [value]) if (item := _to_kind(declared.kind, raw)) is not None]
     if not values:
@@ -168,7 +170,7 @@ def _date_of(text: str) -> str:
         return text
 
 
-def _read_complex(attribute: ScimAttribute, value: Any) -> Resource | None:
+def _read_complex(attribute: schemas.ScimAttribute, value: Any) -> Resource | None:
     if isinstance(value, str) and attribute.sub("value") is not None:  # Entra ID sends the manager in this way
         value = {"value": value}
     if not isinstance(value, Mapping):
@@ -182,7 +184,7 @@ def _read_complex(attribute: ScimAttribute, value: Any) -> Resource | None:
     return parts or None
 
 
-def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, skipped: SkippedParts) -> Mapping[str, Any]:
+def flatten_containers(what: str, body: Mapping[str, Any], schema: schemas.ScimSchema, skipped: SkippedParts) -> Mapping[str, Any]:
     """Move attributes one level up, out of an object that a schema's URN names.
 
     Extension attributes are written in this way, and some clients write all user attributes so. `what` names the body.
@@ -207,15 +209,15 @@ def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, s
     return dict(attributes.values())
 
 
-def read_resource(schema: ScimSchema, body: Mapping[str, Any], skipped: SkippedParts) -> Resource:
+def read_resource(schema: schemas.ScimSchema, body: Mapping[str, Any], skipped: SkippedParts) -> Resource:
     """Return the body's attributes that clients may set. Values that are not valid are noted in `skipped`, and left out."""
     resource = {}
     for name, raw in flatten_containers("the body", body, schema, skipped).items():
         attribute = schema.attribute(schema.without_urn(name))
-        if attribute is None or attribute.mutability is Mutability.READ_ONLY:
+        if attribute is None or attribute.mutability is schemas.Mutability.READ_ONLY:
             continue
         try:
-            is_complex = attribute.multi_valued and attribute.type is AttributeType.COMPLEX
+            is_complex = attribute.multi_valued and attribute.type is schemas.AttributeType.COMPLEX
             if is_complex and any(isinstance(item, str) for item in (raw if isinstance(raw, list) else [raw])):
                 raise AttributeValueInvalid(attribute.name, "a list of objects")  # only patches may have plain strings here
             if (value := read_value(attribute, raw)) is not None:

@@ -7,14 +7,12 @@ from datetime import datetime
 from typing import Any, Final, Self
 from uuid import UUID
 
-from core.accounts.model.profiles import NO_PROFILE, Profile
-from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import OWNER, RoleName
+from core.accounts.model import profiles
+from core.kernel import errors, roles
 from core.kernel.values import Email, EmailInvalid
+from core.provisioning.model import resources, schemas
 from core.provisioning.model.patches import PatchResult
 from core.provisioning.model.profiles import FURTHER_ATTRIBUTES, ScimProfile
-from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
-from core.provisioning.model.schemas import ATTRIBUTES_URN, ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN, ScimSchema
 from core.tenancy.model.invitations import TeamFull
 from core.tenancy.model.organizations import Organization
 
@@ -23,19 +21,19 @@ from core.tenancy.model.organizations import Organization
 INACTIVE_PER_MEMBER: Final = 10
 
 
-class ScimUserNotFound(NotFound):
+class ScimUserNotFound(errors.NotFound):
     """The directory of the organization knows no user with this id."""
 
 
-class ProtectedUser(Forbidden):
+class ProtectedUser(errors.Forbidden):
     """The owner of the organization and platform owners cannot be changed, deactivated or removed by SCIM."""
 
 
-class MemberAboveDirectory(Forbidden):
+class MemberAboveDirectory(errors.Forbidden):
     """This member has rights that neither an admin nor the creator of the SCIM token has. Ask an owner to create the token anew."""
 
 
-class AnonymizedUser(Forbidden):
+class AnonymizedUser(errors.Forbidden):
     """This user was anonymized and cannot be changed. Delete the user instead."""
 
 
@@ -43,11 +41,11 @@ class UserNameNotAnAddress(EmailInvalid):
     """Without a primary email address in emails, the userName must be an email address. Send one of the two."""
 
 
-class DomainOfAnother(Forbidden):
+class DomainOfAnother(errors.Forbidden):
     """Another organization has verified the domain of this address, so only its directory can use the address. Invite the user instead."""
 
 
-class UserNameTaken(Conflict):
+class UserNameTaken(errors.Conflict):
     """This userName or address is taken. If your directory knows the user, change that user. Otherwise invite them to the organization."""
 
 
@@ -99,18 +97,18 @@ class ScimUser:
     active: bool
     created_at: datetime  # when the directory provisioned the user, or else when the membership began
     updated_at: datetime  # when one of these fields last changed
-    role: RoleName | None  # None: not a member
+    role: roles.RoleName | None  # None: not a member
     is_blocked: bool  # by this directory
     is_platform_owner: bool
     is_anonymized: bool
     is_provisioned: bool  # by this directory
-    account_profile: Profile = NO_PROFILE  # empty, unless the user has confirmed the membership
+    account_profile: profiles.Profile = profiles.NO_PROFILE  # empty, unless the user has confirmed the membership
     values: Mapping[str, Any] = field(default_factory=dict)  # attributes that the organization declared, by their names
 
     @property
     def is_protected(self) -> bool:
         """Return whether SCIM cannot change this user (security C-3)."""
-        return self.role == OWNER or self.is_platform_owner
+        return self.role == roles.OWNER or self.is_platform_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +154,21 @@ class ScimUserChange:
     """
 
     data: ScimUserData
-    skipped: SkippedParts
+    skipped: resources.SkippedParts
 
 
 @dataclass(frozen=True, slots=True)
 class UserReplacement:
     """A whole user's attributes, from a request, and the request parts that are not applied."""
 
-    resource: Resource
-    skipped: SkippedParts
+    resource: resources.Resource
+    skipped: resources.SkippedParts
 
 
 # Resources
 
 
-def to_resource(user: ScimUser, schema: ScimSchema = USER) -> Resource:
+def to_resource(user: ScimUser, schema: schemas.ScimSchema = schemas.USER) -> resources.Resource:
     """Return the attributes that a directory can change. Empty attributes are null, so that all users have the same attributes."""
     profile = user.profile
     name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
@@ -186,7 +184,7 @@ def to_resource(user: ScimUser, schema: ScimSchema = USER) -> Resource:
     }
 
 
-def to_response(user: ScimUser, schema: ScimSchema = USER) -> Resource:
+def to_response(user: ScimUser, schema: schemas.ScimSchema = schemas.USER) -> resources.Resource:
     """Return a response's attributes. Extension attributes are in a separate object.
 
     `name.formatted` is made from the given and the family name, unless the directory sent one. Where the directory sent
@@ -207,31 +205,31 @@ def to_response(user: ScimUser, schema: ScimSchema = USER) -> Resource:
     resource["timezone"] = resource["timezone"] or profile.zoneinfo
     if profile.picture and not resource["photos"]:
         resource["photos"] = [{"value": profile.picture, "type": "photo", "primary": True}]
-    enterprise = {attribute.name: resource.pop(attribute.name) for attribute in ENTERPRISE_USER.attributes}
+    enterprise = {attribute.name: resource.pop(attribute.name) for attribute in schemas.ENTERPRISE_USER.attributes}
     has_enterprise = any(value is not None for value in enterprise.values())
     resource |= {name: resource[name] or [] for name in _LISTS}
     declared = {declared: user.values[declared] for declared in schema.declared.values() if declared in user.values}
-    extensions = {ENTERPRISE_URN: enterprise if has_enterprise else {}, ATTRIBUTES_URN: declared}
+    extensions = {schemas.ENTERPRISE_URN: enterprise if has_enterprise else {}, schemas.ATTRIBUTES_URN: declared}
     present = {urn: values for urn, values in extensions.items() if values}
-    return {"schemas": [USER_URN, *present], **resource, **present}
+    return {"schemas": [schemas.USER_URN, *present], **resource, **present}
 
 
-def parse_user(body: Mapping[str, Any], schema: ScimSchema = USER) -> ScimUserData:
+def parse_user(body: Mapping[str, Any], schema: schemas.ScimSchema = schemas.USER) -> ScimUserData:
     """Parse a new user."""
-    skipped = SkippedParts()
-    resource = read_resource(schema, body, skipped)
+    skipped = resources.SkippedParts()
+    resource = resources.read_resource(schema, body, skipped)
     skipped.raise_error()
     values = {declared: resource[name] for name, declared in schema.declared.items() if name in resource}
     return with_changes(_to_data(resource, *_read_names(resource)), values=values)
 
 
-def parse_replacement(body: Mapping[str, Any], schema: ScimSchema = USER) -> UserReplacement:
+def parse_replacement(body: Mapping[str, Any], schema: schemas.ScimSchema = schemas.USER) -> UserReplacement:
     """Parse a whole user that replaces the present user. Values that are not valid are noted, and left out."""
-    skipped = SkippedParts()
-    return UserReplacement(read_resource(schema, body, skipped), skipped)
+    skipped = resources.SkippedParts()
+    return UserReplacement(resources.read_resource(schema, body, skipped), skipped)
 
 
-def replaced(user: ScimUser, replacement: UserReplacement, schema: ScimSchema = USER) -> ScimUserChange:
+def replaced(user: ScimUser, replacement: UserReplacement, schema: schemas.ScimSchema = schemas.USER) -> ScimUserChange:
     """Return the change that this user's replacement means.
 
     Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement deactivates.
@@ -246,12 +244,12 @@ def replaced(user: ScimUser, replacement: UserReplacement, schema: ScimSchema = 
     names: tuple[str | None, Email] = user.user_name, user.email
     try:
         names = _read_names(resource, user)
-    except Invalid as error:
+    except errors.Invalid as error:
         skipped.refuse("userName", error)
     return _with_values(_to_change(user, resource, names, skipped), user, resource, schema)
 
 
-def patched(user: ScimUser, result: PatchResult, schema: ScimSchema = USER) -> ScimUserChange:
+def patched(user: ScimUser, result: PatchResult, schema: schemas.ScimSchema = schemas.USER) -> ScimUserChange:
     """Return the change that a patch for this user means.
 
     Raises: the patch's first error, EmailInvalid, UserNameNotAnAddress, unless the patch deactivates.
@@ -263,12 +261,12 @@ def patched(user: ScimUser, result: PatchResult, schema: ScimSchema = USER) -> S
         resource.pop("active", None)
     try:
         names = _patched_names(user, result)
-    except Invalid as error:
+    except errors.Invalid as error:
         skipped.refuse("userName", error)
     return _with_values(_to_change(user, resource, names, skipped), user, resource, schema)
 
 
-def _with_values(change: ScimUserChange, user: ScimUser, resource: Mapping[str, Any], schema: ScimSchema) -> ScimUserChange:
+def _with_values(change: ScimUserChange, user: ScimUser, resource: Mapping[str, Any], schema: schemas.ScimSchema) -> ScimUserChange:
     """Return the change with the values for declared attributes that differ from the present values."""
     new = {declared: resource.get(name) for name, declared in schema.declared.items()}
     values = {declared: value for declared, value in new.items() if value != user.values.get(declared)}
@@ -295,7 +293,7 @@ def _read_names(resource: Mapping[str, Any], user: ScimUser | None = None) -> tu
     Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress.
     """
     if "userName" not in resource:
-        raise AttributeValueInvalid("userName", "present")
+        raise resources.AttributeValueInvalid("userName", "present")
     primary = _primary_email(resource)
     if primary is None:
         return _names_without_emails(resource["userName"], user)
@@ -328,7 +326,9 @@ def _primary_email(resource: Mapping[str, Any]) -> str | None:
     return value
 
 
-def _to_change(user: ScimUser, resource: Mapping[str, Any], names: tuple[str | None, Email], skipped: SkippedParts) -> ScimUserChange:
+def _to_change(
+    user: ScimUser, resource: Mapping[str, Any], names: tuple[str | None, Email], skipped: resources.SkippedParts
+) -> ScimUserChange:
     if resource.get("active") is not False:
         skipped.raise_error()
     user_name, email = names
@@ -381,7 +381,7 @@ def require_inactive_capacity(organization: Organization, count: int) -> None:
         raise TooManyInactiveUsers(limit)
 
 
-class NotBlocked(NotFound):
+class NotBlocked(errors.NotFound):
     """The organization's directory does not block this user."""
 
 

@@ -8,9 +8,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.federation.connections.model.connections import ConnectionProblem
-from core.kernel import uris
+from core.kernel import errors, uris
 from core.kernel.callers import SetupPart
-from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Unauthenticated
 from core.kernel.values import Email
 
 EMBEDDED_TTL: Final = timedelta(minutes=5)  # until an embedded link is opened
@@ -183,11 +182,11 @@ class CountedCode:
     code_hash: bytes = field(repr=False)
 
 
-class SetupLinkNotFound(NotFound):
+class SetupLinkNotFound(errors.NotFound):
     """This set-up link does not exist. See the list of set-up links."""
 
 
-class SetupLinkEnded(Invalid):
+class SetupLinkEnded(errors.Invalid):
     """There is no such set-up link, or it has ended. Ask the sender for a new one."""
 
 
@@ -199,42 +198,42 @@ class SetupLinkOpened(SetupLinkEnded):
     """This set-up link was opened in a browser already, and works only there. Continue there, or ask the sender for a new one."""
 
 
-class SetupSessionMissing(Unauthenticated):
+class SetupSessionMissing(errors.Unauthenticated):
     """This page needs a set-up link that was opened in this browser. Open the link again, or ask the sender for a new one."""
 
 
-class SetupSessionExpired(Unauthenticated):
+class SetupSessionExpired(errors.Unauthenticated):
     """This set-up link has expired. An admin can still apply the parts that are ready. For the others, ask the sender for a new link."""
 
 
-class SetupLinkCodeWrong(Invalid):
+class SetupLinkCodeWrong(errors.Invalid):
     """The code is wrong or has expired. Check the newest email, or send a new code. The fifth wrong code ends the link."""
 
 
-class TooManyCodes(Invalid):
+class TooManyCodes(errors.Invalid):
     """Five codes were sent already. Ask the sender for a new set-up link."""
 
 
-class TooManySetupMails(Limited):
+class TooManySetupMails(errors.Limited):
     """Your organization sent too many set-up links to this address in the last hour. Retry-After says when you can send the next one."""
 
 
-class TooManySetupLinks(Invalid):
+class TooManySetupLinks(errors.Invalid):
     """The organization already has 20 set-up links that can be used. End one that is no longer needed."""
 
 
-class SetupRecipientMissing(Invalid):
+class SetupRecipientMissing(errors.Invalid):
     """A mailed link needs the address of its reader, and an embedded link has none. Change the kind or the address."""
 
 
-class SetupLinkTooLong(Invalid):
+class SetupLinkTooLong(errors.Invalid):
     """A mailed link lives too long. Choose fewer days."""
 
     def __init__(self, days: int) -> None:
         super().__init__(f"A mailed link lives at most {days} days here. Choose fewer days.")
 
 
-class SetupReturnUrlInvalid(Invalid):
+class SetupReturnUrlInvalid(errors.Invalid):
     """The return URL must be at the origin of a redirect URI or launch URL of one of your applications. Register one there first."""
 
 
@@ -246,51 +245,51 @@ def parse_return_url(text: str) -> str:
     return url
 
 
-class SetupPartsMissing(Invalid):
+class SetupPartsMissing(errors.Invalid):
     """Choose at least one part, each once."""
 
 
-class SetupConnectionMissing(Invalid):
+class SetupConnectionMissing(errors.Invalid):
     """To renew a certificate, a link needs the slug of a SAML connection. Other links have none. Change the parts or the connection."""
 
 
-class SetupPartUnknown(NotFound):
+class SetupPartUnknown(errors.NotFound):
     """There is no such part. The field `parts` of the set-up link has its parts."""
 
 
-class SetupPartFixed(Invalid):
+class SetupPartFixed(errors.Invalid):
     """This part is not one of the link, or an admin has applied it already. Reload the page."""
 
 
-class SetupProposalReplaced(Invalid):
+class SetupProposalReplaced(errors.Invalid):
     """This part was changed in another window. Reload the page, and repeat your last step."""
 
 
-class SetupNotReady(Conflict):
+class SetupNotReady(errors.Conflict):
     """This part is not ready, or it was applied already. Look at the set-up link again."""
 
 
-class SetupReceiverNotEncrypted(Invalid):
+class SetupReceiverNotEncrypted(errors.Invalid):
     """The audit log must not travel without encryption. Enter a URL that begins with https://."""
 
 
-class SetupProposalChanged(Conflict):
+class SetupProposalChanged(errors.Conflict):
     """The reader has changed this part after you looked at it. Look at it again, then apply it."""
 
 
-class ScimTokenNotApplied(Unauthenticated):
+class ScimTokenNotApplied(errors.Unauthenticated):
     """The SCIM token answers only GET /scim/v2/ServiceProviderConfig yet. An admin of the organization applies it in the set-up link."""
 
     token_sent = True
 
 
-class SetupProductMissing(Invalid):
+class SetupProductMissing(errors.Invalid):
     """Choose your identity provider first."""
 
 
-class SetupDomainMissing(Invalid):
+class SetupDomainMissing(errors.Invalid):
     """This set-up link proposes no such domain. Reload the page, and add it first."""
 
 
-class TooManyProposedDomains(Invalid):
+class TooManyProposedDomains(errors.Invalid):
     """This set-up link has 10 domains already. Remove one that you do not need."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, Self, assert_never
 from uuid import UUID
 
-from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from core.kernel import errors
 from core.kernel.values import is_printable, is_visible
 
 MAX_ATTRIBUTES: Final = 50  # per organization
@@ -24,31 +24,31 @@ SOURCE_PREFIX: Final = "attribute:"  # before attribute names, among other claim
 ATTRIBUTE_NAME: Final = re.compile("[a-z][a-z0-9_]{0,49}")
 
 
-class AttributeNotFound(NotFound):
+class AttributeNotFound(errors.NotFound):
     """The organization has no attribute with this name."""
 
 
-class AttributeNameTaken(Conflict):
+class AttributeNameTaken(errors.Conflict):
     """The organization already has an attribute with this name. Choose another name."""
 
 
-class UserAttributeNameInvalid(Invalid):
+class UserAttributeNameInvalid(errors.Invalid):
     """The name of an attribute starts with a letter a to z. Up to 49 letters, digits and underscores follow, as in cost_center."""
 
 
-class AttributeLabelInvalid(Invalid):
+class AttributeLabelInvalid(errors.Invalid):
     """The label of an attribute must have 1 to 100 printable characters."""
 
 
-class AttributeMergeInvalid(Invalid):
+class AttributeMergeInvalid(errors.Invalid):
     """Only lists can be merged by union, and only numbers and dates by least or greatest. Choose first."""
 
 
-class NoAttributeChanges(Invalid):
+class NoAttributeChanges(errors.Invalid):
     """The request changes nothing. Send at least one of label, writers, merge and position. The name and the kind never change."""
 
 
-class TooManyAttributes(Conflict):
+class TooManyAttributes(errors.Conflict):
     """The organization already has the maximum number of attributes. Delete one first."""
 
     audited = True
@@ -57,14 +57,14 @@ class TooManyAttributes(Conflict):
         super().__init__(f"The organization already has the maximum of {MAX_ATTRIBUTES} attributes. Delete one first.")
 
 
-class AttributeInUse(Conflict):
+class AttributeInUse(errors.Conflict):
     """An application uses this attribute in its claims. Change the claims first."""
 
     def __init__(self, application: str) -> None:
         super().__init__(f"The application {application} uses this attribute in its claims or SAML attributes. Change these first.")
 
 
-class UserAttributeValueInvalid(Invalid):
+class UserAttributeValueInvalid(errors.Invalid):
     """The value does not fit the attribute."""
 
     def __init__(self, name: str, problem: str) -> None:
@@ -73,7 +73,7 @@ class UserAttributeValueInvalid(Invalid):
         self.member = name
 
 
-class UserAttributeNotWritable(Forbidden):
+class UserAttributeNotWritable(errors.Forbidden):
     """You may not change this attribute. Ask an admin of the organization."""
 
     def __init__(self, name: str) -> None:

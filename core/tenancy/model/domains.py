@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.connections import ConnectionRef, ConnectionSlug
-from core.kernel.errors import Conflict, Invalid, NotFound
+from core.kernel import connections, errors
 from core.kernel.values import Domain, DomainInvalid, Email, to_printable
 
 # A name with an underscore cannot be a host name. A user who may only add hosts to a domain
@@ -22,11 +21,11 @@ MAX_DOMAINS: Final = 50
 MAX_ROUTES: Final = 100
 
 
-class DomainNotFound(NotFound):
+class DomainNotFound(errors.NotFound):
     """This organization has no such domain. Add it first."""
 
 
-class DomainNotVerified(NotFound):
+class DomainNotVerified(errors.NotFound):
     """This domain is not verified yet. Publish its DNS record and verify it first."""
 
 
@@ -34,19 +33,19 @@ class DomainTooLong(DomainInvalid):
     """This domain is too long for the name of its DNS record. Add a parent domain instead."""
 
 
-class TooManyDomains(Invalid):
+class TooManyDomains(errors.Invalid):
     """There are 50 domains already. Remove one that is no longer used."""
 
 
-class DomainRequired(Conflict):
+class DomainRequired(errors.Conflict):
     """The sign-in policy requires a connection for this domain. Remove the domain from the policy first."""
 
 
-class DomainTaken(Conflict):
+class DomainTaken(errors.Conflict):
     """Another organization has already verified this domain. If it should be yours, ask the operator of Gatehouse."""
 
 
-class DnsFailed(Invalid):
+class DnsFailed(errors.Invalid):
     """The DNS server did not answer, so the record could not be checked. Try again later."""
 
 
@@ -97,7 +96,7 @@ class ForeignInvitation:
     org_name: str
 
 
-class RecordNotFound(Invalid):
+class RecordNotFound(errors.Invalid):
     """The DNS has no TXT record with the expected value. Set it, and wait until the change is visible."""
 
     def __init__(self, claim: DomainClaim, found: Collection[str]) -> None:
@@ -110,23 +109,23 @@ class RecordNotFound(Invalid):
         super().__init__(f"{reason} A change can take a while to become visible. Try again later.")
 
 
-class RouteNotFound(NotFound):
+class RouteNotFound(errors.NotFound):
     """This organization has no identity provider for this domain."""
 
 
-class RouteTargetUnknown(Invalid):
+class RouteTargetUnknown(errors.Invalid):
     """The organization has no such connection. Name one in the list of its connections."""
 
 
-class RouteTargetAmbiguous(Invalid):
+class RouteTargetAmbiguous(errors.Invalid):
     """A domain leads to one identity provider. Send either provider or connection."""
 
 
-class TooManyRoutes(Invalid):
+class TooManyRoutes(errors.Invalid):
     """There are 100 domains with an identity provider already. Remove one that is no longer used."""
 
 
-class DuplicateDomain(Invalid):
+class DuplicateDomain(errors.Invalid):
     """A domain appears twice. Send each domain once, with one provider."""
 
     def __init__(self, domain: Domain) -> None:
@@ -142,8 +141,8 @@ class HomeRealmRoute:
     """
 
     domain: Domain
-    provider: ConnectionSlug | None
-    connection: ConnectionRef | None
+    provider: connections.ConnectionSlug | None
+    connection: connections.ConnectionRef | None
     verified: bool
 
     @property
@@ -162,5 +161,5 @@ class HomeRealmMatch:
     """The organization and the identity provider through which a user signs in: a platform provider, or an active connection."""
 
     org_slug: str
-    provider: ConnectionSlug | None = None
-    connection: ConnectionRef | None = None
+    provider: connections.ConnectionSlug | None = None
+    connection: connections.ConnectionRef | None = None

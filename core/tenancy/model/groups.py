@@ -8,28 +8,26 @@ from typing import Final
 from unicodedata import normalize
 from uuid import UUID
 
-from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import NO_RIGHTS, Capability, Rights, Role, RoleName
-from core.kernel.values import Email, without_invisible
+from core.kernel import errors, roles, values
 
 MAX_GROUPS: Final = 1000  # per organization
 MAX_GROUP_MEMBERS: Final = 200_000
 MEMBERS_PER_EVENT: Final = 1000
 
 
-class OrganizationGroupNotFound(NotFound):
+class OrganizationGroupNotFound(errors.NotFound):
     """This group does not exist."""
 
 
-class NotInGroup(NotFound):
+class NotInGroup(errors.NotFound):
     """This user is not a member of the group."""
 
 
-class GroupUserNotFound(NotFound):
+class GroupUserNotFound(errors.NotFound):
     """This user is neither an end user nor a confirmed member of the organization. Invite them, and add them when they have joined."""
 
 
-class GroupAboveOwn(Forbidden):
+class GroupAboveOwn(errors.Forbidden):
     """A member in this group has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
@@ -37,27 +35,29 @@ class GroupAboveOwn(Forbidden):
 
 # The rights to give a user what groups give their users: application roles, access to applications, and access to API
 # resources
-GIVEN_BY_GROUPS: Final[Rights] = frozenset({Capability.SERVICE_ROLES_ASSIGN, Capability.END_USERS_MANAGE, Capability.RESOURCES_MANAGE})
+GIVEN_BY_GROUPS: Final[roles.Rights] = frozenset(
+    {roles.Capability.SERVICE_ROLES_ASSIGN, roles.Capability.END_USERS_MANAGE, roles.Capability.RESOURCES_MANAGE}
+)
 
 
-class GroupOpensMore(Forbidden):
+class GroupOpensMore(errors.Forbidden):
     """The users of this group get roles or access that you may not give or take. Ask an admin of the organization."""
 
     audited = True
 
-    def __init__(self, missing: Capability) -> None:
+    def __init__(self, missing: roles.Capability) -> None:
         super().__init__(f"The users of this group get more than you may give or take: that needs the right {missing}. Ask an admin.")
 
 
-class GroupWithoutRole(NotFound):
+class GroupWithoutRole(errors.NotFound):
     """This group gives no role. Nothing was changed."""
 
 
-class NoGroupChanges(Invalid):
+class NoGroupChanges(errors.Invalid):
     """The request changes nothing. Send a name or a description."""
 
 
-class TooManyGroups(Invalid):
+class TooManyGroups(errors.Invalid):
     """The organization has the maximum number of groups. Delete a group first."""
 
     audited = True
@@ -67,7 +67,7 @@ class TooManyGroups(Invalid):
         super().__init__(f"The organization already has the maximum of {MAX_GROUPS:,} groups. Delete one that you no longer need.")
 
 
-class GroupFull(Invalid):
+class GroupFull(errors.Invalid):
     """The group has the maximum number of members. Remove a member first."""
 
     scim_type = None
@@ -84,14 +84,14 @@ class NameKind(StrEnum):
     GROUP = "group"
 
 
-class GroupNameTaken(Conflict):
+class GroupNameTaken(errors.Conflict):
     """The organization, a group or an application for assigned users already has this name. Choose another name."""
 
     def __init__(self, kind: NameKind) -> None:
         super().__init__(f"{_NAMED[kind]} already has this name. Choose another name. Case does not count.")
 
 
-class SharedNameTaken(Conflict):
+class SharedNameTaken(errors.Conflict):
     """A directory could not tell the organization, its groups and its applications for assigned users apart. Choose another name."""
 
     def __init__(self, kind: NameKind) -> None:
@@ -105,7 +105,7 @@ _NAMED: Final = {
 }
 
 
-class ManagedByDirectory(Conflict):
+class ManagedByDirectory(errors.Conflict):
     """Your directory manages this group. Change it there."""
 
     def __init__(self, directory: str) -> None:
@@ -127,7 +127,7 @@ class Group:
     created_at: datetime
     updated_at: datetime
     members_changed_at: datetime
-    role: RoleName | None = None  # in the organization, which the group gives to its confirmed members
+    role: roles.RoleName | None = None  # in the organization, which the group gives to its confirmed members
     role_label: str | None = None  # this role's name, if the organization has defined it
     mapped_by: UUID | None = None  # the member who gave the group the role
     mapped_at: datetime | None = None
@@ -145,7 +145,7 @@ class Group:
 
 def to_name_key(name: str) -> str:
     """Return the name for comparisons, which ignore case, invisible characters, and Unicode forms."""
-    return normalize("NFKC", normalize("NFKC", without_invisible(name)).casefold())
+    return normalize("NFKC", normalize("NFKC", values.without_invisible(name)).casefold())
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,28 +163,28 @@ class MemberOfGroup:
     """A user in a group. The time is UTC."""
 
     user_id: UUID
-    email: Email
+    email: values.Email
     added_at: datetime
 
 
-class GroupGivesMore(Forbidden):
+class GroupGivesMore(errors.Forbidden):
     """This group gives a role that you may not give. Ask a member with the right to manage roles and all rights of the role."""
 
     audited = True
 
 
-class RightsByGroupItself(Forbidden):
+class RightsByGroupItself(errors.Forbidden):
     """You have the rights of this role only by groups that depend on this one. Ask a member who has them in another way."""
 
     audited = True
 
 
-class DirectoryCreatorsHaveLess(Conflict):
+class DirectoryCreatorsHaveLess(errors.Conflict):
     """A directory fills this group, and the creator of its SCIM token does not have all rights of the role. Create the token anew."""
 
     audited = True
 
-    def __init__(self, names: Iterable[str], missing: Iterable[Capability]) -> None:
+    def __init__(self, names: Iterable[str], missing: Iterable[roles.Capability]) -> None:
         super().__init__(
             f"A directory fills groups with this role, and the creators of its SCIM tokens do not have the rights {', '.join(missing)}: "
             f"{', '.join(names)}. A member with these rights creates these tokens anew."
@@ -201,9 +201,9 @@ class GroupMapping:
 
     group_id: UUID
     group_name: str
-    role: RoleName
-    rights: Rights  # that the role has
-    mapper_rights: Rights
+    role: roles.RoleName
+    rights: roles.Rights  # that the role has
+    mapper_rights: roles.Rights
     mapper_groups: frozenset[UUID]
     of_directory: bool = False  # whether a directory fills the group
 
@@ -214,19 +214,19 @@ class DirectoryCreator:
 
     token_id: UUID
     name: str
-    rights: Rights
+    rights: roles.Rights
 
 
-def may_map(giver: Rights, rights: Rights) -> bool:
+def may_map(giver: roles.Rights, rights: roles.Rights) -> bool:
     """Return whether a member with the rights `giver` may let a group give a role with these rights.
 
     The member manages roles, and has every right that the role has. The ownership is transferred, and no group gives
     it.
     """
-    return Capability.ROLES_MANAGE in giver and rights <= giver and Capability.ORGANIZATION_OWN not in rights
+    return roles.Capability.ROLES_MANAGE in giver and rights <= giver and roles.Capability.ORGANIZATION_OWN not in rights
 
 
-def require_mappable(giver: Rights, role: Role | None) -> None:
+def require_mappable(giver: roles.Rights, role: roles.Role | None) -> None:
     """Check that a member with these rights may let a group give this role. None is an unknown role."""
     if role is None or not may_map(giver, role.rights):
         raise GroupGivesMore
@@ -238,7 +238,7 @@ def find_unfounded(mappings: Sequence[GroupMapping]) -> list[GroupMapping]:
     A giver may have the rights by other groups, if the mappings for these groups are founded themselves. The search begins without any
     mapping, so that mappings do not hold each other up in a circle.
     """
-    founded: dict[UUID, Rights] = {}
+    founded: dict[UUID, roles.Rights] = {}
     rest = list(mappings)
     while True:
         found = {each.group_id: each.rights for each in rest if may_map(_rights_of_mapper(each, founded), each.rights)}
@@ -248,17 +248,17 @@ def find_unfounded(mappings: Sequence[GroupMapping]) -> list[GroupMapping]:
         rest = [each for each in rest if each.group_id not in found]
 
 
-def _rights_of_mapper(mapping: GroupMapping, founded: dict[UUID, Rights]) -> Rights:
-    by_groups = (founded.get(group_id, NO_RIGHTS) for group_id in mapping.mapper_groups)
+def _rights_of_mapper(mapping: GroupMapping, founded: dict[UUID, roles.Rights]) -> roles.Rights:
+    by_groups = (founded.get(group_id, roles.NO_RIGHTS) for group_id in mapping.mapper_groups)
     return mapping.mapper_rights.union(*by_groups)
 
 
-def rights_by_directories(mappings: Iterable[GroupMapping]) -> Rights:
+def rights_by_directories(mappings: Iterable[GroupMapping]) -> roles.Rights:
     """Return the rights that a directory can give by these mappings."""
-    return NO_RIGHTS.union(*(each.rights for each in mappings if each.of_directory))
+    return roles.NO_RIGHTS.union(*(each.rights for each in mappings if each.of_directory))
 
 
-def require_equal_creators(creators: Iterable[DirectoryCreator], rights: Rights) -> None:
+def require_equal_creators(creators: Iterable[DirectoryCreator], rights: roles.Rights) -> None:
     """Check that the creators of these tokens have the rights that a directory's groups give."""
     weak = [creator for creator in creators if not rights <= creator.rights]
     if weak:

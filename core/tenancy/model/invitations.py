@@ -9,11 +9,9 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
+from core.kernel import errors, roles, values
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Refusal
-from core.kernel.roles import OWNER, Role, RoleName, phrase_of
-from core.kernel.values import Domain, Email, digest
 from core.tenancy.model import members
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -28,50 +26,50 @@ LEASE = timedelta(minutes=3)
 MAX_BULK_INVITATIONS: Final = 100  # addresses per request
 
 
-class OwnerNotInvitable(Invalid):
+class OwnerNotInvitable(errors.Invalid):
     """You cannot invite an owner. Invite the person as a member, then transfer the ownership."""
 
 
-class InvitationAlreadySent(Invalid):
+class InvitationAlreadySent(errors.Invalid):
     """There is already a pending invitation for this address. Send that one again, or cancel it."""
 
 
-class TooManyInvitations(Limited):
+class TooManyInvitations(errors.Limited):
     """The organization has reached its daily limit of invitations. Retry-After says when you can send the next one."""
 
     audited = True
 
 
-class InvitationNotFound(NotFound):
+class InvitationNotFound(errors.NotFound):
     """There is no such invitation, or it has been answered or canceled."""
 
 
-class InvitationNotPending(Invalid):
+class InvitationNotPending(errors.Invalid):
     """This invitation does not exist, or it has already been answered or canceled. If you have not accepted it, ask for a new one."""
 
 
-class InvitationExpired(Invalid):
+class InvitationExpired(errors.Invalid):
     """This invitation has expired. Ask the person who invited you to send a new one."""
 
     code = "INVITATION_EXPIRED"
 
 
-class InviteeMismatch(Invalid):
+class InviteeMismatch(errors.Invalid):
     """This invitation is for another email address. Sign in with the invited address, or send no access token."""
 
 
-class TeamFull(Invalid):
+class TeamFull(errors.Invalid):
     """The organization has reached its member limit. Ask the person who invited you to make room, then accept again."""
 
     code = "TEAM_LIMIT_EXCEEDED"
     audited = True
 
 
-class InviteeHasNoAccount(Invalid):
+class InviteeHasNoAccount(errors.Invalid):
     """There is no account with this email address yet. Ask the invitee to open the link in the invitation email, which creates one."""
 
 
-class InviteeBlocked(Conflict):
+class InviteeBlocked(errors.Conflict):
     """Your organization's directory has blocked this user."""
 
     def __init__(self, user_id: UUID) -> None:
@@ -81,20 +79,20 @@ class InviteeBlocked(Conflict):
         )
 
 
-class InvitedDomainRefused(Invalid):
+class InvitedDomainRefused(errors.Invalid):
     """The sign-in policy does not allow this address to be invited. Invite an address at one of its domains."""
 
-    def __init__(self, domains: Collection[Domain]) -> None:
+    def __init__(self, domains: Collection[values.Domain]) -> None:
         *most, last = sorted(domains)
         names = f"{', '.join(most)} or {last}" if most else last
         super().__init__(f"The sign-in policy allows only addresses at {names}. Invite one of these, or ask an admin to change the policy.")
 
 
-class MailTokenRequired(Invalid):
+class MailTokenRequired(errors.Invalid):
     """The domain of this address belongs to another organization. The invitee must register an account first, and then accept."""
 
 
-class InviteeCannotJoin(Invalid):
+class InviteeCannotJoin(errors.Invalid):
     """This address cannot join now. Verify it or reset the password. If that fails, ask for an invitation to a different address."""
 
 
@@ -118,8 +116,8 @@ class Invitation:
 
     id: UUID
     org_id: UUID
-    email: Email
-    role: RoleName
+    email: values.Email
+    role: roles.RoleName
     invited_by: UUID
     status: InvitationStatus
     # SHA-256, 32 bytes: the token in the email, and the token in the response to the inviter. None if the inviter could
@@ -133,7 +131,7 @@ class Invitation:
     @property
     def role_phrase(self) -> str:
         """The role as in "You are invited as ..."."""
-        return phrase_of(self.role, self.role_label)
+        return roles.phrase_of(self.role, self.role_label)
 
     @property
     def shown_hash(self) -> bytes:
@@ -165,9 +163,9 @@ class ListedInvitation:
 class BulkInvitation:
     """What a bulk invitation did for one address: the invitation, or the reason that there is none."""
 
-    email: Email
+    email: values.Email
     invitation: ListedInvitation | None
-    refusal: Refusal | None
+    refusal: errors.Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +175,16 @@ class ReceivedInvitation:
     invitation: Invitation
     organization_slug: str
     organization_name: str
-    inviter_email: Email | None  # None if the inviter's account no longer exists
+    inviter_email: values.Email | None  # None if the inviter's account no longer exists
 
 
 def parse_token(token: str) -> tuple[bytes, bool]:
     """Return the token's hash, and whether `token` already is that hash in hexadecimal."""
-    return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (digest(token), False)
+    return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (values.digest(token), False)
 
 
-def require_invitable(role: Role | None) -> Role:
+def require_invitable(role: roles.Role | None) -> roles.Role:
     """Return the role, if an invitation can offer it. Raises: OwnerNotInvitable; RoleUnknown if it is None."""
-    if role is not None and role.name == OWNER:
+    if role is not None and role.name == roles.OWNER:
         raise OwnerNotInvitable
     return members.require_assignable(role)

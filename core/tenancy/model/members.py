@@ -7,88 +7,87 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from core.accounts.model.accounts import AccountOrigin, AccountSummary
-from core.kernel.errors import Forbidden, Invalid, NotFound, Refusal
-from core.kernel.roles import NO_RIGHTS, OWNER, Authority, Capability, Rights, Role, RoleName, is_admin, may_act_on, may_give
+from core.accounts.model import accounts
+from core.kernel import errors, roles
 from core.kernel.values import Email
-from core.tenancy.model.organizations import Limit, Membership
+from core.tenancy.model import organizations
 
 
-class AlreadyMember(Invalid):
+class AlreadyMember(errors.Invalid):
     """This user is already a member of the organization."""
 
 
-class MemberNotFound(NotFound):
+class MemberNotFound(errors.NotFound):
     """This user is not a member of the organization."""
 
 
-class RoleUnknown(Invalid):
+class RoleUnknown(errors.Invalid):
     """This role does not exist. Use admin, member, or the slug of a role of the organization."""
 
 
-class RoleFilterUnknown(Invalid):
+class RoleFilterUnknown(errors.Invalid):
     """This role does not exist. Use owner, admin, member, or the slug of a role of the organization."""
 
 
-class CannotChangeOwnRole(Invalid):
+class CannotChangeOwnRole(errors.Invalid):
     """You cannot change your own role. To step down as the owner, transfer the ownership to another member."""
 
 
-class OwnershipNotAssignable(Invalid):
+class OwnershipNotAssignable(errors.Invalid):
     """The role owner cannot be assigned. Transfer the ownership instead."""
 
 
-class CannotChangeOwnerRole(Invalid):
+class CannotChangeOwnerRole(errors.Invalid):
     """The owner's role cannot be changed. Transfer the ownership to another member first."""
 
 
-class MemberHasMoreRights(Forbidden):
+class MemberHasMoreRights(errors.Forbidden):
     """This member has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
 
 
-class CannotRemoveSelf(Invalid):
+class CannotRemoveSelf(errors.Invalid):
     """You cannot remove yourself. Leave the organization on the page of your account."""
 
 
-class OwnerCannotLeave(Invalid):
+class OwnerCannotLeave(errors.Invalid):
     """You own this organization. Transfer the ownership to another member first, or delete the organization."""
 
 
-class CannotRemoveOwner(Invalid):
+class CannotRemoveOwner(errors.Invalid):
     """The owner cannot be removed. Transfer the ownership to another member first."""
 
 
-class CannotResetOwner(Invalid):
+class CannotResetOwner(errors.Invalid):
     """You cannot send a password reset to the owner. Owners request one with "Forgot your password?" on the sign-in page."""
 
 
-class MemberNotReachable(Invalid):
+class MemberNotReachable(errors.Invalid):
     """This account is deactivated, or its address is not verified. Reactivate it, or let its user verify the address, first."""
 
 
-class MembershipNotConfirmed(Invalid):
+class MembershipNotConfirmed(errors.Invalid):
     """This user has not used the organization yet. Ask them to request a link with "Forgot your password?" on the sign-in page."""
 
 
-class AlreadyOwner(Invalid):
+class AlreadyOwner(errors.Invalid):
     """You already own this organization. Choose another member as the new owner."""
 
 
-class NewOwnerNotMember(Invalid):
+class NewOwnerNotMember(errors.Invalid):
     """The new owner must be a member of the organization. Invite this user first."""
 
 
-class NewOwnerNotActive(Invalid):
+class NewOwnerNotActive(errors.Invalid):
     """The new owner's account is not active. Choose another member."""
 
 
-class NoneSelected(Invalid):
+class NoneSelected(errors.Invalid):
     """Select at least one person for this. Members and invitations have different actions."""
 
 
-class TooManySelected(Invalid):
+class TooManySelected(errors.Invalid):
     """You have selected too many people. Select fewer, and repeat the action for the others."""
 
     def __init__(self, limit: int) -> None:
@@ -100,7 +99,7 @@ class PersonOutcome:
     """What a change did to one person among several: their address, and the refusal, or None if it was changed."""
 
     email: Email
-    refusal: Refusal | None
+    refusal: errors.Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class ListedMember:
     email: Email
     name: str | None
     is_platform_owner: bool
-    membership: Membership
+    membership: organizations.Membership
 
     @property
     def user_id(self) -> UUID:
@@ -169,7 +168,7 @@ class MemberDetails:
     account: MemberAccount
     sessions: LiveSessions
     blocked_at: datetime | None
-    invited_by: AccountSummary | None = None
+    invited_by: accounts.AccountSummary | None = None
     invited_at: datetime | None = None
 
 
@@ -192,7 +191,7 @@ class MemberState(StrEnum):
 class MemberFilter:
     """What a member list selects: the role, a part of the email address in lower case, and the state. None selects all."""
 
-    role: RoleName | None = None
+    role: roles.RoleName | None = None
     search: str | None = None
     state: MemberState | None = None
 
@@ -203,27 +202,27 @@ class MembersPage:
 
     members: Sequence[ListedMember]
     total: int
-    limit: Limit
+    limit: organizations.Limit
 
 
-def require_assignable(role: Role | None) -> Role:
+def require_assignable(role: roles.Role | None) -> roles.Role:
     """Return the role, if it can be assigned to a member. Raises: OwnershipNotAssignable; RoleUnknown if it is None."""
     if role is None:
         raise RoleUnknown
-    if Capability.ORGANIZATION_OWN in role.rights:
+    if roles.Capability.ORGANIZATION_OWN in role.rights:
         raise OwnershipNotAssignable
     return role
 
 
-def require_power_over(actor: Authority, member: Membership) -> None:
+def require_power_over(actor: roles.Authority, member: organizations.Membership) -> None:
     """Check that a caller may remove, sign out, reset, block or recover this member (security R-10)."""
-    if not may_act_on(actor, member.authority):
+    if not roles.may_act_on(actor, member.authority):
         raise MemberHasMoreRights
 
 
-def may_invite(rights: Rights, role: Role | None) -> bool:
+def may_invite(rights: roles.Rights, role: roles.Role | None) -> bool:
     """Return whether a caller with these rights may invite a person to this role (security R-4). None is an unknown role."""
-    return Capability.MEMBERS_MANAGE in rights and may_give(rights, role)
+    return roles.Capability.MEMBERS_MANAGE in rights and roles.may_give(rights, role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,23 +233,23 @@ class AccountControl:
     """
 
     org_id: UUID
-    origin: AccountOrigin
+    origin: accounts.AccountOrigin
     origin_org_id: UUID | None  # the organization that created the account, or None if the user did
     is_platform_owner: bool
     has_password: bool
     has_identity: bool  # an identity at any identity provider
     at_verified_domain: bool  # the account's address is at a domain that the organization has verified
-    role: RoleName | None  # in this organization
+    role: roles.RoleName | None  # in this organization
     member_elsewhere: bool  # a member in another organization
     end_user_elsewhere: bool  # an end user or a subscriber in another organization that still exists
-    rights: Rights = NO_RIGHTS  # the member's rights there
+    rights: roles.Rights = roles.NO_RIGHTS  # the member's rights there
     has_passkey: bool = False
     closed_by_others: bool = False  # the platform deactivated the account, or it was deleted and is not erased yet
 
     @property
     def created_by_org(self) -> bool:
         """Return whether the organization's API key, SCIM, connection or sign-up created the account."""
-        return self.origin is not AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
+        return self.origin is not accounts.AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
 
     @property
     def can_sign_in(self) -> bool:
@@ -275,7 +274,11 @@ class AccountControl:
         """
         if self.is_of_admin or self.closed_by_others:
             return False
-        provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM, AccountOrigin.CONNECTION)
+        provisioned = self.created_by_org and self.origin in (
+            accounts.AccountOrigin.API_KEY,
+            accounts.AccountOrigin.SCIM,
+            accounts.AccountOrigin.CONNECTION,
+        )
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
 
     @property
@@ -286,12 +289,12 @@ class AccountControl:
         owner's account. The organization's directory deactivates and deletes the whole account, and its API keys delete
         it (security C-5, K-4).
         """
-        return self.created_by_org and not self.used_elsewhere and self.role != OWNER
+        return self.created_by_org and not self.used_elsewhere and self.role != roles.OWNER
 
     @property
     def is_of_admin(self) -> bool:
         """Return whether the user counts as an admin in the organization: they have a right that the role `member` lacks."""
-        return self.role is not None and is_admin(self.rights)
+        return self.role is not None and roles.is_admin(self.rights)
 
     @property
     def may_remove_second_factor(self) -> bool:

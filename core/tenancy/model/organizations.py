@@ -6,9 +6,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
-from core.kernel.callers import MembershipState, OrganizationStatus
+from core.kernel import callers, errors
 from core.kernel.display import PRODUCT
-from core.kernel.errors import Invalid, NotFound, OrganizationNotActive
 from core.kernel.roles import NO_RIGHTS, OWNER, Authority, Capability, Rights, RoleName
 from core.kernel.values import Slug
 
@@ -21,15 +20,15 @@ DEVICE_TRUST_DAYS = 30  # as a new organization starts
 IMMEDIATE_PURGE_LIMIT = 10_000
 
 
-class SlugTaken(Invalid):
+class SlugTaken(errors.Invalid):
     """An organization with this slug already exists. Choose another slug."""
 
 
-class TooManyWaiting(Invalid):
+class TooManyWaiting(errors.Invalid):
     """Too many of your organizations wait for approval. Wait until one is approved or rejected, or delete one."""
 
 
-class EmptyOrganizationUpdate(Invalid):
+class EmptyOrganizationUpdate(errors.Invalid):
     """The request changes nothing. Send name, device_trust_days, personal_tokens or members_see_end_users."""
 
 
@@ -72,7 +71,7 @@ class Organization:
     id: UUID
     slug: Slug
     name: str
-    status: OrganizationStatus
+    status: callers.OrganizationStatus
     tier: Tier | None
     max_services: int | None
     max_users: int | None
@@ -140,17 +139,17 @@ class Membership:
         return Authority(self.role, self.rights)
 
 
-def to_membership_state(organization: Organization, membership: Membership | None) -> MembershipState:
+def to_membership_state(organization: Organization, membership: Membership | None) -> callers.MembershipState:
     """Return the facts that `access.require_capability` checks. The membership is the caller's."""
     role, rights = (None, NO_RIGHTS) if membership is None else (membership.role, membership.rights)
-    return MembershipState(organization.id, organization.slug, organization.status, role, rights)
+    return callers.MembershipState(organization.id, organization.slug, organization.status, role, rights)
 
 
-class InactiveForMembers(OrganizationNotActive):
+class InactiveForMembers(errors.OrganizationNotActive):
     """This organization can't be used now. Ask its owner or one of its admins."""
 
 
-class ApplicationClosed(OrganizationNotActive):
+class ApplicationClosed(errors.OrganizationNotActive):
     """You can't sign in to this application now. Ask the people who run it."""
 
     def __init__(self, org_slug: str) -> None:
@@ -158,30 +157,30 @@ class ApplicationClosed(OrganizationNotActive):
         self.org_slug = org_slug
 
 
-def inactive_refusal(organization: Organization, rights: Rights) -> OrganizationNotActive:
+def inactive_refusal(organization: Organization, rights: Rights) -> errors.OrganizationNotActive:
     """Return the refusal for a member whose organization is not active. Only its owner and admins learn why."""
     if Capability.ORGANIZATION_MANAGE not in rights:
         return InactiveForMembers()
     name = organization.name
     match organization.status:
-        case OrganizationStatus.SUSPENDED:
+        case callers.OrganizationStatus.SUSPENDED:
             fact = f"The operator of {PRODUCT} has suspended {name}. Until that ends, users cannot sign in to its applications."
             reason = organization.suspended_reason
-        case OrganizationStatus.REJECTED:
+        case callers.OrganizationStatus.REJECTED:
             fact, reason = f"The operator of {PRODUCT} did not approve {name}.", organization.rejected_reason
         case _:
-            return OrganizationNotActive(f"{name} waits for the approval of the operator of {PRODUCT}.")
-    return OrganizationNotActive(f"{fact} The reason: {reason}" if reason else f"{fact} Ask the operator about the reason.")
+            return errors.OrganizationNotActive(f"{name} waits for the approval of the operator of {PRODUCT}.")
+    return errors.OrganizationNotActive(f"{fact} The reason: {reason}" if reason else f"{fact} Ask the operator about the reason.")
 
 
-class TierNotFound(NotFound):
+class TierNotFound(errors.NotFound):
     """There is no tier with this id. GET /api/platform/tiers lists the tiers."""
 
 
-class WrongOrganizationStatus(Invalid):
+class WrongOrganizationStatus(errors.Invalid):
     """The organization's status does not allow this. Change the status first."""
 
-    def __init__(self, status: OrganizationStatus, allowed: str) -> None:
+    def __init__(self, status: callers.OrganizationStatus, allowed: str) -> None:
         super().__init__(f"The organization is {status}. This is possible only while it is {allowed}.")
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import EffectivePolicy
 from core.kernel.values import Batches
-from core.tenancy.model.sign_in_policies import MAX_COUNTED, MAX_PEOPLE, PeopleCount, PolicyPerson, StoppedPerson, is_stopped
+from core.tenancy.model import sign_in_policies
 
 COUNTED_WITHIN: Final = 5.0  # seconds
 
@@ -20,15 +20,15 @@ class PolicyCounter:
 
     policy: EffectivePolicy
     now: datetime
-    judge: Callable[[PolicyPerson, datetime], Decision]
+    judge: Callable[[sign_in_policies.PolicyPerson, datetime], Decision]
     ends: float = field(default_factory=lambda: monotonic() + COUNTED_WITHIN)
 
     async def count(
-        self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]]
-    ) -> tuple[PeopleCount | None, Sequence[StoppedPerson]]:
+        self, read: Callable[[sign_in_policies.PolicyPerson | None, int], Awaitable[Sequence[sign_in_policies.PolicyPerson]]]
+    ) -> tuple[sign_in_policies.PeopleCount | None, Sequence[sign_in_policies.StoppedPerson]]:
         """Return the counts, or None after `ends`, and the first people with a role that the policy stops."""
-        counted, concerned, stopped, people = 0, 0, [0, 0], list[StoppedPerson]()
-        async for batch in Batches(read, MAX_COUNTED):
+        counted, concerned, stopped, people = 0, 0, [0, 0], list[sign_in_policies.StoppedPerson]()
+        async for batch in Batches(read, sign_in_policies.MAX_COUNTED):
             if monotonic() > self.ends:
                 return None, ()
             counted += len(batch)
@@ -36,16 +36,18 @@ class PolicyCounter:
                 concerned += self.policy.concerns(self.now, is_admin=person.is_admin, user=person.connections)
                 if (stop := self._stop(person)) is not None:
                     stopped[stop.is_stopped_now] += 1
-                    people += [stop] if person.role is not None and len(people) < MAX_PEOPLE else []
+                    people += [stop] if person.role is not None and len(people) < sign_in_policies.MAX_PEOPLE else []
         later, at_once = stopped
-        return PeopleCount(concerned=concerned, stopped_now=at_once, stopped_later=later, is_exact=counted < MAX_COUNTED), people
+        return sign_in_policies.PeopleCount(
+            concerned=concerned, stopped_now=at_once, stopped_later=later, is_exact=counted < sign_in_policies.MAX_COUNTED
+        ), people
 
-    def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
+    def _stop(self, person: sign_in_policies.PolicyPerson) -> sign_in_policies.StoppedPerson | None:
         for at in (moment.at for moment in self.policy.moments(self.now)):
             decision = self.judge(person, at)
-            if is_stopped(decision) and decision.rule is not None:
+            if sign_in_policies.is_stopped(decision) and decision.rule is not None:
                 account = person.account
-                return StoppedPerson(
+                return sign_in_policies.StoppedPerson(
                     user_id=account.id,
                     name=account.profile.name,
                     email=account.email,

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, Role, RoleName, custom_role, may_give
+from core.kernel import errors, roles
+from core.kernel.roles import MEMBER
 from core.kernel.values import SlugReserved
 
 MAX_ROLES: Final = 50  # per organization, without the built-in roles
@@ -19,55 +19,55 @@ ROLE_PATTERN: Final = "[a-z][a-z0-9_-]{0,49}"  # for slugs
 _SLUG: Final = re.compile(ROLE_PATTERN)
 
 # The capabilities that a role can have, in the order that pages show. Every sentence completes "Holders of the role can ...".
-SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
+SENTENCES: Final[Mapping[roles.Capability, str]] = MappingProxyType(
     {
-        Capability.ORGANIZATION_MANAGE: "Change the name, the branding, the settings and the attributes of the organization.",
-        Capability.MEMBERS_VIEW: "See the members, their roles, and the roles of the organization.",
-        Capability.MEMBERS_MANAGE: "Invite and remove members, and help them with their sign-in.",
-        Capability.ROLES_MANAGE: "Create, change and delete roles, and give them to members.",
-        Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
-        Capability.BILLING_MANAGE: "Create, change and delete plans.",
-        Capability.SERVICES_VIEW: "See the applications and their settings.",
-        Capability.SERVICES_CREATE: "Create applications.",
-        Capability.SERVICES_MANAGE: "Change applications, their access and their roles, and replace their secrets.",
-        Capability.SERVICE_ROLES_ASSIGN: "Give and take the roles of applications.",
-        Capability.API_KEYS_VIEW: "See the API keys of applications, without their secrets.",
-        Capability.API_KEYS_MANAGE: "Create and delete API keys.",
-        Capability.END_USERS_VIEW: "See the users of the applications, their assignments and subscriptions.",
-        Capability.END_USERS_MANAGE: "Assign, block and sign out users of the applications, and help them with their sign-in.",
-        Capability.RESOURCES_VIEW: "See the API resources.",
-        Capability.RESOURCES_MANAGE: "Create, change and delete API resources, and their credentials.",
-        Capability.SERVICE_ACCOUNTS_MANAGE: "Create, change and delete service accounts with rights that the holder has, too.",
-        Capability.WEBHOOKS_MANAGE: "See and delete webhooks. With the audit log: create and change them, and see their deliveries.",
-        Capability.INTEGRATIONS_MANAGE: (
+        roles.Capability.ORGANIZATION_MANAGE: "Change the name, the branding, the settings and the attributes of the organization.",
+        roles.Capability.MEMBERS_VIEW: "See the members, their roles, and the roles of the organization.",
+        roles.Capability.MEMBERS_MANAGE: "Invite and remove members, and help them with their sign-in.",
+        roles.Capability.ROLES_MANAGE: "Create, change and delete roles, and give them to members.",
+        roles.Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
+        roles.Capability.BILLING_MANAGE: "Create, change and delete plans.",
+        roles.Capability.SERVICES_VIEW: "See the applications and their settings.",
+        roles.Capability.SERVICES_CREATE: "Create applications.",
+        roles.Capability.SERVICES_MANAGE: "Change applications, their access and their roles, and replace their secrets.",
+        roles.Capability.SERVICE_ROLES_ASSIGN: "Give and take the roles of applications.",
+        roles.Capability.API_KEYS_VIEW: "See the API keys of applications, without their secrets.",
+        roles.Capability.API_KEYS_MANAGE: "Create and delete API keys.",
+        roles.Capability.END_USERS_VIEW: "See the users of the applications, their assignments and subscriptions.",
+        roles.Capability.END_USERS_MANAGE: "Assign, block and sign out users of the applications, and help them with their sign-in.",
+        roles.Capability.RESOURCES_VIEW: "See the API resources.",
+        roles.Capability.RESOURCES_MANAGE: "Create, change and delete API resources, and their credentials.",
+        roles.Capability.SERVICE_ACCOUNTS_MANAGE: "Create, change and delete service accounts with rights that the holder has, too.",
+        roles.Capability.WEBHOOKS_MANAGE: "See and delete webhooks. With the audit log: create and change them, and see their deliveries.",
+        roles.Capability.INTEGRATIONS_MANAGE: (
             "Prepare single sign-on, and change SAML, the SIEM, the domain and the mail server. "
             "With all rights of an admin: activate connections, and create SCIM tokens."
         ),
-        Capability.AUDIT_VIEW: "Read and export the audit log.",
-        Capability.SIGN_INS_VIEW: "Read and export the sign-in log.",
-        Capability.SIGN_IN_POLICY_MANAGE: "Change how members and users sign in.",
-        Capability.ANALYTICS_VIEW: "See figures about sign-ins.",
+        roles.Capability.AUDIT_VIEW: "Read and export the audit log.",
+        roles.Capability.SIGN_INS_VIEW: "Read and export the sign-in log.",
+        roles.Capability.SIGN_IN_POLICY_MANAGE: "Change how members and users sign in.",
+        roles.Capability.ANALYTICS_VIEW: "See figures about sign-ins.",
     }
 )
 # For all rights: the owner has a right that no other role can have.
-ALL_SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
-    {**SENTENCES, Capability.ORGANIZATION_OWN: "Transfer or delete the organization, and delete applications."}
+ALL_SENTENCES: Final[Mapping[roles.Capability, str]] = MappingProxyType(
+    {**SENTENCES, roles.Capability.ORGANIZATION_OWN: "Transfer or delete the organization, and delete applications."}
 )
 
 
-class OrganizationRoleNotFound(NotFound):
+class OrganizationRoleNotFound(errors.NotFound):
     """This role does not exist in the organization."""
 
 
-class RoleSlugInvalid(Invalid):
+class RoleSlugInvalid(errors.Invalid):
     """A role has a slug of 1 to 50 lower-case letters, digits, hyphens and underscores. It begins with a letter."""
 
 
-class RoleSlugTaken(Conflict):
+class RoleSlugTaken(errors.Conflict):
     """The organization has a role with this slug already. Choose another slug."""
 
 
-class RoleNameTaken(Conflict):
+class RoleNameTaken(errors.Conflict):
     """The organization has a role with this name already. Choose another name. Case does not count."""
 
 
@@ -78,14 +78,14 @@ class RoleSlugOfApplication(RoleSlugTaken):
         super().__init__(f"The application {application} has a role with this slug, and tokens list both kinds. Choose another slug.")
 
 
-class TooManyRoles(Invalid):
+class TooManyRoles(errors.Invalid):
     """The organization has the maximum number of roles of its own. Delete one that is no longer used."""
 
     def __init__(self) -> None:
         super().__init__(f"The organization has the maximum of {MAX_ROLES} roles of its own. Delete one that is no longer used.")
 
 
-class CapabilityUnknown(Invalid):
+class CapabilityUnknown(errors.Invalid):
     """These capabilities do not exist, or no role can have them: NAMES. Leave them out."""
 
     def __init__(self, names: Collection[str]) -> None:
@@ -93,41 +93,41 @@ class CapabilityUnknown(Invalid):
         super().__init__(f"These capabilities do not exist, or no role of an organization can have them: {named}. Leave them out.")
 
 
-class RoleAboveOwn(Forbidden):
+class RoleAboveOwn(errors.Forbidden):
     """This role has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
 
 
-class RoleHolderHasMore(Forbidden):
+class RoleHolderHasMore(errors.Forbidden):
     """A member with this role has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
 
 
-class RolesManageMissing(Forbidden):
+class RolesManageMissing(errors.Forbidden):
     """Giving a person another role than member needs the right roles.manage. Ask the owner of the organization."""
 
     audited = True
 
 
-class BuiltInRole(Invalid):
+class BuiltInRole(errors.Invalid):
     """The roles owner, admin and member are built in, and cannot be changed or deleted. Create a role of your own instead."""
 
 
-class NoRoleChanges(Invalid):
+class NoRoleChanges(errors.Invalid):
     """The request changes nothing. Send at least one of name, description and capabilities."""
 
 
-class RoleChanged(Conflict):
+class RoleChanged(errors.Conflict):
     """Another request has changed this role. Load it again, and repeat your change."""
 
 
-class ReplacementMissing(Invalid):
+class ReplacementMissing(errors.Invalid):
     """This role has holders. Name the role that they get instead in the parameter replacement."""
 
 
-class RoleWidenedByProgram(Forbidden):
+class RoleWidenedByProgram(errors.Forbidden):
     """A service account cannot add rights to a role that has holders. Create another role, or do it as a user."""
 
     audited = True
@@ -167,7 +167,7 @@ class RoleHolders:
         return self.total - len(self.first)
 
 
-class RoleInUse(Conflict):
+class RoleInUse(errors.Conflict):
     """This role has holders. Look at them, and repeat the request with confirm=true."""
 
     code = "ROLE_IN_USE"
@@ -197,17 +197,17 @@ class OrganizationRole:
 
     id: UUID
     org_id: UUID
-    slug: RoleName
+    slug: roles.RoleName
     name: str
     description: str
-    capabilities: frozenset[Capability]
+    capabilities: frozenset[roles.Capability]
     created_at: datetime
     updated_at: datetime
     version: int = 1
 
     @property
-    def role(self) -> Role:
-        return custom_role(self.slug, self.name, self.capabilities)
+    def role(self) -> roles.Role:
+        return roles.custom_role(self.slug, self.name, self.capabilities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,65 +222,65 @@ class MemberCount:
 class ListedRole:
     """A role, built in or the organization's, with its member counts. Built-in roles have no id, version and times."""
 
-    role: Role
+    role: roles.Role
     description: str
     members: MemberCount
     own: OrganizationRole | None = None
 
     @property
-    def name(self) -> RoleName:
+    def name(self) -> roles.RoleName:
         return self.role.name
 
 
 # What the built-in roles are for, on pages and in the API
-_BUILT_IN: Final[Mapping[RoleName, str]] = MappingProxyType(
+_BUILT_IN: Final[Mapping[roles.RoleName, str]] = MappingProxyType(
     {
-        OWNER: "The one member with all rights, also to delete the organization.",
-        ADMIN: "Manages everything but the roles of members, the ownership and the deletion of applications.",
+        roles.OWNER: "The one member with all rights, also to delete the organization.",
+        roles.ADMIN: "Manages everything but the roles of members, the ownership and the deletion of applications.",
         MEMBER: "Sees the organization, its members and its applications.",
     }
 )
 
 
-def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, MemberCount]) -> list[ListedRole]:
+def list_roles(own: Sequence[OrganizationRole], counts: Mapping[roles.RoleName, MemberCount]) -> list[ListedRole]:
     """Return the built-in roles and the organization's roles, with their member counts."""
     none = MemberCount()
-    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, none)) for name, role in ROLES.items()]
+    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, none)) for name, role in roles.ROLES.items()]
     others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, none), own=each) for each in own]
     return [*built_in, *others]
 
 
-def require_giveable(giver: Rights, role: Role | None) -> None:
+def require_giveable(giver: roles.Rights, role: roles.Role | None) -> None:
     """Check that a caller with these rights may give a person this role (security R-1). None is an unknown role."""
     if role is None or not role.rights <= giver:
         raise RoleAboveOwn
-    if not may_give(giver, role):
+    if not roles.may_give(giver, role):
         raise RolesManageMissing
 
 
 def is_slug(text: str) -> bool:
     """Return whether an organization's role can have this slug."""
-    return _SLUG.fullmatch(text) is not None and text not in ROLES
+    return _SLUG.fullmatch(text) is not None and text not in roles.ROLES
 
 
-def parse_slug(text: str) -> RoleName:
+def parse_slug(text: str) -> roles.RoleName:
     """Return a new role's slug. Raises: RoleSlugInvalid, SlugReserved; RoleSlugTaken if a built-in role has this name."""
-    if text in ROLES:
+    if text in roles.ROLES:
         raise RoleSlugTaken
     if text == "new":  # the page that creates a role
         raise SlugReserved
     if not _SLUG.fullmatch(text):
         raise RoleSlugInvalid
-    return RoleName(text)
+    return roles.RoleName(text)
 
 
-def parse_capabilities(names: Collection[str]) -> Rights:
+def parse_capabilities(names: Collection[str]) -> roles.Rights:
     """Return the capabilities with these names, if an organization's role can have them."""
-    if unknown := frozenset(names) - CUSTOMIZABLE:
+    if unknown := frozenset(names) - roles.CUSTOMIZABLE:
         raise CapabilityUnknown(unknown)
-    return frozenset(map(Capability, names))
+    return frozenset(map(roles.Capability, names))
 
 
-def in_catalog_order(capabilities: Collection[Capability]) -> list[Capability]:
+def in_catalog_order(capabilities: Collection[roles.Capability]) -> list[roles.Capability]:
     """Return the capabilities in the order that `SENTENCES` has."""
     return [capability for capability in SENTENCES if capability in capabilities]

@@ -12,18 +12,16 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from core.kernel import uris
-from core.kernel.errors import Invalid, NotFound, refuse
-from core.kernel.values import DomainInvalid, Email, is_host_name, to_a_labels
+from core.kernel import errors, uris, values
 
 MAX_LOGO_URL = 2048
 
 
-class EmptyBrandingUpdate(Invalid):
+class EmptyBrandingUpdate(errors.Invalid):
     """The request changes nothing. Send logo_url, primary_color or product_name. null removes a value."""
 
 
-class LogoInvalid(Invalid):
+class LogoInvalid(errors.Invalid):
     """The logo URL must be an absolute ASCII https URL (http only for localhost), without a user name or a fragment."""
 
 
@@ -85,7 +83,7 @@ def parse_logo(url: str) -> str:
 
 def _is_valid_logo(url: str) -> bool:
     # A Content-Security-Policy can name neither IPv6 addresses nor hosts with underscores.
-    return len(url) <= MAX_LOGO_URL and uris.is_web_url(url) and is_host_name(urlsplit(url).hostname or "")
+    return len(url) <= MAX_LOGO_URL and uris.is_web_url(url) and values.is_host_name(urlsplit(url).hostname or "")
 
 
 TEXT: Final = 4.5  # the minimum contrast for text
@@ -95,7 +93,7 @@ _STEPS: Final = 40  # the steps from a color to black or to white
 _HOVER: Final = 6  # the steps between a color and its hover color
 
 
-class ColorInvalid(Invalid):
+class ColorInvalid(errors.Invalid):
     """The color is not valid. Write "#" and six hexadecimal digits, such as "#0b5d66"."""
 
 
@@ -200,27 +198,27 @@ _LOW_PORTS: Final = frozenset({25, IMPLICIT_TLS, DEFAULT_PORT})
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
 
 
-class MailServerNotSet(NotFound):
+class MailServerNotSet(errors.NotFound):
     """This organization has not set up a mail server. Set one up first."""
 
 
-class MailHostInvalid(Invalid):
+class MailHostInvalid(errors.Invalid):
     """The host must be a name, such as mail.example.com, or an IP address."""
 
 
-class MailPortInvalid(Invalid):
+class MailPortInvalid(errors.Invalid):
     """The port must be 25, 465, 587, or between 1024 and 65535."""
 
 
-class MailCredentialsIncomplete(Invalid):
+class MailCredentialsIncomplete(errors.Invalid):
     """Enter both username and password, or neither. The stored password is never used again."""
 
 
-class MailUsernameInvalid(Invalid):
+class MailUsernameInvalid(errors.Invalid):
     """The username may contain only printable ASCII characters. Mail servers accept no others."""
 
 
-class MailPasswordInvalid(Invalid):
+class MailPasswordInvalid(errors.Invalid):
     """The password may contain only printable ASCII characters. Mail servers accept no others."""
 
 
@@ -236,7 +234,7 @@ class SmtpSettings:
     host: str
     port: int
     username: str | None
-    from_email: Email
+    from_email: values.Email
     from_name: str | None
     tls: bool
 
@@ -285,10 +283,10 @@ def parse_host(text: str) -> str:
         address = ipaddress.ip_address(host)
     except ValueError:
         try:
-            name = to_a_labels(host)
-        except DomainInvalid:
+            name = values.to_a_labels(host)
+        except values.DomainInvalid:
             raise MailHostInvalid from None
-        return name if is_host_name(name) else refuse(MailHostInvalid)
+        return name if values.is_host_name(name) else errors.refuse(MailHostInvalid)
     if "%" in host:  # an IPv6 address zone, which names a network interface on this machine
         raise MailHostInvalid
     return str(address)

@@ -7,16 +7,14 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
+from core.accounts.model import passkeys
 from core.accounts.model.accounts import Account
-from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
+from core.kernel import errors, proofs, roles, values
 from core.kernel.connections import UNKNOWN_AT_CONNECTIONS, ConnectionFacts, RequiredConnection
 from core.kernel.display import format_day
-from core.kernel.errors import Conflict, Invalid
-from core.kernel.proofs import Acr, Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
-from core.kernel.roles import Capability, Rights, RoleName
 from core.kernel.sign_in_age import AuthenticationInsufficient
+from core.kernel.sign_in_policy import explanations
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
-from core.kernel.sign_in_policy.explanations import BREAK_GLASS, SignInNotAccepted
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
@@ -29,20 +27,19 @@ from core.kernel.sign_in_policy.rules import (
     Rule,
     Rules,
 )
-from core.kernel.values import Domain, DomainInvalid, new_id
 
 MAX_PEOPLE: Final = 100  # in a preview
 MAX_BREAK_GLASS: Final = 3
 MAX_REMOVALS: Final = 10  # removals of imposed rules in an hour; then members with fewer rights than the owner can impose no rule
-SECOND_METHODS: Final = frozenset({Method.TOTP, Method.PASSKEY})
+SECOND_METHODS: Final = frozenset({proofs.Method.TOTP, proofs.Method.PASSKEY})
 MAX_COUNTED: Final = 10_000  # members, and end users, in a preview
 
 
-class PolicyChanged(Conflict):
+class PolicyChanged(errors.Conflict):
     """The sign-in policy was changed by another request. Load it again, and repeat your change."""
 
 
-class MethodsUnavailable(Invalid):
+class MethodsUnavailable(errors.Invalid):
     """Some users could not sign in with these methods. Allow passkeys, or passwords and authenticator apps."""
 
     def __init__(self, moment: Moment, now: datetime, application: str | None = None) -> None:
@@ -56,37 +53,37 @@ class MethodsUnavailable(Invalid):
         super().__init__(f"{sentence[0].upper()}{sentence[1:]} {advice}{earlier}")
 
 
-class SettingsBeyondPolicies(Invalid):
+class SettingsBeyondPolicies(errors.Invalid):
     """With these settings, the sign-in policies of the application and its organization let no user sign in. Change the policies first."""
 
 
-class ConnectionRequired(Conflict):
+class ConnectionRequired(errors.Conflict):
     """A sign-in policy requires this connection. Remove it from the policies of the organization and its applications first."""
 
 
-class NothingImposed(Invalid):
+class NothingImposed(errors.Invalid):
     """All rules of this organization are its owner's. There is nothing to remove. Change them in the sign-in policy."""
 
 
-class ImposedRulesRemoved(Conflict):
+class ImposedRulesRemoved(errors.Conflict):
     """The owner has removed the rules of other members several times. Ask the owner to add this rule, or try again in an hour."""
 
 
-class OwnFactorNeeded(SignInNotAccepted):
+class OwnFactorNeeded(explanations.SignInNotAccepted):
     """This needs a passkey or a second factor of your account, used now. Confirm that it's you with it, and repeat this."""
 
 
 class OwnFactorMissing(AuthenticationInsufficient):
     """This needs a passkey or a second factor, but your account has none. Add a factor first, or ask the operator for a recovery."""
 
-    needed: Mapping[str, str] = MappingProxyType({"acr_values": Acr.MFA.value})
+    needed: Mapping[str, str] = MappingProxyType({"acr_values": proofs.Acr.MFA.value})
 
 
-class NotForBreakGlass(Invalid):
+class NotForBreakGlass(errors.Invalid):
     """Only owners and admins who have confirmed their membership can be listed for break glass. Choose up to three of them."""
 
 
-class BreakGlassNeedsFactors(Invalid):
+class BreakGlassNeedsFactors(errors.Invalid):
     """A user on the list of break glass lacks the factors that a sign-in policy asks for. Ask them to set up the factors first."""
 
     def __init__(self, email: str | None) -> None:
@@ -96,11 +93,11 @@ class BreakGlassNeedsFactors(Invalid):
         )
 
 
-class NoAdminNetworks(Invalid):
+class NoAdminNetworks(errors.Invalid):
     """The admins of this organization may act from any network. There is nothing to remove."""
 
 
-class WouldLockYouOut(Invalid):
+class WouldLockYouOut(errors.Invalid):
     """With these rules you could not sign in yourself. Set up the missing factor first, or give a grace period."""
 
     def __init__(self, rule: Rule | None, address: str | None) -> None:
@@ -116,7 +113,7 @@ class WouldLockYouOut(Invalid):
 class SignInPolicy:
     """The sign-in policy for an organization, an application, or the platform. Times are UTC."""
 
-    id: UUID = field(default_factory=new_id)
+    id: UUID = field(default_factory=values.new_id)
     org_id: UUID | None  # None for the platform
     service_id: UUID | None = None  # None for the whole organization
     rules: Rules
@@ -139,12 +136,12 @@ class SignInPolicy:
     @property
     def imposed_names(self) -> Sequence[str]:
         """The imposed rules' names, and BREAK_GLASS if the break-glass list is imposed."""
-        return [*sorted(self.imposed()), *([] if self.owner_listed is None else [BREAK_GLASS])]
+        return [*sorted(self.imposed()), *([] if self.owner_listed is None else [explanations.BREAK_GLASS])]
 
-    def changed_to(self, rules: Rules, rights: Rights, now: datetime, by: UUID) -> "SignInPolicy":
+    def changed_to(self, rules: Rules, rights: roles.Rights, now: datetime, by: UUID) -> "SignInPolicy":
         """Return the policy with the rules that a member with these rights saves. If the owner saves them, no rule is imposed."""
         changed = replace(self, rules=rules, changed_at=now, changed_by=by)
-        if Capability.ORGANIZATION_OWN not in rights:
+        if roles.Capability.ORGANIZATION_OWN not in rights:
             earlier = (self.owner_rules or self.rules).without_past_starts(now)
             marked = replace(changed, owner_rules=rules.with_earlier(rules.tightened(earlier), earlier))
             if marked.imposed():
@@ -196,7 +193,7 @@ class PolicyApplication:
     id: UUID
     name: str
     email_sign_in: bool | None
-    required: Strength = Strength.ONE  # for every sign-in, by the application's settings
+    required: proofs.Strength = proofs.Strength.ONE  # for every sign-in, by the application's settings
 
     def limits_more(self, before: "PolicyApplication") -> bool:
         """Return whether these settings may allow fewer sign-ins than the settings before."""
@@ -206,7 +203,7 @@ class PolicyApplication:
     def settings_part(self) -> PolicyPart | None:
         """The strength that the application requires, as rules, or None."""
         everyone = frozenset({Concerned.EVERYONE})
-        rules = {Strength.TWO: Rules(second_factor=everyone), Strength.PHISHING_RESISTANT: Rules(phishing_resistant=everyone)}
+        rules = {proofs.Strength.TWO: Rules(second_factor=everyone), proofs.Strength.PHISHING_RESISTANT: Rules(phishing_resistant=everyone)}
         return PolicyPart(self.name, rules[self.required]) if self.required in rules else None
 
 
@@ -223,8 +220,8 @@ class PolicyPerson:
     """A user that a policy concerns: a confirmed member, or an end user without a role."""
 
     account: Account
-    keys: KeyHosts  # for the account
-    role: RoleName | None
+    keys: passkeys.KeyHosts  # for the account
+    role: roles.RoleName | None
     is_admin: bool  # an admin in the organization, or a platform owner
     providers: frozenset[str]  # the linked identity providers
     last_address: str | None  # from the member's newest session
@@ -234,7 +231,7 @@ class PolicyPerson:
     def may_break_glass(self) -> bool:
         return self.is_admin and self.connections.is_listed
 
-    def facts(self, rules: Rules, now: datetime, factors: Collection[Factor], *, email_is_on: bool) -> PolicyFacts:
+    def facts(self, rules: Rules, now: datetime, factors: Collection[proofs.Factor], *, email_is_on: bool) -> PolicyFacts:
         """Return the facts for a one-factor sign-in that these rules allow, or for any such sign-in if they allow none.
 
         An account with no factor at all sets a password first. An account that a required connection knows comes through it. `factors` are
@@ -243,10 +240,14 @@ class PolicyPerson:
         ways = self.account.first_ways(self.providers, email_is_on=email_is_on)
         known = [each for each in rules.required_for(self.connections) if each.id in self.connections.known_at]
         allowed = [way for way in sorted(ways) if rules.may_use(way)]
-        others = [Method.PASSKEY] if any(factor.kind is FactorKind.PASSKEY for factor in factors) else [Method.PASSWORD]
+        others = (
+            [proofs.Method.PASSKEY] if any(factor.kind is proofs.FactorKind.PASSKEY for factor in factors) else [proofs.Method.PASSWORD]
+        )
         return PolicyFacts(
             now=now,
-            proofs=(Proof(Method.CONNECTION, now, connection=known[0].id),) if known else _proofs_by([*allowed, *ways, *others][0], now),
+            proofs=(proofs.Proof(proofs.Method.CONNECTION, now, connection=known[0].id),)
+            if known
+            else _proofs_by([*allowed, *ways, *others][0], now),
             factors=factors,
             first_ways=ways,
             is_admin=self.is_admin,
@@ -274,7 +275,7 @@ class StoppedPerson:
     user_id: UUID
     name: str | None
     email: str
-    role: RoleName | None
+    role: roles.RoleName | None
     missing: Rule
     is_stopped_now: bool  # otherwise when the rule starts
 
@@ -313,15 +314,15 @@ def require_available(
 
     Everyone can set up a password, TOTP, or a passkey where passkeys work.
     """
-    firsts = {Method.PASSWORD, Method.EMAIL} if email_is_on else {Method.PASSWORD}
+    firsts = {proofs.Method.PASSWORD, proofs.Method.EMAIL} if email_is_on else {proofs.Method.PASSWORD}
     for moment in policy.moments(now):
         rules = moment.rules
         methods = frozenset(METHODS) if rules.methods is None else rules.methods
-        if has_passkeys and Method.PASSKEY in methods:
+        if has_passkeys and proofs.Method.PASSKEY in methods:
             continue
-        has_second = Method.TOTP in methods or not rules.second_factor
+        has_second = proofs.Method.TOTP in methods or not rules.second_factor
         if rules.phishing_resistant or methods.isdisjoint(firsts) or not has_second:
-            raise NoPasskeysHere if Method.PASSKEY in methods else MethodsUnavailable(moment, now, application)
+            raise passkeys.NoPasskeysHere if proofs.Method.PASSKEY in methods else MethodsUnavailable(moment, now, application)
 
 
 def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence[str]:
@@ -330,7 +331,7 @@ def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence
     for name in unusable:
         if name not in (old.methods or ()):
             problem = f"No user can sign in with {name} here. Leave it out, or set it up first."
-            raise NoPasskeysHere if name == Method.PASSKEY else PolicyInvalid(Rule.METHODS, problem)
+            raise passkeys.NoPasskeysHere if name == proofs.Method.PASSKEY else PolicyInvalid(Rule.METHODS, problem)
     return unusable
 
 
@@ -347,14 +348,14 @@ def name_connection(rule: Rule, slug: str, active: Mapping[str, RequiredConnecti
 
 
 def name_connections(
-    slugs: Mapping[str, str], active: Mapping[str, RequiredConnection], proved: Collection[Domain]
+    slugs: Mapping[str, str], active: Mapping[str, RequiredConnection], proved: Collection[values.Domain]
 ) -> dict[str, dict[str, str]]:
     """Return the stored form for connection slugs by domain."""
     named = dict[str, dict[str, str]]()
     for text, slug in slugs.items():
         try:
-            domain = Domain.parse(text)
-        except DomainInvalid as invalid:
+            domain = values.Domain.parse(text)
+        except values.DomainInvalid as invalid:
             raise PolicyInvalid(Rule.CONNECTIONS, f"{text[:50]!r}: {invalid.message}") from None
         if domain not in proved:
             raise PolicyInvalid(Rule.CONNECTIONS, f"{domain} is no verified domain of the organization. Verify it first.")
@@ -362,7 +363,7 @@ def name_connections(
     return named
 
 
-def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[Method]:
+def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[proofs.Method]:
     """Return the factors that a recovery may set up: an authenticator app or a passkey, if every policy in force accepts it.
 
     For break glass, rules that start later count, too: with a factor that they do not accept, the user would need another recovery.
@@ -373,12 +374,12 @@ def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozens
     return SECOND_METHODS.intersection(*accepted) or SECOND_METHODS
 
 
-def _second_methods(policy: PolicyOfUser, now: datetime) -> frozenset[Method]:
+def _second_methods(policy: PolicyOfUser, now: datetime) -> frozenset[proofs.Method]:
     moments = policy.policy.moments(now) if policy.is_for_break_glass else policy.policy.moments(now)[:1]
     methods = frozenset(method for method in SECOND_METHODS if all(moment.rules.may_use(method) for moment in moments))
     needed = (strictest(policy.policy, is_admin=policy.is_admin, now=moment.at) for moment in moments)
-    is_passkey_needed = Strength.PHISHING_RESISTANT in needed
-    return methods - {Method.TOTP} if is_passkey_needed else methods
+    is_passkey_needed = proofs.Strength.PHISHING_RESISTANT in needed
+    return methods - {proofs.Method.TOTP} if is_passkey_needed else methods
 
 
 def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:
@@ -388,7 +389,7 @@ def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:
     return {name: {"old": was.get(name), "new": is_.get(name)} for name in names}
 
 
-def _proofs_by(way: str, now: datetime) -> Proofs:
-    if way == Method.PASSKEY:
-        return (Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True),)
-    return (first_proof(way.removeprefix(PROVIDER_PREFIX), now),)
+def _proofs_by(way: str, now: datetime) -> proofs.Proofs:
+    if way == proofs.Method.PASSKEY:
+        return (proofs.Proof(proofs.Method.PASSKEY, now, user_verified=True, phishing_resistant=True),)
+    return (proofs.first_proof(way.removeprefix(PROVIDER_PREFIX), now),)

@@ -8,12 +8,8 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.privacy import personal_data
 from core.privacy.model.personal_data import MfaLogEntry, PrivacyLogEntry
+from entrypoints.http import kit
 from entrypoints.http.api.eventing.audit import AuditActorResponse
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import person, platform_owner
-from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("account_logs", __name__)
 
@@ -26,7 +22,7 @@ AGENT = Field(description="The user agent of the request, or null.")
 BY_USER = Field(description="Whether it was done with your own sign-in. If not, `ip_address` and `user_agent` are null.")
 
 
-class OwnMfaEventResponse(ResponseModel):
+class OwnMfaEventResponse(kit.ResponseModel):
     """An entry in your second-factor log."""
 
     id: UUID = Field(description="The id of the entry.")
@@ -35,25 +31,25 @@ class OwnMfaEventResponse(ResponseModel):
     by_user: bool = BY_USER
     ip_address: str | None = ADDRESS
     user_agent: str | None = AGENT
-    created_at: Timestamp = Field(description="When it happened.")
+    created_at: kit.Timestamp = Field(description="When it happened.")
 
 
-class OwnMfaEventListResponse(ResponseModel):
+class OwnMfaEventListResponse(kit.ResponseModel):
     """A page of your second-factor log."""
 
     events: list[OwnMfaEventResponse] = EVENTS
-    pagination: Pagination = PAGE
+    pagination: kit.Pagination = PAGE
 
 
 @routes.get("/api/user/mfa/events")
-@person
-@refuses(404)
-async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
+@kit.person
+@kit.refuses(404)
+async def list_own_mfa_events(query_args: kit.PageQuery) -> OwnMfaEventListResponse:
     """List your second factor's log.
 
     It has the codes that were entered, right and wrong, and the changes to your two-factor authentication.
     """
-    entries = await personal_data.list_mfa_log(ports(), signed_in().user_id, query_args.page_request())
+    entries = await personal_data.list_mfa_log(kit.ports(), kit.signed_in().user_id, query_args.page_request())
     return OwnMfaEventListResponse(
         events=[to_own_mfa_event(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
     )
@@ -71,7 +67,7 @@ def to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
     )
 
 
-class OwnPrivacyEventResponse(ResponseModel):
+class OwnPrivacyEventResponse(kit.ResponseModel):
     """An export of your data, or its anonymization."""
 
     id: UUID = Field(description="The id of the entry.")
@@ -79,26 +75,26 @@ class OwnPrivacyEventResponse(ResponseModel):
     by_user: bool = BY_USER
     ip_address: str | None = ADDRESS
     user_agent: str | None = AGENT
-    created_at: Timestamp = Field(description="When it happened.")
+    created_at: kit.Timestamp = Field(description="When it happened.")
 
 
-class OwnPrivacyEventListResponse(ResponseModel):
+class OwnPrivacyEventListResponse(kit.ResponseModel):
     """A page of the privacy log about you."""
 
     events: list[OwnPrivacyEventResponse] = EVENTS
-    pagination: Pagination = PAGE
+    pagination: kit.Pagination = PAGE
 
 
 @routes.get("/api/user/privacy-log")
-@person
-@refuses(404)
-async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
+@kit.person
+@kit.refuses(404)
+async def list_own_privacy_events(query_args: kit.PageQuery) -> OwnPrivacyEventListResponse:
     """List the exports of your data.
 
     If `by_user` is false, an organization's owner or a platform owner exported it.
     """
-    user = signed_in()
-    entries = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
+    user = kit.signed_in()
+    entries = await personal_data.list_privacy_log(kit.ports(), user.user_id, query_args.page_request())
     events = [to_own_privacy_event(entry, user.user_id) for entry in entries.items]
     return OwnPrivacyEventListResponse(events=events, pagination=query_args.pagination(entries.total))
 
@@ -114,7 +110,7 @@ def to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEve
     )
 
 
-class MfaEventResponse(ResponseModel):
+class MfaEventResponse(kit.ResponseModel):
     """An entry in a user's second-factor log, as platform owners see it."""
 
     id: UUID = Field(description="The id of the entry.")
@@ -125,29 +121,29 @@ class MfaEventResponse(ResponseModel):
     reason: str | None = Field(description="The reason that the platform owner gave, or null.")
     ip_address: str | None = ADDRESS
     user_agent: str | None = AGENT
-    created_at: Timestamp = Field(description="When it happened.")
+    created_at: kit.Timestamp = Field(description="When it happened.")
 
 
-class MfaEventListResponse(ResponseModel):
+class MfaEventListResponse(kit.ResponseModel):
     """A page of a user's second-factor log."""
 
     events: list[MfaEventResponse] = EVENTS
-    pagination: Pagination = PAGE
+    pagination: kit.Pagination = PAGE
 
 
 @routes.get("/api/platform/users/<user_id>/mfa/events")
-@platform_owner(Capability.PLATFORM_USERS_VIEW)
-async def list_mfa_events(user_id: UUID, query_args: PageQuery) -> MfaEventListResponse:
+@kit.platform_owner(Capability.PLATFORM_USERS_VIEW)
+async def list_mfa_events(user_id: UUID, query_args: kit.PageQuery) -> MfaEventListResponse:
     """List the log of a user's second factor.
 
     It has the codes that were entered, right and wrong, and the changes to two-factor authentication.
     """
-    entries = await personal_data.list_mfa_log(ports(), user_id, query_args.page_request())
+    entries = await personal_data.list_mfa_log(kit.ports(), user_id, query_args.page_request())
     events = [MfaEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]
     return MfaEventListResponse(events=events, pagination=query_args.pagination(entries.total))
 
 
-class PrivacyEventResponse(ResponseModel):
+class PrivacyEventResponse(kit.ResponseModel):
     """An export of a user's data, or its anonymization, as platform owners see it."""
 
     id: UUID = Field(description="The id of the entry.")
@@ -155,23 +151,23 @@ class PrivacyEventResponse(ResponseModel):
     actor: AuditActorResponse = Field(description="The user who did it.")
     ip_address: str | None = ADDRESS
     user_agent: str | None = AGENT
-    created_at: Timestamp = Field(description="When it happened.")
+    created_at: kit.Timestamp = Field(description="When it happened.")
 
 
-class PrivacyEventListResponse(ResponseModel):
+class PrivacyEventListResponse(kit.ResponseModel):
     """A page of the privacy log about a user."""
 
     events: list[PrivacyEventResponse] = EVENTS
-    pagination: Pagination = PAGE
+    pagination: kit.Pagination = PAGE
 
 
 @routes.get("/api/platform/users/<user_id>/privacy-log")
-@platform_owner(Capability.PLATFORM_USERS_VIEW)
-async def list_privacy_events(user_id: UUID, query_args: PageQuery) -> PrivacyEventListResponse:
+@kit.platform_owner(Capability.PLATFORM_USERS_VIEW)
+async def list_privacy_events(user_id: UUID, query_args: kit.PageQuery) -> PrivacyEventListResponse:
     """List the exports and the anonymization of a user's data.
 
     The newest entry comes first. Every entry has the user who asked for it.
     """
-    entries = await personal_data.list_privacy_log(ports(), user_id, query_args.page_request())
+    entries = await personal_data.list_privacy_log(kit.ports(), user_id, query_args.page_request())
     events = [PrivacyEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]
     return PrivacyEventListResponse(events=events, pagination=query_args.pagination(entries.total))

@@ -6,26 +6,23 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.maintenance import health
 from core.maintenance.model.health import ActorStatus, CheckResult, SettingSource
-from entrypoints.http.base.context import ports
-from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.openapi import refuses
+from entrypoints.http import kit
 
 routes = Blueprint("installation", __name__)
 
 
-class ActorResponse(ResponseModel):
+class ActorResponse(kit.ResponseModel):
     """A process's background actor."""
 
     name: str = Field(description="The name of the actor.", examples=["mailer"])
     status: ActorStatus = Field(description="Whether the actor works, or waits for a restart after a failure.")
-    since: Timestamp = Field(description="The time since when it has this status.")
+    since: kit.Timestamp = Field(description="The time since when it has this status.")
     restarts: int = Field(description="The number of restarts since the process started.", examples=[0])
-    last_failure_at: Timestamp | None = Field(description="The time of the last failure, or null.")
+    last_failure_at: kit.Timestamp | None = Field(description="The time of the last failure, or null.")
     last_failure: str | None = Field(description="`failure`, or `outage` if the database or another server was down, or null.")
 
 
-class QueueResponse(ResponseModel):
+class QueueResponse(kit.ResponseModel):
     """A queue for background work."""
 
     name: str = Field(description="The kind of work.", examples=["webhook_deliveries"])
@@ -33,7 +30,7 @@ class QueueResponse(ResponseModel):
     oldest_seconds: float = Field(description="How long the oldest of them has waited, in seconds.", examples=[0.4])
 
 
-class ConnectionsResponse(ResponseModel):
+class ConnectionsResponse(kit.ResponseModel):
     """A process's database connections."""
 
     total: int = Field(description="The number of open connections.", examples=[4])
@@ -41,18 +38,18 @@ class ConnectionsResponse(ResponseModel):
     maximum: int = Field(description="The size of the pool (`SSO_DB_POOL_SIZE`).", examples=[16])
 
 
-class SigningKeyResponse(ResponseModel):
+class SigningKeyResponse(kit.ResponseModel):
     """A signing key, without its secret part."""
 
     kid: str = Field(description="The id of the key, as in `/.well-known/jwks.json`.")
-    created_at: Timestamp = Field(description="The time when the key was created.")
+    created_at: kit.Timestamp = Field(description="The time when the key was created.")
     age_days: int = Field(description="The age of the key in days.", examples=[40])
     signs: bool = Field(description="Whether this key signs new tokens. Other keys wait, or only verify older tokens.")
-    signs_at: Timestamp | None = Field(description="The time when a key that waits starts to sign, or null.")
-    retires_at: Timestamp | None = Field(description="The time when the key stops verifying tokens, or null.")
+    signs_at: kit.Timestamp | None = Field(description="The time when a key that waits starts to sign, or null.")
+    retires_at: kit.Timestamp | None = Field(description="The time when the key stops verifying tokens, or null.")
 
 
-class PlatformHealthResponse(ResponseModel):
+class PlatformHealthResponse(kit.ResponseModel):
     """The state of the process that answered, and the queues and keys that all processes share."""
 
     version: str = Field(description="The version of Gatehouse.")
@@ -66,14 +63,14 @@ class PlatformHealthResponse(ResponseModel):
 
 
 @routes.get("/api/platform/health")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
-@refuses(400, 404)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.refuses(400, 404)
 async def get_health() -> PlatformHealthResponse:
     """Return the installation's state.
 
     Actors and connections belong to the process that answers. All processes share queues and keys.
     """
-    state = await health.measure(ports())
+    state = await health.measure(kit.ports())
     return PlatformHealthResponse.of(
         state,
         problems=state.find_problems(),
@@ -84,7 +81,7 @@ async def get_health() -> PlatformHealthResponse:
     )
 
 
-class CheckFindingResponse(ResponseModel):
+class CheckFindingResponse(kit.ResponseModel):
     """A check's finding."""
 
     subject: str = Field(description="The subject of the check.", examples=["mail"])
@@ -92,26 +89,26 @@ class CheckFindingResponse(ResponseModel):
     text: str = Field(description="The finding, and what to do about a problem.", examples=["the mail server responds"])
 
 
-class CheckListResponse(ResponseModel):
+class CheckListResponse(kit.ResponseModel):
     """The findings from all checks."""
 
     findings: list[CheckFindingResponse] = Field(description="The findings.")
 
 
 @routes.get("/api/platform/health/checks")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
-@refuses(400, 404)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.refuses(400, 404)
 async def run_checks() -> CheckListResponse:
     """Return the findings from `gatehouse doctor`.
 
     The checks contact the mail server, the name servers and the payment provider, so the first request can take half a
     minute. Further requests within a minute return the same findings.
     """
-    findings = await health.run_checks(ports())
+    findings = await health.run_checks(kit.ports())
     return CheckListResponse(findings=CheckFindingResponse.list_of(findings))
 
 
-class SettingResponse(ResponseModel):
+class SettingResponse(kit.ResponseModel):
     """A setting in force."""
 
     variable: str = Field(description="The environment variable, as in the reference of settings.", examples=["SSO_BASE_URL"])
@@ -124,18 +121,18 @@ class SettingResponse(ResponseModel):
     meaning: str = Field(description="The meaning of the setting.", examples=["Processes on one socket."])
 
 
-class SettingListResponse(ResponseModel):
+class SettingListResponse(kit.ResponseModel):
     """The settings in force."""
 
     settings: list[SettingResponse] = Field(description="All settings.")
 
 
 @routes.get("/api/platform/settings")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
-@refuses(400, 404)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.refuses(400, 404)
 async def list_settings() -> SettingListResponse:
     """List the settings in force.
 
     Secrets, and URLs that contain a password, have no value.
     """
-    return SettingListResponse(settings=SettingResponse.list_of(health.list_settings(ports())))
+    return SettingListResponse(settings=SettingResponse.list_of(health.list_settings(kit.ports())))

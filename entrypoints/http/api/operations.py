@@ -8,24 +8,19 @@ import trio
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.errors import NotFound, StorageDown, Unauthenticated
+from core.kernel import errors
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest
-from entrypoints.http.base.context import app_context, ports
-from entrypoints.http.base.redirects import redirect
+from entrypoints.http import kit
 from entrypoints.http.base.rendering.assets import asset
-from entrypoints.http.base.rendering.templates import docs, page_response
-from entrypoints.http.edge.access import operations
+from entrypoints.http.base.rendering.templates import docs
 from entrypoints.http.edge.access.callers import bearer_token
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.openapi import any_origin, describes, describes_page, refuses
-from entrypoints.http.edge.signatures import returns
 from entrypoints.version import REVISION, VERSION
 
 routes = Blueprint("operations", __name__)
 
 
-class Health(ResponseModel):
+class Health(kit.ResponseModel):
     """The service is up."""
 
     status: Literal["healthy"] = Field(description="Always `healthy`.")
@@ -34,7 +29,7 @@ class Health(ResponseModel):
 
 
 @routes.get("/health")
-@operations
+@kit.operations
 async def health() -> Health:
     """Check that the service is up.
 
@@ -44,8 +39,8 @@ async def health() -> Health:
 
 
 @routes.get("/health/live")
-@operations
-@describes({200: "Alive."})
+@kit.operations
+@kit.describes({200: "Alive."})
 async def live() -> Response:
     """Check that the process responds.
 
@@ -54,7 +49,7 @@ async def live() -> Response:
     return Response(b"", 200)
 
 
-class Readiness(ResponseModel):
+class Readiness(kit.ResponseModel):
     """The database connection's state."""
 
     status: Literal["ready", "unhealthy"] = Field(description="`ready` if requests can be served.")
@@ -63,74 +58,74 @@ class Readiness(ResponseModel):
 
 
 @routes.get("/health/ready")
-@operations
-@returns(200, 503)
+@kit.operations
+@kit.returns(200, 503)
 async def ready() -> tuple[Readiness, int]:
     """Check that requests can be served.
 
     For readiness probes. Runs a trivial query, and responds with 503 if the database is down.
     """
     try:
-        await ports().storage.ping()
-    except StorageDown:
+        await kit.ports().storage.ping()
+    except errors.StorageDown:
         return Readiness(status="unhealthy", version=VERSION, database="disconnected"), 503
     return Readiness(status="ready", version=VERSION, database="connected"), 200
 
 
 @routes.get("/metrics")
-@operations
-@refuses(401)
-@describes({200: "Metrics in the text exposition format 0.0.4."}, content_type="text/plain")
+@kit.operations
+@kit.refuses(401)
+@kit.describes({200: "Metrics in the text exposition format 0.0.4."}, content_type="text/plain")
 async def metrics() -> Response:
     """Return metrics for Prometheus.
 
     If the operator has set a metrics token, it is required as a bearer token.
     """
-    context = app_context()
+    context = kit.app_context()
     token = context.metrics_token
     if token is not None and not hmac.compare_digest(digest(bearer_token()), digest(token)):
-        raise Unauthenticated
+        raise errors.Unauthenticated
     return Response(await trio.to_thread.run_sync(context.exposition), 200, content_type=context.exposition_type)
 
 
 @routes.get("/.well-known/jwks.json")
-@operations
-@any_origin
-@describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
+@kit.operations
+@kit.any_origin
+@kit.describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
 async def jwks() -> Response:
     """Return the public signing keys.
 
     Applications verify access tokens with these keys. Cache them, and load them again for an unknown `kid`.
     """
     headers = {"Cache-Control": "public, max-age=300"}
-    return Response(json.dumps(ports().tokens.jwks()), 200, headers, content_type="application/jwk-set+json")
+    return Response(json.dumps(kit.ports().tokens.jwks()), 200, headers, content_type="application/jwk-set+json")
 
 
 @routes.get("/openapi.json")
-@operations
-@describes({200: "An OpenAPI 3.1 document."}, content_type="application/json")
+@kit.operations
+@kit.describes({200: "An OpenAPI 3.1 document."}, content_type="application/json")
 async def openapi() -> Response:
     """Return this API description.
 
     The document is the same for all installations of a version.
     """
-    return Response(await trio.to_thread.run_sync(app_context().describe), 200, content_type="application/json")
+    return Response(await trio.to_thread.run_sync(kit.app_context().describe), 200, content_type="application/json")
 
 
 @routes.get("/docs/api")
-@operations
-@describes_page({200: "The interactive page."})
+@kit.operations
+@kit.describes_page({200: "The interactive page."})
 async def interactive_docs() -> Response:
     """Show the interactive API page.
 
     The page renders this description and can call the API.
     """
-    return page_response(docs())
+    return kit.page_response(docs())
 
 
 @routes.get("/assets/<name>")
-@operations
-@describes({200: "The file."}, content_type="*/*")
+@kit.operations
+@kit.describes({200: "The file."}, content_type="*/*")
 async def assets(name: str) -> Response:
     """Return a static file for the pages.
 
@@ -138,16 +133,16 @@ async def assets(name: str) -> Response:
     """
     file = asset(name)
     if file is None:
-        raise NotFound
+        raise errors.NotFound
     return Response(file.body(), 200, dict(file.headers))
 
 
 @routes.get("/")
-@operations
-@describes_page({303: "Redirect to the start page of the user."})
+@kit.operations
+@kit.describes_page({303: "Redirect to the start page of the user."})
 async def home() -> Response:
     """Go to the start page.
 
     Visitors are asked to sign in first.
     """
-    return redirect(HOME_PATH)
+    return kit.redirect(HOME_PATH)

@@ -10,40 +10,36 @@ from pydantic import BeforeValidator, Field
 from quart import Blueprint, Response
 from quart_schema import document_response
 
-from core.authentication.model.openid import Scope, in_order
+from core.authentication.model import openid
 from core.kernel.api_scopes import ApiScope
 from core.kernel.images import CONTENT_TYPE
 from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
+from entrypoints.http import kit
 from entrypoints.http.api.accounts.accounts import ProfileDetailsResponse
 from entrypoints.http.api.authentication.connections import ProviderSlug
 from entrypoints.http.api.tenancy.roles import Role
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import ACTS_ON_ME, OWNS, person_anywhere
-from entrypoints.http.edge.access.declaration import ApplicationTokens
-from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.streaming import Part, stream_object
+from entrypoints.http.edge import streaming
 
 routes = Blueprint("privacy", __name__)
 
 
-class ExportedMembershipResponse(ResponseModel):
+class ExportedMembershipResponse(kit.ResponseModel):
     """An organization's membership."""
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
     role: Role = Field(description="The user's role.")
     roles: list[Role] = Field(description="All the user's roles in the organization: their own role, then their groups' roles.")
-    joined_at: Timestamp = Field(description="When the user joined.")
+    joined_at: kit.Timestamp = Field(description="When the user joined.")
 
 
-class ExportedLoginResponse(ResponseModel):
+class ExportedLoginResponse(kit.ResponseModel):
     """A successful or failed login."""
 
     id: UUID = Field(description="The id of the login record.")
-    timestamp: Timestamp = Field(description="When the login happened.")
+    timestamp: kit.Timestamp = Field(description="When the login happened.")
     ip_address: str | None = Field(description="The IP address of the client.")
     user_agent: str | None = Field(description="The User-Agent header of the client.")
     provider: str = Field(description="How the user signed in.", examples=["password", "websuite"])
@@ -60,44 +56,44 @@ class ExportedLoginResponse(ResponseModel):
     geo_city: str | None = Field(description="The city of the IP address, if known.")
 
 
-class ExportedIdentityResponse(ResponseModel):
+class ExportedIdentityResponse(kit.ResponseModel):
     """A linked account at an identity provider."""
 
     provider: ProviderSlug = Field(description="The identity provider.")
     provider_user_id: str = Field(description="The id of the user at the provider.")
-    linked_at: Timestamp = Field(description="When the account was linked.")
+    linked_at: kit.Timestamp = Field(description="When the account was linked.")
 
 
-class ExportedMfaEventResponse(ResponseModel):
+class ExportedMfaEventResponse(kit.ResponseModel):
     """An entry in the second-factor log."""
 
     event_type: str = Field(description="The kind of the event.", examples=["mfa_enabled"])
-    timestamp: Timestamp = Field(description="When it happened.")
+    timestamp: kit.Timestamp = Field(description="When it happened.")
     success: bool = Field(description="Whether the action succeeded.")
 
 
-class ExportedPasskeyResponse(ResponseModel):
+class ExportedPasskeyResponse(kit.ResponseModel):
     """A passkey without its key."""
 
     id: UUID = Field(description="The id of the passkey.")
     name: str = Field(description="The name that the user gave it.")
     aaguid: UUID = Field(description="The model of the authenticator.")
     backup_eligible: bool = Field(description="Whether the authenticator can sync the passkey to other devices.")
-    created_at: Timestamp = Field(description="When it was registered.")
-    last_used_at: Timestamp | None = Field(description="When it was last used, or null.")
+    created_at: kit.Timestamp = Field(description="When it was registered.")
+    last_used_at: kit.Timestamp | None = Field(description="When it was last used, or null.")
 
 
-class ExportedEmailChangeResponse(ResponseModel):
+class ExportedEmailChangeResponse(kit.ResponseModel):
     """A change to the email address that the user requested in the last days."""
 
     old_email: str = Field(description="The address of the account at that time.")
     new_email: str = Field(description="The requested address.")
-    requested_at: Timestamp = Field(description="When the user requested it.")
-    proved_at: Timestamp | None = Field(description="When the new address was proved and the change took effect, or null.")
-    undone_at: Timestamp | None = Field(description="When the old address undid it, or null.")
+    requested_at: kit.Timestamp = Field(description="When the user requested it.")
+    proved_at: kit.Timestamp | None = Field(description="When the new address was proved and the change took effect, or null.")
+    undone_at: kit.Timestamp | None = Field(description="When the old address undid it, or null.")
 
 
-class ExportedResourceResponse(ResponseModel):
+class ExportedResourceResponse(kit.ResponseModel):
     """An API resource that an application may use on the user's behalf."""
 
     identifier: str = Field(description="The identifier of the API resource.")
@@ -105,7 +101,7 @@ class ExportedResourceResponse(ResponseModel):
     scopes: list[str] = Field(description="The scopes that the user agreed to.")
 
 
-class ExportedConsentResponse(ResponseModel):
+class ExportedConsentResponse(kit.ResponseModel):
     """The user's consent to an application."""
 
     organization_id: UUID = Field(description="The id of the application's organization.")
@@ -114,31 +110,31 @@ class ExportedConsentResponse(ResponseModel):
     service_slug: str = Field(description="The slug of the application.")
     service_name: str = Field(description="The name of the application. An external client chooses its own.")
     client_uri: str | None = Field(description="An external client's id, or null for the organization's application.")
-    scopes: Annotated[list[Scope], BeforeValidator(in_order)] = Field(description="The scopes that the user agreed to.")
+    scopes: Annotated[list[openid.Scope], BeforeValidator(openid.in_order)] = Field(description="The scopes that the user agreed to.")
     api_resources: list[ExportedResourceResponse] = Field(description="The API resources that the user agreed to.")
-    granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
+    granted_at: kit.Timestamp = Field(description="When the user last agreed to a new scope.")
 
 
-class ExportedSecurityNoticeResponse(ResponseModel):
+class ExportedSecurityNoticeResponse(kit.ResponseModel):
     """An email about a change to the account's security."""
 
     kind: str = Field(description="What the email was about.", examples=["identity_linked"])
     detail: str | None = Field(description="The identity provider of a linked account, or null.", examples=["codehost"])
     address: str = Field(description="The address that the email went to.")
-    created_at: Timestamp = Field(description="When the change was made.")
-    undone_at: Timestamp | None = Field(description="When its link undid the change, or null.")
+    created_at: kit.Timestamp = Field(description="When the change was made.")
+    undone_at: kit.Timestamp | None = Field(description="When its link undid the change, or null.")
 
 
-class ExportedApplicationBlockResponse(ResponseModel):
+class ExportedApplicationBlockResponse(kit.ResponseModel):
     """A block by an organization's admin that keeps the user out of its applications."""
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
     email: str = Field(description="The user's address at the time of the block.")
-    since: Timestamp = Field(description="When an admin blocked the user.")
+    since: kit.Timestamp = Field(description="When an admin blocked the user.")
 
 
-class ExportedApplicationRoleResponse(ResponseModel):
+class ExportedApplicationRoleResponse(kit.ResponseModel):
     """A role that the user has in an application."""
 
     organization_id: UUID = Field(description="The id of the application's organization.")
@@ -148,11 +144,11 @@ class ExportedApplicationRoleResponse(ResponseModel):
     role: str = Field(description="The slug of the role.", examples=["editor"])
     name: str = Field(description="The name of the role.")
     permissions: list[str] = Field(description="The permissions that the role gives.")
-    assigned_at: Timestamp = Field(description="When the user, or the group, got the role.")
+    assigned_at: kit.Timestamp = Field(description="When the user, or the group, got the role.")
     group: str | None = Field(description="The name of the group that gives the role, or null if the user has it alone.")
 
 
-class ExportedGroupResponse(ResponseModel):
+class ExportedGroupResponse(kit.ResponseModel):
     """An organization's group that the user is in."""
 
     organization_id: UUID = Field(description="The id of the organization.")
@@ -160,29 +156,29 @@ class ExportedGroupResponse(ResponseModel):
     group_id: UUID = Field(description="The id of the group.")
     name: str = Field(description="The name of the group.")
     attributes: dict[str, Any] = Field(description="The group's values, by the names of the organization's attributes.")
-    added_at: Timestamp = Field(description="When the user was added to the group.")
+    added_at: kit.Timestamp = Field(description="When the user was added to the group.")
 
 
-class ExportedAttributesResponse(ResponseModel):
+class ExportedAttributesResponse(kit.ResponseModel):
     """The values in the attributes that an organization declared for its users."""
 
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
     values: dict[str, Any] = Field(description="The values by the names of the attributes.")
-    changed_at: Timestamp = Field(description="When a value last changed.")
+    changed_at: kit.Timestamp = Field(description="When a value last changed.")
 
 
-class ExportedServiceAccountResponse(ResponseModel):
+class ExportedServiceAccountResponse(kit.ResponseModel):
     """A service account that the user answers for."""
 
     id: UUID = Field(description="The id of the service account.")
     name: str = Field(description="The name of the service account.")
     organization_id: UUID | None = Field(description="The id of its organization, or null if it belongs to the platform.")
     organization_slug: str | None = Field(description="The slug of that organization, or null.")
-    created_at: Timestamp = Field(description="When it was created.")
+    created_at: kit.Timestamp = Field(description="When it was created.")
 
 
-class ExportedPersonalTokenResponse(ResponseModel):
+class ExportedPersonalTokenResponse(kit.ResponseModel):
     """A personal access token without its secret."""
 
     id: UUID = Field(description="The id of the token.")
@@ -191,18 +187,18 @@ class ExportedPersonalTokenResponse(ResponseModel):
     scopes: list[ApiScope] = Field(description="The scopes of the token.", examples=[["members:read"]])
     organization_id: UUID | None = Field(description="The id of the only organization that it acts in, or null for the user's account.")
     organization_slug: str | None = Field(description="The slug of that organization, or null.")
-    created_at: Timestamp = Field(description="When it was created.")
-    expires_at: Timestamp = Field(description="When it expires.")
-    last_used_at: Timestamp | None = Field(description="When it was last used, to the minute, or null.")
-    ended_at: Timestamp | None = Field(description="When it was ended before it expired, or null.")
+    created_at: kit.Timestamp = Field(description="When it was created.")
+    expires_at: kit.Timestamp = Field(description="When it expires.")
+    last_used_at: kit.Timestamp | None = Field(description="When it was last used, to the minute, or null.")
+    ended_at: kit.Timestamp | None = Field(description="When it was ended before it expired, or null.")
 
 
-class ExportedAccountResponse(ResponseModel):
+class ExportedAccountResponse(kit.ResponseModel):
     """The account in an export, with the basic profile fields."""
 
     user_id: UUID = Field(description="The id of the account.")
     email: str = Field(description="The email address of the account.")
-    created_at: Timestamp = Field(description="When the account was created.")
+    created_at: kit.Timestamp = Field(description="When the account was created.")
     name: str | None = Field(description="The user's name, or null. The profile is null in a part of the data.")
     picture: str | None = Field(description="The URL of the user's picture, or null.")
     locale: str | None = Field(description="The language tag of the user, or null.")
@@ -215,7 +211,7 @@ class ExportedUserResponse(ProfileDetailsResponse, ExportedAccountResponse):
     picture_file: str | None = Field(description="The uploaded picture as a data URL with a PNG, or null.")
 
 
-class LoginCountResponse(ResponseModel):
+class LoginCountResponse(kit.ResponseModel):
     """How many logins are stored. The export contains the newest logins."""
 
     login_events_count: int = Field(description="The number of all stored logins.")
@@ -246,9 +242,9 @@ class PersonalDataExportResponse(ExportedUserResponse):
 
 
 @routes.get("/api/privacy/export/<user_id>")
-@person_anywhere(ACTS_ON_ME, applications=ApplicationTokens.WITHOUT_OPENID)
-@refuses(403, 404)
-@describes({}, changes_state=True)  # the privacy log gets an entry
+@kit.person_anywhere(kit.ACTS_ON_ME, applications=kit.ApplicationTokens.WITHOUT_OPENID)
+@kit.refuses(403, 404)
+@kit.describes({}, changes_state=True)  # the privacy log gets an entry
 @document_response(PersonalDataExportResponse)
 async def export(user_id: UUID) -> Response:
     """Export a user's data.
@@ -257,7 +253,7 @@ async def export(user_id: UUID) -> Response:
     memberships, logins, identities, consents, blocks, roles, groups and attributes that belong to the organization. An application gets the
     same data about its signed-in user, unless its token has the scope `openid`.
     """
-    return await export_package(await personal_data.export(ports(), signed_in(), user_id))
+    return await export_package(await personal_data.export(kit.ports(), kit.signed_in(), user_id))
 
 
 async def export_file(data: PersonalDataExport) -> Response:
@@ -275,16 +271,16 @@ async def export_package(data: PersonalDataExport) -> Response:
         user_id=data.user_id, email=data.email, created_at=data.created_at, picture_file=file, **asdict(data.profile)
     )
     memberships, *others = [_to_part(list_, items) for list_, items in data.lists.items()]
-    return await stream_object(account, memberships, LoginCountResponse.of(data), *others)
+    return await streaming.stream_object(account, memberships, LoginCountResponse.of(data), *others)
 
 
-def _to_part(list_: ExportedList, items: Batches[ExportedItem]) -> Part[ExportedItem]:
+def _to_part(list_: ExportedList, items: Batches[ExportedItem]) -> streaming.Part[ExportedItem]:
     """Return a list in the response. The response declares the model for its items."""
     (model,) = get_args(PersonalDataExportResponse.model_fields[list_].annotation)
-    return Part(list_, items, lambda item: model.model_validate(item.fields))
+    return streaming.Part(list_, items, lambda item: model.model_validate(item.fields))
 
 
-class AnonymizationResponse(ResponseModel):
+class AnonymizationResponse(kit.ResponseModel):
     """An anonymization's result."""
 
     success: bool = Field(description="Always true.")
@@ -293,8 +289,8 @@ class AnonymizationResponse(ResponseModel):
 
 
 @routes.delete("/api/privacy/forget/<user_id>")
-@person_anywhere(OWNS)
-@refuses(403, 404, 429)
+@kit.person_anywhere(kit.OWNS)
+@kit.refuses(403, 404, 429)
 async def anonymize(user_id: UUID) -> AnonymizationResponse:
     """Anonymize a user permanently.
 
@@ -306,6 +302,6 @@ async def anonymize(user_id: UUID) -> AnonymizationResponse:
     change to the account, and always if you delete another person's account that has a verified address and that your
     organizations did not create. The link in the email opens it again. It is anonymized when the last link has expired.
     """
-    erase_at = await personal_data.anonymize(ports(), signed_in(), user_id)
+    erase_at = await personal_data.anonymize(kit.ports(), kit.signed_in(), user_id)
     message = "The user is anonymized." if erase_at is None else closure_message(erase_at)
     return AnonymizationResponse(success=True, message=message, user_id=user_id)

@@ -10,9 +10,8 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.profiles import OwnProfile
 from core.accounts.relying_party import StoredId
 from core.federation.connections.routing import KnownRoutes
+from core.kernel import callers, causes
 from core.kernel.access import NeedsPerson
-from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey, SetupLinkCaller
-from core.kernel.causes import Anonymous, Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
 from core.kernel.values import to_printable
@@ -97,15 +96,15 @@ def requested_path() -> str:
     return f"{sent.path}?{query}" if query else sent.path
 
 
-def caller() -> Caller:
+def caller() -> causes.Caller:
     """Return the caller that the access decorator identified."""
-    return cast("Caller", _current_g().caller)
+    return cast("causes.Caller", _current_g().caller)
 
 
-def signed_in() -> Person:
+def signed_in() -> callers.Person:
     """Return the caller on a route for signed-in users."""
     user = caller()
-    assert isinstance(user, Person), "only behind a decorator for users"
+    assert isinstance(user, callers.Person), "only behind a decorator for users"
     return user
 
 
@@ -114,44 +113,44 @@ def own_profile() -> OwnProfile:
     return cast("OwnProfile", g.own_profile)
 
 
-def acting() -> OrganizationCaller:
+def acting() -> callers.OrganizationCaller:
     """Return the caller on a route for an organization's members and service accounts."""
     client = caller()
-    assert isinstance(client, OrganizationCaller), "only behind @member"
+    assert isinstance(client, callers.OrganizationCaller), "only behind @member"
     return client
 
 
-def acting_member() -> Member:
+def acting_member() -> callers.Member:
     """Return the caller on a route for an organization's members who use their account or session. Raises: NeedsPerson."""
     client = acting()
-    return client if isinstance(client, Member) else refuse(NeedsPerson)
+    return client if isinstance(client, callers.Member) else refuse(NeedsPerson)
 
 
-def acting_on_platform() -> PlatformCaller:
+def acting_on_platform() -> callers.PlatformCaller:
     """Return the caller on a route for platform owners and the platform's service accounts."""
     client = caller()
-    assert isinstance(client, PlatformCaller), "only behind @platform_owner"
+    assert isinstance(client, callers.PlatformCaller), "only behind @platform_owner"
     return client
 
 
-def acting_key() -> ServiceKey:
+def acting_key() -> callers.ServiceKey:
     """Return the caller on a route for API keys."""
     user = caller()
-    assert isinstance(user, ServiceKey), "only behind @service_key"
+    assert isinstance(user, callers.ServiceKey), "only behind @service_key"
     return user
 
 
-def acting_directory() -> ScimClient:
+def acting_directory() -> callers.ScimClient:
     """Return the caller on a SCIM route."""
     user = caller()
-    assert isinstance(user, ScimClient), "only behind @scim_client"
+    assert isinstance(user, callers.ScimClient), "only behind @scim_client"
     return user
 
 
-def setup_reader() -> SetupLinkCaller:
+def setup_reader() -> callers.SetupLinkCaller:
     """Return the caller on a page that a set-up link opens."""
     user = caller()
-    assert isinstance(user, SetupLinkCaller), "only behind @setup_link"
+    assert isinstance(user, callers.SetupLinkCaller), "only behind @setup_link"
     return user
 
 
@@ -178,10 +177,10 @@ def agent() -> str | None:
     return None if value is None else to_printable(value[:AGENT_LENGTH])
 
 
-def anonymous() -> Anonymous:
+def anonymous() -> causes.Anonymous:
     """Return a caller without credentials."""
     record = request_record()
-    return Anonymous(address=record.address, agent=agent(), request_id=record.request_id)
+    return causes.Anonymous(address=record.address, agent=agent(), request_id=record.request_id)
 
 
 def no_content() -> Response:

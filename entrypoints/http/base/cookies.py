@@ -16,7 +16,7 @@ from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.values import digest, new_secret
 from core.setup.model.links import MAX_DAYS
-from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base import context
 
 MAX_ENROLLMENT: Final = 2000  # characters; a longer path is not kept
 
@@ -41,7 +41,7 @@ class Cookie:
 
     def set(self, response: Response, value: str, until: datetime | None = None) -> None:
         """Set the value, for `age` or until this time, in UTC."""
-        _set(response, self.kind, value, self.age if until is None else until - ports().clock.now())
+        _set(response, self.kind, value, self.age if until is None else until - context.ports().clock.now())
 
     def clear(self, response: Response) -> None:
         """Remove the value."""
@@ -98,7 +98,7 @@ def forget_old_sign_ons(state: str, response: Response) -> Response:
 
 
 def _is_https() -> bool:
-    return app_context().origin.startswith("https://")
+    return context.app_context().origin.startswith("https://")
 
 
 def _set(response: Response, kind: str, value: str, age: timedelta) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlencode
 from quart import Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
+from core.kernel import page_paths
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import requested_path
 
@@ -32,18 +32,18 @@ def safe_next(text: str) -> str:
     """
     path = text.partition("?")[0]
     if len(text) > MAX_NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
-        return HOME_PATH
-    return HOME_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
+        return page_paths.HOME_PATH
+    return page_paths.HOME_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
 
 
 def next_of(fields: Mapping[str, str]) -> str:
     """Return the path in the field `next`, if it is safe, or else the start page."""
-    return safe_next(fields.get("next", HOME_PATH))
+    return safe_next(fields.get("next", page_paths.HOME_PATH))
 
 
 def with_next(path: str, next_path: str) -> str:
     """Return `path` with the parameter `next`, which is left out if `next_path` is the start page."""
-    return path if next_path == HOME_PATH else f"{path}?{urlencode({'next': next_path})}"
+    return path if next_path == page_paths.HOME_PATH else f"{path}?{urlencode({'next': next_path})}"
 
 
 def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Response:
@@ -64,7 +64,7 @@ def to_sign_in(fields: Mapping[str, str] = NO_FIELDS) -> Response:
     """
     is_form = request.method not in ("GET", "HEAD")
     target = page_of_sent_form(request.path, fields) if is_form else requested_path()
-    return redirect(with_next(SIGN_IN_PATH, target), notice=FORM_NOT_SENT if is_form else None)
+    return redirect(with_next(page_paths.SIGN_IN_PATH, target), notice=FORM_NOT_SENT if is_form else None)
 
 
 def fill_in(route: str, values: Mapping[str, object]) -> str:
@@ -91,4 +91,4 @@ def page_of_form(path: str) -> str:
             path = path.rpartition("/")[0]
         else:
             return quote(path)
-    return ACCOUNT_PATH
+    return page_paths.ACCOUNT_PATH

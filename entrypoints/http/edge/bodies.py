@@ -14,15 +14,14 @@ from quart import request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
-from core.kernel.errors import Invalid, Refusal
+from core.kernel import errors, values
 from core.kernel.shares import FairPlaces
-from core.kernel.values import KEEP, Domain, Email, T, is_printable, is_visible, parse_id
 from core.provisioning.model.directories import attributes_of_body
 from entrypoints.http.base.context import directory_call
+from entrypoints.http.edge import size_limits
 from entrypoints.http.edge.directory.log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim
-from entrypoints.http.edge.protocol.connection import LazyBody, RequestParameters
-from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
+from entrypoints.http.edge.protocol import connection
 
 View = Callable[..., Awaitable[Any]]
 P = ParamSpec("P")
@@ -44,7 +43,7 @@ _decoding_large = cast("trio.CapacityLimiter", FairPlaces(trio.Event, 1))
 _decoding = cast("trio.CapacityLimiter", FairPlaces(trio.Event, 1))
 
 
-class BodyInvalid(Invalid):
+class BodyInvalid(errors.Invalid):
     """The body is not valid JSON. Send one object in UTF-8, with each name once, at most 32 levels and integers of at most 19 digits."""
 
     scim_type = "invalidSyntax"
@@ -124,8 +123,8 @@ def _check_depth(value: Any, left: int) -> None:
 def body_limit(path: str) -> int:
     """Return a path's body limit in bytes (security N-3)."""
     if not speaks_scim(path):
-        return MAX_BODY
-    return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups") else MAX_SCIM_BODY
+        return size_limits.MAX_BODY
+    return size_limits.MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups") else size_limits.MAX_SCIM_BODY
 
 
 class StrictRequest(TrioRequest):
@@ -135,8 +134,8 @@ class StrictRequest(TrioRequest):
     has a shorter time limit.
     """
 
-    body_class = LazyBody
-    parameter_storage_class = dict_storage_class = RequestParameters
+    body_class = connection.LazyBody
+    parameter_storage_class = dict_storage_class = connection.RequestParameters
     _decoded: dict[str, Any] | None = None
 
     async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:
@@ -144,7 +143,7 @@ class StrictRequest(TrioRequest):
             self._decoded = await self.read_json(lambda body: body, cache=cache)
         return self._decoded
 
-    async def read_json(self, read: Callable[[dict[str, Any]], T], *, cache: bool = True) -> T:
+    async def read_json(self, read: Callable[[dict[str, Any]], values.T], *, cache: bool = True) -> values.T:
         """Return `read(body)`. A large body is decoded and released in a thread, so that small requests do not wait."""
         if self.content_length and not self.is_json:  # before the body arrives
             raise UnsupportedMediaType
@@ -160,29 +159,29 @@ class StrictRequest(TrioRequest):
             read = _noting_attributes(call, read)
         if len(raw) <= DECODED_AT_ONCE:
             return read(decode(raw))
-        limiter = _decoding_large if len(raw) > MAX_BODY else _decoding
+        limiter = _decoding_large if len(raw) > size_limits.MAX_BODY else _decoding
         return await trio.to_thread.run_sync(lambda: _read_in_thread(read, raw), limiter=limiter)
 
 
-def _noting_attributes(call: DirectoryCall, read: Callable[[dict[str, Any]], T]) -> Callable[[dict[str, Any]], T]:
-    def noting(body: dict[str, Any]) -> T:
+def _noting_attributes(call: DirectoryCall, read: Callable[[dict[str, Any]], values.T]) -> Callable[[dict[str, Any]], values.T]:
+    def noting(body: dict[str, Any]) -> values.T:
         call.attributes = attributes_of_body(body)  # first, because reading may take the body apart
         return read(body)
 
     return noting
 
 
-def _read_in_thread(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:
+def _read_in_thread(read: Callable[[dict[str, Any]], values.T], raw: bytes) -> values.T:
     try:
         return read(decode(raw))
-    except Refusal as refused:
+    except errors.Refusal as refused:
         # Without this, the refusal would keep the decoded body alive, and the event loop would
         # release it.
         refused.__context__ = None
         raise refused.with_traceback(None) from None
 
 
-async def read_in_thread(read: Callable[[dict[str, Any]], T]) -> T:
+async def read_in_thread(read: Callable[[dict[str, Any]], values.T]) -> values.T:
     """Return `read(body)` for the current request's body, as in `StrictRequest.read_json`."""
     return await cast("StrictRequest", request).read_json(read)
 
@@ -204,7 +203,7 @@ class RequestModel(BaseModel):
 
 def optional(**limits: Any) -> Any:
     """Return the definition of a field that may be missing. Its value is KEEP then. Null is allowed only if the type allows it."""
-    return Field(default=KEEP, json_schema_extra=_without_default, **limits)
+    return Field(default=values.KEEP, json_schema_extra=_without_default, **limits)
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -252,7 +251,7 @@ def fields_of(model: Callable[P, R]) -> Callable[P, R]:
 
 
 def _printable(text: str) -> str:
-    if not is_printable(text):
+    if not values.is_printable(text):
         raise ValueError("it contains characters that are not allowed")
     return text
 
@@ -270,7 +269,7 @@ def _trimmed(most: int) -> Callable[[str], str]:
 def _readable(name: str) -> str:
     if "=?" in name:
         raise ValueError('it must not contain "=?", which starts an encoded word in emails')
-    if not is_visible(name):
+    if not values.is_visible(name):
         raise ValueError("it must contain a visible character")
     return name
 
@@ -284,14 +283,14 @@ def _join_texts(value: Any) -> Any:
 
 
 def _id(value: Any) -> UUID:
-    id_ = parse_id(value) if isinstance(value, str) else None
+    id_ = values.parse_id(value) if isinstance(value, str) else None
     if id_ is None:
         raise ValueError("it must be a UUID")
     return id_
 
 
 def _domain(text: str) -> str:
-    return Domain.parse(text.strip(" "))
+    return values.Domain.parse(text.strip(" "))
 
 
 # RFC 3339 section 5.6. As in ISO 8601, the seconds may be missing, and the offset's minutes or
@@ -340,7 +339,10 @@ Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "fo
 DateTime = Annotated[datetime, BeforeValidator(_timestamp), WithJsonSchema({"type": "string", "format": "date-time"})]
 # EmailInvalid is not a ValueError, so pydantic passes it on with its own message.
 EmailAddress = Annotated[
-    str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})
+    str,
+    Field(max_length=MAX_TEXT),
+    AfterValidator(values.Email.parse),
+    WithJsonSchema({"type": "string", "format": "email", "maxLength": 254}),
 ]
 # So is DomainInvalid.
 DomainName = Annotated[

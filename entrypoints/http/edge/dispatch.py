@@ -19,10 +19,10 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
 from core.kernel.values import is_printable
-from entrypoints.bind import LOCALHOST, LOOPBACK_ADDRESSES
+from entrypoints import bind
 from entrypoints.http.base.context import app_context, request_record
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access.declaration import SAFE_METHODS, access_of
+from entrypoints.http.edge.access import declaration
 from entrypoints.http.edge.errors import prefers_page
 from entrypoints.http.edge.openapi import docs_of
 
@@ -104,10 +104,10 @@ class LeanQuart(QuartTrio):
 def loopback_hosts(base_url: str) -> frozenset[str]:
     """Return the Host headers for the loopback addresses if the base URL's host is `localhost`, or nothing."""
     parts = urlsplit(base_url)
-    if parts.hostname != LOCALHOST:
+    if parts.hostname != bind.LOCALHOST:
         return frozenset()
-    hosts = (f"[{address}]" if address.version == 6 else str(address) for address in LOOPBACK_ADDRESSES)
-    return frozenset(parts.netloc.replace(LOCALHOST, host) for host in hosts)
+    hosts = (f"[{address}]" if address.version == 6 else str(address) for address in bind.LOOPBACK_ADDRESSES)
+    return frozenset(parts.netloc.replace(bind.LOCALHOST, host) for host in hosts)
 
 
 def _target_of(request: Any) -> str:
@@ -150,11 +150,11 @@ def check_every_route(app: Quart) -> None:
     wrong = []
     for rule in app.url_map.iter_rules():
         try:
-            access = access_of(app.view_functions[rule.endpoint])
+            access = declaration.access_of(app.view_functions[rule.endpoint])
         except ValueError as error:
             wrong.append(f"{rule.rule}: {error}")
             continue
-        if (rule.methods or set()) - SAFE_METHODS and (access.declared or access.default) is None:
+        if (rule.methods or set()) - declaration.SAFE_METHODS and (access.declared or access.default) is None:
             wrong.append(f"{rule.rule}: it does not declare its effect, such as SHOWS or CHANGES (entrypoints/http/edge/access/effects.py)")
     if wrong:
         raise ValueError("; ".join(sorted(wrong)))

@@ -16,32 +16,16 @@ from werkzeug.http import parse_accept_header
 
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.authentication import browser
-from core.authentication.model.dpop import PROOF_ALGORITHMS, BoundTokenAsBearer, NonceMissing, NonceRequired, ProofRefused
+from core.authentication.model import dpop
 from core.billing.model.provider_events import SignatureInvalid
+from core.kernel import errors
 from core.kernel.api_scopes import ScopeInsufficient
-from core.kernel.errors import (
-    ClientInvalid,
-    Conflict,
-    Forbidden,
-    Invalid,
-    Limited,
-    NotFound,
-    OrganizationNotActive,
-    Outage,
-    PreconditionFailed,
-    Refusal,
-    StorageDown,
-    Unauthenticated,
-    Unsupported,
-)
 from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.tenancy.model.organizations import ApplicationClosed
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import anonymous, app_context, directory_call, request_record
-from entrypoints.http.base.redirects import page_of_form, redirect
-from entrypoints.http.base.rendering.templates import Page, render
-from entrypoints.http.edge.access.declaration import Access, access_of
+from entrypoints.http.base import context, cookies, redirects
+from entrypoints.http.base.rendering import templates
+from entrypoints.http.edge.access import declaration
 from entrypoints.http.edge.error_body import (
     NO_FIELDS,
     SCIM_JSON,
@@ -61,15 +45,15 @@ from entrypoints.http.edge.validation import FieldsInvalid
 log = structlog.get_logger("http")
 
 STATUS: dict[type[Exception], int] = {
-    Invalid: 400,
-    Unauthenticated: 401,
-    Forbidden: 403,
-    NotFound: 404,
-    Conflict: 409,
-    PreconditionFailed: 412,
-    Limited: 429,
-    Unsupported: 501,
-    Outage: 500,
+    errors.Invalid: 400,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.PreconditionFailed: 412,
+    errors.Limited: 429,
+    errors.Unsupported: 501,
+    errors.Outage: 500,
 }
 
 # Seconds that a client should wait before it tries again while the database is down.
@@ -125,14 +109,14 @@ class ErrorResponse:
 def _answer(error: Exception) -> ErrorResponse:
     error = _innermost(error)
     match error:
-        case Refusal():
+        case errors.Refusal():
             status, headers = status_of(error), _headers(error)
             return ErrorResponse(status, error.message, error.code, headers, error.oauth_error, error.scim_type, error.fields)
-        case StorageDown():
-            log.error("storage_down", request_id=request_record().request_id, error=str(error.__cause__ or error))
-            return ErrorResponse(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
-        case Outage():
-            log.error("outage", request_id=request_record().request_id, error=str(error), kind=type(error).__name__)
+        case errors.StorageDown():
+            log.error("storage_down", request_id=context.request_record().request_id, error=str(error.__cause__ or error))
+            return ErrorResponse(500, errors.StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
+        case errors.Outage():
+            log.error("outage", request_id=context.request_record().request_id, error=str(error), kind=type(error).__name__)
             return ErrorResponse(500, (type(error).__doc__ or "").strip(), error.code)
         case FieldsInvalid():
             return ErrorResponse(400, str(error))
@@ -142,8 +126,8 @@ def _answer(error: Exception) -> ErrorResponse:
             return ErrorResponse(415, error.description)
         case HTTPException(code=int(code)) if code < 500:
             return ErrorResponse(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
-    log.error("unexpected", request_id=request_record().request_id, exc_info=error)
-    return ErrorResponse(500, internal_error_message(request_record().request_id))
+    log.error("unexpected", request_id=context.request_record().request_id, exc_info=error)
+    return ErrorResponse(500, internal_error_message(context.request_record().request_id))
 
 
 def _innermost(error: Exception) -> Exception:
@@ -153,13 +137,15 @@ def _innermost(error: Exception) -> Exception:
     return error
 
 
-def _headers(refusal: Refusal) -> dict[str, str]:
-    if isinstance(refusal, Limited):
+def _headers(refusal: errors.Refusal) -> dict[str, str]:
+    if isinstance(refusal, errors.Limited):
         return {"Retry-After": str(refusal.retry_after)}
     view, is_bound = _view(), request.headers.get("Authorization", "")[:5].lower() == "dpop "
-    header = challenge(refusal, None if view is None else access_of(view), request.method, app_context().base_url, is_bound=is_bound)
+    header = challenge(
+        refusal, None if view is None else declaration.access_of(view), request.method, context.app_context().base_url, is_bound=is_bound
+    )
     headers = {} if header is None else {"WWW-Authenticate": header}
-    return {**headers, NONCE_HEADER: refusal.nonce} if isinstance(refusal, NonceMissing | NonceRequired) else headers
+    return {**headers, NONCE_HEADER: refusal.nonce} if isinstance(refusal, dpop.NonceMissing | dpop.NonceRequired) else headers
 
 
 def wants_page() -> bool:
@@ -222,7 +208,7 @@ def error_page(
     without_query: str | None = None,
     end_token: str | None = None,
     way_back: tuple[str, str] | None = None,
-) -> Page:
+) -> templates.Page:
     """Return the page for an error.
 
     Without `title`, the status gives the title.
@@ -230,7 +216,7 @@ def error_page(
     `without_query` is the same page's path without its query, to which the page leads. `end_token` is the form token that ends an
     impersonation, during which the page says so. `way_back` is the label and the path for its first button.
     """
-    return render(
+    return templates.render(
         "error.html" if end_token is None else "error_impersonated.html",
         status=status,
         support=support,
@@ -246,14 +232,14 @@ def error_page(
 def _end_token() -> str | None:
     """Return the form token that ends the impersonation in this request, or None if nobody is impersonated."""
     secret = cookies.SESSION.read()
-    return browser.form_token(secret) if secret and request_record().impersonator is not None else None
+    return browser.form_token(secret) if secret and context.request_record().impersonator is not None else None
 
 
 def _way_back() -> tuple[str, str] | None:
     """Return the label and the path for a button on the page for an error. The view can set them. A sign-in form leads to its page."""
-    if request_record().way_back is None and request.method == "POST" and "flow_id" in (request.view_args or {}):
-        return "Back to the sign-in", page_of_form(request.path)  # refused before the view, such as by a rate limit
-    return request_record().way_back
+    if context.request_record().way_back is None and request.method == "POST" and "flow_id" in (request.view_args or {}):
+        return "Back to the sign-in", redirects.page_of_form(request.path)  # refused before the view, such as by a rate limit
+    return context.request_record().way_back
 
 
 async def _explained(error: Exception) -> Exception:
@@ -261,8 +247,8 @@ async def _explained(error: Exception) -> Exception:
     refusal, cookie = _innermost(error), cookies.SESSION.read()
     if not isinstance(refusal, ApplicationClosed) or cookie is None or not wants_page():
         return error
-    with suppress(Outage):
-        return await browser.explain_closed(app_context().ports, anonymous(), cookie, refusal)
+    with suppress(errors.Outage):
+        return await browser.explain_closed(context.app_context().ports, context.anonymous(), cookie, refusal)
     return error
 
 
@@ -270,26 +256,29 @@ async def respond(error: Exception) -> Response:
     """Return the response to any error."""
     error = await _explained(error)
     answer = _answer(error)
-    request_record().error_code = answer.code
+    context.request_record().error_code = answer.code
     if speaks_scim(request.path):
-        if (call := directory_call()) is not None:
+        if (call := context.directory_call()) is not None:
             # A message may repeat a value from the request. The text in its class does not.
             kind = " ".join((type(_innermost(error)).__doc__ or "").split())
-            call.scim_type, call.error = answer.scim_type, kind if isinstance(_innermost(error), Refusal) else SENTENCES.get(answer.status)
-        body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
+            call.scim_type, call.error = (
+                answer.scim_type,
+                kind if isinstance(_innermost(error), errors.Refusal) else SENTENCES.get(answer.status),
+            )
+        body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=context.app_context().scim_string_status)
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
         if isinstance(error, MethodNotAllowed) and request.method in ("GET", "HEAD"):
-            return redirect(page_of_form(request.path))  # the user opened the address that a form posts to
+            return redirects.redirect(redirects.page_of_form(request.path))  # the user opened the address that a form posts to
         if isinstance(_innermost(error), AuthenticationInsufficient):
             answer.status, answer.headers = page_status_of(_innermost(error)), {}
         is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string
-        support, without_query = app_context().ports.policy.support, request.path if is_list else None
-        title = NOT_ACTIVE if isinstance(_innermost(error), OrganizationNotActive) else None
+        support, without_query = context.app_context().ports.policy.support, request.path if is_list else None
+        title = NOT_ACTIVE if isinstance(_innermost(error), errors.OrganizationNotActive) else None
         page = error_page(
             answer.status,
             answer.message,
-            request_record().request_id,
+            context.request_record().request_id,
             support,
             without_query=without_query,
             end_token=_end_token(),
@@ -313,14 +302,16 @@ RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/api"  # R
 
 # The refusals for credentials that are not access tokens. 401 must name a scheme (RFC 9110 section 15.5.2). No
 # registered scheme uses a custom header, so the last two are ours.
-FIXED: Final[Mapping[type[Refusal], str]] = {
-    ClientInvalid: 'Basic realm="gatehouse", charset="UTF-8"',  # RFC 6749 section 5.2
+FIXED: Final[Mapping[type[errors.Refusal], str]] = {
+    errors.ClientInvalid: 'Basic realm="gatehouse", charset="UTF-8"',  # RFC 6749 section 5.2
     ApiKeyInvalid: 'ApiKey realm="gatehouse", header="X-Api-Key"',
     SignatureInvalid: 'Signature realm="gatehouse", header="billing-signature"',
 }
 
 
-def challenge(refusal: Refusal, access: Access | None, method: str, base_url: str, *, is_bound: bool = False) -> str | None:
+def challenge(
+    refusal: errors.Refusal, access: declaration.Access | None, method: str, base_url: str, *, is_bound: bool = False
+) -> str | None:
     """Return the header's value for this refusal on a route with this access rule, or None if it has no challenge.
 
     `is_bound`: the token was sent with the scheme DPoP, and so is its successor (RFC 9449 section 7.1).
@@ -334,21 +325,21 @@ def challenge(refusal: Refusal, access: Access | None, method: str, base_url: st
     if access is not None and access.is_of_api:
         parameters["resource_metadata"] = f"{base_url}{RESOURCE_METADATA_PATH}"
     scheme = "Bearer"
-    if is_bound or isinstance(refusal, BoundTokenAsBearer):
-        scheme, parameters["algs"] = "DPoP", " ".join(PROOF_ALGORITHMS)
+    if is_bound or isinstance(refusal, dpop.BoundTokenAsBearer):
+        scheme, parameters["algs"] = "DPoP", " ".join(dpop.PROOF_ALGORITHMS)
     return " ".join([scheme, ", ".join(f'{name}="{value}"' for name, value in parameters.items())]).rstrip()
 
 
-def _parameters(refusal: Refusal, access: Access | None, method: str) -> dict[str, str] | None:
+def _parameters(refusal: errors.Refusal, access: declaration.Access | None, method: str) -> dict[str, str] | None:
     """Return the challenge's parameters, or None if the refusal is not about the access token."""
     match refusal:
         case ScopeInsufficient():
             return {"error": refusal.oauth_error, "scope": " ".join(refusal.scopes)}
         case AuthenticationInsufficient():
             return {"error": refusal.oauth_error, **refusal.needed}
-        case ProofRefused() | NonceRequired():
+        case dpop.ProofRefused() | dpop.NonceRequired():
             return {"error": refusal.oauth_error}
-        case Unauthenticated():
+        case errors.Unauthenticated():
             # Without a token, no error is named (RFC 6750 section 3).
             scope = None if access is None else access.own_scope or access.requirement(method).scope
             return ({"error": "invalid_token"} if refusal.token_sent else {}) | ({} if scope is None else {"scope": scope})

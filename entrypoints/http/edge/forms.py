@@ -9,11 +9,11 @@ from quart import current_app, g, request
 from werkzeug.exceptions import UnsupportedMediaType
 from werkzeug.formparser import MultiPartParser
 
-from core.kernel.errors import Forbidden, Invalid
+from core.kernel import errors
 from core.kernel.images import ImageType
 from entrypoints.http.base.context import app_context
+from entrypoints.http.edge import queries
 from entrypoints.http.edge.bodies import RequestModel
-from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter, joined_query
 from entrypoints.http.edge.typed_fields import read_typed
 from entrypoints.http.edge.validation import validate
 
@@ -21,15 +21,15 @@ FORM = "application/x-www-form-urlencoded"
 B = TypeVar("B", bound=RequestModel)
 
 
-class FormInvalid(Invalid):
+class FormInvalid(errors.Invalid):
     """The form is not valid. Send at most 500 fields, percent-encoded in UTF-8."""
 
 
-class FileFormInvalid(Invalid):
+class FileFormInvalid(errors.Invalid):
     """The form is not valid. Send it as the page does, with one file."""
 
 
-class ForeignOrigin(Forbidden):
+class ForeignOrigin(errors.Forbidden):
     """This form was sent from another site. Open the page here and send it again."""
 
 
@@ -56,7 +56,7 @@ async def read_request_of_application(listed: frozenset[str] = frozenset()) -> d
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
     fields = note_sent(_joined(await _read_pairs(), listed))
-    return None if "form_token" in fields else {**joined_query(), **fields}
+    return None if "form_token" in fields else {**queries.joined_query(), **fields}
 
 
 async def read_fields() -> dict[str, str]:
@@ -78,7 +78,7 @@ def decode_form(text: str) -> list[tuple[str, str]]:
     Raises: ValueError for more than MAX_FIELDS fields, or bytes that are not UTF-8.
     """
     pieces = text.split("&")
-    if len(pieces) > MAX_FIELDS:
+    if len(pieces) > queries.MAX_FIELDS:
         raise ValueError("too many fields")
     return [(_decode(name), _decode(value)) for name, _, value in (piece.partition("=") for piece in pieces if piece)]
 
@@ -105,7 +105,7 @@ def _joined(pairs: Iterable[tuple[str, str]], listed: frozenset[str]) -> dict[st
     fields: dict[str, str] = {}
     for name, value in pairs:
         if name in fields and name not in listed:
-            raise DuplicateParameter(name)
+            raise queries.DuplicateParameter(name)
         fields[name] = f"{fields[name]} {value}" if name in fields else value
     return fields
 

@@ -11,15 +11,14 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from core.kernel import rate_limits
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import DEVICE, Bucket, RequestTokens, request_tokens
 from core.kernel.values import digest
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, current_request, ports, request_record
+from entrypoints.http.base import context, cookies
 from entrypoints.http.edge.client_address import limit_key
 
 
-async def take_token(own: tuple[Bucket, ...]) -> None:
+async def take_token(own: tuple[rate_limits.Bucket, ...]) -> None:
     """Take a token from every bucket for this route. If a bucket is empty, take none."""
     if prepare_tokens(own) is not None:
         await take_open_tokens()
@@ -27,30 +26,30 @@ async def take_token(own: tuple[Bucket, ...]) -> None:
 
 def forget_tokens() -> None:
     """Begin a request that takes no tokens yet."""
-    if request_tokens.get() is not None:
-        request_tokens.set(None)
+    if rate_limits.request_tokens.get() is not None:
+        rate_limits.request_tokens.set(None)
     if _declared.get():
         _declared.set(())
 
 
-def prepare_tokens(own: tuple[Bucket, ...], *, join_reading: bool = False) -> RequestTokens | None:
+def prepare_tokens(own: tuple[rate_limits.Bucket, ...], *, join_reading: bool = False) -> rate_limits.RequestTokens | None:
     """Prepare to take these tokens later, with `join_reading` in the round trip of the first query. Return None if the route has none."""
-    rule = current_request().url_rule
+    rule = context.current_request().url_rule
     assert rule is not None, "only matched routes are guarded"
-    buckets = app_context().limits.of(rule.rule, own)
+    buckets = context.app_context().limits.of(rule.rule, own)
     if not buckets:
         return None
-    tokens = RequestTokens(_address(), buckets, ports().clock.now(), cookies.DEVICE.read(), join_reading)
-    request_tokens.set(tokens)
+    tokens = rate_limits.RequestTokens(_address(), buckets, context.ports().clock.now(), cookies.DEVICE.read(), join_reading)
+    rate_limits.request_tokens.set(tokens)
     return tokens
 
 
 async def take_open_tokens() -> None:
     """Take this request's prepared tokens, unless they were taken. Raises: Limited."""
-    tokens = request_tokens.get()
+    tokens = rate_limits.request_tokens.get()
     if tokens is not None and not tokens.are_taken:
         tokens.join_reading = False
-        async with ports().storage.autocommit() as statements:
+        async with context.ports().storage.autocommit() as statements:
             await statements.rates.take_of_request(tokens)
 
 
@@ -69,14 +68,14 @@ def sign_in_goes_on(sign_in: str) -> None:
 
 def sign_in_failed() -> None:
     """Take this request's prepared tokens. An empty bucket does not hide from the user why the sign-in fails."""
-    if (tokens := request_tokens.get()) is not None:
+    if (tokens := rate_limits.request_tokens.get()) is not None:
         tokens.can_refuse = False
         _after_view(take_open_tokens)
 
 
 def user_confirmed() -> None:
     """Give back the tokens that this request took, because a signed-in user has confirmed that it's them."""
-    tokens = request_tokens.get()
+    tokens = rate_limits.request_tokens.get()
     if tokens is not None and tokens.are_taken:
         _after_view(partial(_give_back, "", tokens.buckets))
 
@@ -99,16 +98,16 @@ def declared() -> tuple[Callable[[], Awaitable[None]], ...]:
 
 
 async def _keep(sign_in: str) -> None:
-    tokens = request_tokens.get()
+    tokens = rate_limits.request_tokens.get()
     if tokens is not None and tokens.are_taken:
-        async with ports().storage.autocommit() as statements:
+        async with context.ports().storage.autocommit() as statements:
             await statements.rates.keep(digest(sign_in), tokens.client, tokens.buckets)
 
 
-async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:
-    if app_context().limits.are_on:
-        async with ports().storage.autocommit() as statements:
-            await statements.rates.give_back(digest(sign_in), _address(), buckets, ports().clock.now())
+async def _give_back(sign_in: str, buckets: tuple[rate_limits.Bucket, ...]) -> None:
+    if context.app_context().limits.are_on:
+        async with context.ports().storage.autocommit() as statements:
+            await statements.rates.give_back(digest(sign_in), _address(), buckets, context.ports().clock.now())
 
 
 @asynccontextmanager
@@ -126,7 +125,7 @@ async def limited_if_refused() -> AsyncIterator[None]:
 
 async def take_directory_token(org_id: UUID) -> None:
     """Take a token from the bucket for an organization's directory, whatever its addresses and SCIM tokens."""
-    await _take(app_context().limits.of_directory, f"directory {org_id}")
+    await _take(context.app_context().limits.of_directory, f"directory {org_id}")
 
 
 async def take_userinfo_token(client_id: UUID) -> None:
@@ -134,12 +133,12 @@ async def take_userinfo_token(client_id: UUID) -> None:
 
     It is not the bucket for `/auth/token`: users' tokens must not use up what the application needs to sign users in.
     """
-    await _take(app_context().limits.of_client, f"userinfo of client {client_id}")
+    await _take(context.app_context().limits.of_client, f"userinfo of client {client_id}")
 
 
 async def take_session_token(session_id: UUID) -> None:
     """Take a token from the bucket for a session at an application that does not authenticate."""
-    await _take(app_context().limits.of_session, f"session {session_id}")
+    await _take(context.app_context().limits.of_session, f"session {session_id}")
 
 
 class PolledTooOften(Limited):
@@ -150,18 +149,18 @@ class PolledTooOften(Limited):
 
 async def take_poll_token() -> None:
     """Take a token from the bucket for devices, which polls share with the device routes."""
-    await _take(app_context().limits.additional(DEVICE), error=PolledTooOften)
+    await _take(context.app_context().limits.additional(rate_limits.DEVICE), error=PolledTooOften)
 
 
-async def _take(buckets: tuple[Bucket, ...], key: str | None = None, error: type[Limited] = Limited) -> None:
+async def _take(buckets: tuple[rate_limits.Bucket, ...], key: str | None = None, error: type[Limited] = Limited) -> None:
     """Take a token from every bucket for the key, by default the client address. Raises: `error` if a bucket is empty."""
     if not buckets:
         return
-    async with ports().storage.autocommit() as statements:
-        wait = await statements.rates.take(key or _address(), buckets, ports().clock.now())
+    async with context.ports().storage.autocommit() as statements:
+        wait = await statements.rates.take(key or _address(), buckets, context.ports().clock.now())
     if wait > 0:
         raise error(wait)
 
 
 def _address() -> str:
-    return limit_key(request_record().address)
+    return limit_key(context.request_record().address)

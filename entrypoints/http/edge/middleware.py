@@ -16,27 +16,17 @@ from typing import Any, NoReturn
 import structlog
 import trio
 
-from core.kernel.shares import current_share, of_stranger
+from core.kernel import shares
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local, limit_key
 from entrypoints.http.edge.error_body import SENTENCES, error_body, internal_error_message
-from entrypoints.http.edge.protocol.request_checks import (
-    DirectResponse,
-    Routes,
-    Scope,
-    allow_header,
-    check_request,
-    choose_request_id,
-    new_request_id,
-    normalize_target,
-    scan_headers,
-)
+from entrypoints.http.edge.protocol import request_checks
 from ports.observe import METHODS, OTHER
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+App = Callable[[request_checks.Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 log = structlog.get_logger("http")
@@ -55,10 +45,10 @@ HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
 
 # Returns headers and body for an error response, for a record and an Accept header. Browsers get
 # pages (security N-8).
-RenderError = Callable[[DirectResponse, RequestRecord, str | None], tuple[Headers, bytes]]
+RenderError = Callable[[request_checks.DirectResponse, RequestRecord, str | None], tuple[Headers, bytes]]
 
 
-def json_error(error: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
+def json_error(error: request_checks.DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
     """Return headers and body for an error response in JSON."""
     return [(b"content-type", b"application/json")], error_body(error.message, error.code)
 
@@ -86,7 +76,7 @@ class EdgeOptions:
 class EdgeMiddleware:
     """The middleware. It is an ASGI application around the application."""
 
-    def __init__(self, app: App, *, routes: Routes, observe: Callable[[RequestRecord], None], options: EdgeOptions) -> None:
+    def __init__(self, app: App, *, routes: request_checks.Routes, observe: Callable[[RequestRecord], None], options: EdgeOptions) -> None:
         self._app = app
         self._routes = routes
         self._observe = observe
@@ -101,7 +91,7 @@ class EdgeMiddleware:
         if options.https:
             self._always.append((b"strict-transport-security", b"max-age=31536000"))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: request_checks.Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._handle(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -111,26 +101,26 @@ class EdgeMiddleware:
 
     def malformed(self, status: int, peer: str | None, *, observed: bool = True) -> tuple[Headers, bytes]:
         """Return the response to input that the server could not parse as a request, and observe it unless `observed` is false."""
-        record = RequestRecord(new_request_id(), OTHER, "", client_address(peer, None, ()))
-        error = DirectResponse(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
+        record = RequestRecord(request_checks.new_request_id(), OTHER, "", client_address(peer, None, ()))
+        error = request_checks.DirectResponse(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
         record.status, record.error_code = status, error.code
         headers, body = self.render(error, record, None)
         if observed:
             self._observe(record)
         return self.with_common_headers(headers, record), body
 
-    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: request_checks.Scope, receive: Receive, send: Send) -> None:
         started = self._monotonic()
-        headers, repeated, size = scan_headers(scope)
+        headers, repeated, size = request_checks.scan_headers(scope)
         record = self._new_record(scope, headers)
         scope = {**scope, "request_record": record}  # ASGI requires a copy for a changed scope
-        response = check_request(scope, headers, repeated, size) or normalize_target(scope, headers)
+        response = request_checks.check_request(scope, headers, repeated, size) or request_checks.normalize_target(scope, headers)
         record.path = scope["path"]
         if response is None and self._is_behind_proxy and record.address == NO_ADDRESS and record.path not in HEALTH_PATHS:
             log.warning("forwarded_for_missing", header="X-Forwarded-For", nginx=_NGINX_LINE, caddy="sent by default")
             response = _NOT_FORWARDED
         call = self._new_call(scope, record, headers, receive, send)
-        outer = current_share.set(of_stranger(limit_key(record.address) if ":" in record.address else record.address))
+        outer = shares.current_share.set(shares.of_stranger(limit_key(record.address) if ":" in record.address else record.address))
         try:
             if response is None:
                 response = self._respond_directly(call, headers)
@@ -144,7 +134,7 @@ class EdgeMiddleware:
             await call.respond_to_shutdown()
             raise
         finally:
-            current_share.reset(outer)
+            shares.current_share.reset(outer)
             record.duration = self._monotonic() - started
             if not call.started:
                 record.status = CLIENT_GONE
@@ -152,7 +142,7 @@ class EdgeMiddleware:
         if record.after_response is not None:
             await record.after_response(record)
 
-    def _new_record(self, scope: Scope, headers: dict[bytes, bytes]) -> RequestRecord:
+    def _new_record(self, scope: request_checks.Scope, headers: dict[bytes, bytes]) -> RequestRecord:
         method, peer = scope["method"], scope["client"][0] if scope.get("client") else None
         has_proxies = self._trusted or self._is_behind_proxy
         forwarded_for = headers[b"x-forwarded-for"].decode("latin-1") if has_proxies and b"x-forwarded-for" in headers else None
@@ -161,10 +151,12 @@ class EdgeMiddleware:
         else:
             address = client_address(peer, forwarded_for, self._trusted)
         return RequestRecord(
-            choose_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address
+            request_checks.choose_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address
         )
 
-    def _new_call(self, scope: Scope, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
+    def _new_call(
+        self, scope: request_checks.Scope, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> "_Call":
         """Return this request's state, with its path's CORS policy (security G-3)."""
         only_frontend = record.path.startswith("/api/") and self._cors_origin is not None
         allowed_origin = None
@@ -185,27 +177,29 @@ class EdgeMiddleware:
             allowed_origin=allowed_origin,
         )
 
-    def _respond_directly(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
+    def _respond_directly(self, call: "_Call", headers: dict[bytes, bytes]) -> request_checks.DirectResponse | None:
         """Return the response to OPTIONS, and to HEAD on routes where GET has side effects. Neither runs a view."""
         method, path = call.record.method, call.record.path
         if method == "OPTIONS":
             methods = frozenset(METHODS) if path == "*" else self._routes.methods(path)
             if methods is None:
                 return None  # the application responds with 404
-            allow = allow_header(methods)
+            allow = request_checks.allow_header(methods)
             if call.allowed_origin is not None and b"access-control-request-method" in headers:
-                return DirectResponse(204, headers=((b"allow", allow), (b"access-control-allow-methods", allow), *_PREFLIGHT))
-            return DirectResponse(204, headers=((b"allow", allow),))
+                return request_checks.DirectResponse(
+                    204, headers=((b"allow", allow), (b"access-control-allow-methods", allow), *_PREFLIGHT)
+                )
+            return request_checks.DirectResponse(204, headers=((b"allow", allow),))
         if method == "HEAD" and self._routes.changes_state(path):
-            return DirectResponse(200)
+            return request_checks.DirectResponse(200)
         return None
 
-    def _limit_body(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
+    def _limit_body(self, call: "_Call", headers: dict[bytes, bytes]) -> request_checks.DirectResponse | None:
         """Limit the body's size. Return 413 if Content-Length is larger. A chunked body is counted when it is received."""
         call.remaining_bytes = self._body_limit(call.record.path)
         return _TOO_LARGE if int(headers.get(b"content-length", b"0")) > call.remaining_bytes else None
 
-    async def _run(self, scope: Scope, call: "_Call") -> DirectResponse | None:
+    async def _run(self, scope: request_checks.Scope, call: "_Call") -> request_checks.DirectResponse | None:
         """Run the application. Return an error if the body was too large or too slow, or if there was no response."""
         try:
             # A scope costs as much as the rest of this module, and only waiting for a body is canceled.
@@ -218,9 +212,9 @@ class EdgeMiddleware:
                 call.record.error = error
         if call.started or call.record.aborted:
             return None
-        return call.body_refusal or DirectResponse(500, internal_error_message(call.record.request_id))
+        return call.body_refusal or request_checks.DirectResponse(500, internal_error_message(call.record.request_id))
 
-    def render(self, response: DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
+    def render(self, response: request_checks.DirectResponse, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
         """Return a response's headers and body, without the common headers."""
         headers = list(response.headers)
         body = b""
@@ -293,7 +287,7 @@ class _Call:
         self.client_gone = False  # the server could not send
         if may_wait:
             self.application = trio.CancelScope()  # canceled only while the application waits for the body
-        self.body_refusal: DirectResponse | None = None  # why it was canceled
+        self.body_refusal: request_checks.DirectResponse | None = None  # why it was canceled
         self.deadline = math.inf  # for the request body
         self.remaining_bytes = 0  # that the body limit still allows
 
@@ -328,7 +322,7 @@ class _Call:
                 await trio.sleep_forever()
         return message
 
-    async def _refuse_body(self, refusal: DirectResponse) -> NoReturn:
+    async def _refuse_body(self, refusal: request_checks.DirectResponse) -> NoReturn:
         """Cancel the application, which waits for the body."""
         self.body_refusal = refusal
         self.application.cancel()
@@ -368,7 +362,7 @@ class _Call:
                     break
         return self.body_received
 
-    async def respond(self, response: DirectResponse) -> None:
+    async def respond(self, response: request_checks.DirectResponse) -> None:
         accept = None if self.accept is None else self.accept.decode("latin-1")
         headers, body = self._middleware.render(response, self.record, accept)
         if response.status >= 400:
@@ -389,12 +383,12 @@ class _Call:
 
 _MALFORMED = {**SENTENCES, 400: "The request is not valid HTTP."}
 _NGINX_LINE = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
-_NOT_FORWARDED = DirectResponse(
+_NOT_FORWARDED = request_checks.DirectResponse(
     400, "The reverse proxy sent no client address. Let it set the header X-Forwarded-For; the log names the setting."
 )
-_TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
-_TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)
-_SHUTTING_DOWN = DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
+_TOO_LARGE = request_checks.DirectResponse(413, SENTENCES[413], close=True)
+_TOO_SLOW = request_checks.DirectResponse(408, SENTENCES[408], close=True)
+_SHUTTING_DOWN = request_checks.DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
 _PREFLIGHT = (
     (b"access-control-allow-headers", b"Authorization, Content-Type, DPoP, MCP-Protocol-Version, X-Device-Id, X-Request-Id"),
     (b"access-control-max-age", b"600"),

@@ -6,7 +6,7 @@ from quart import after_this_request
 
 from core.authentication.model.dpop import ProofUse, SentProof
 from core.authentication.tokens import dpop
-from entrypoints.http.base.context import app_context, current_request, ports
+from entrypoints.http.base import context
 
 NONCE_HEADER: Final = "DPoP-Nonce"
 
@@ -20,12 +20,12 @@ async def read_proof(access_token: str | None = None) -> ProofUse | None:
 
     Raises: ProofInvalid, NonceMissing.
     """
-    request = current_request()
+    request = context.current_request()
     text = request.headers.get("DPoP")
     if text is None:
         return None
-    url = app_context().base_url + request.scope["raw_path"].decode("ascii", "replace")
-    proof = await dpop.read_proof(ports(), SentProof(text, request.method, url), access_token)
+    url = context.app_context().base_url + request.scope["raw_path"].decode("ascii", "replace")
+    proof = await dpop.read_proof(context.ports(), SentProof(text, request.method, url), access_token)
     if (nonce := proof.next_nonce) is not None:
 
         @after_this_request

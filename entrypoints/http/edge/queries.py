@@ -12,7 +12,7 @@ from quart import request
 from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
 from entrypoints.http.base.context import current_request
-from entrypoints.http.edge.bodies import ResponseModel, View
+from entrypoints.http.edge import bodies
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.edge.validation import validate
 
@@ -40,13 +40,13 @@ class DuplicateParameter(Invalid):
         super().__init__(f"The request has the parameter {name[:MAX_SHOWN_NAME]!r} twice. Send each parameter once.")
 
 
-def repeatable(*names: str) -> Callable[[View], View]:
+def repeatable(*names: str) -> Callable[[bodies.View], bodies.View]:
     """Let a request repeat the parameters with these names, in the query or in a form. Read them with `joined_query`.
 
     The decorator stands below the access decorator.
     """
 
-    def decorate(view: View) -> View:
+    def decorate(view: bodies.View) -> bodies.View:
         setattr(view, _REPEATABLE, frozenset(names))
         return view
 
@@ -140,7 +140,7 @@ def _read_flag(value: Any) -> bool:
 Flag = Annotated[bool, BeforeValidator(_read_flag)]
 
 
-class Pagination(ResponseModel):
+class Pagination(bodies.ResponseModel):
     """This page's position in the list."""
 
     page: int = Field(description="The number of this page, starting at 1.")

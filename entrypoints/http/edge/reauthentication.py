@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from quart import Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 
-from core.accounts.model.accounts import PasskeyNeeded, PasswordAndMailboxNeeded
+from core.accounts.model import accounts
 from core.authentication import admissions, browser, forms
 from core.authentication.model.policy import NO_SLUG, EnrolmentRequired, PolicyPlace, StepUpNeeded
 from core.kernel.access import OwnProofNeeded
@@ -20,10 +20,8 @@ from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.explanations import SignInNotAccepted
 from core.tenancy.model.sign_in_policies import OwnFactorNeeded
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import ports, requested_path, signed_in
-from entrypoints.http.base.redirects import page_of_form, page_of_sent_form, redirect, to_sign_in
-from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.base import context, cookies, redirects
+from entrypoints.http.base.rendering import templates
 from entrypoints.http.edge.forms import FILE, is_upload, note_sent, read_form, refuse_foreign_origin
 from entrypoints.http.edge.queries import path_id
 
@@ -38,8 +36,8 @@ OWN_FACTOR: Final = "******"  # no policy: the account's passkey or second facto
 POLICY_OF: Final = MappingProxyType(
     {
         SignInNotAccepted: EVERYWHERE,
-        PasskeyNeeded: OWN_PASSKEY,
-        PasswordAndMailboxNeeded: LOST_PASSKEY,
+        accounts.PasskeyNeeded: OWN_PASSKEY,
+        accounts.PasswordAndMailboxNeeded: LOST_PASSKEY,
         OwnProofNeeded: OWN_PROOF,
         OwnFactorNeeded: OWN_FACTOR,
     }
@@ -62,7 +60,7 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     policy = {} if for_policy is None else {"policy": for_policy} | _age_field(age)
     policy |= {} if org_slug is None or for_policy is not None else {"org": org_slug}
     if request.method in ("GET", "HEAD"):
-        return _redirect({"next": requested_path(), **policy})
+        return _redirect({"next": context.requested_path(), **policy})
     form = await read_form()
     browser.check_form_token(cookies.SESSION.read() or "", form.get("form_token", ""))
     if "taken_form" in g:  # a part of the view needs a younger sign-in than the route
@@ -70,9 +68,9 @@ async def to_reauthentication(for_policy: str | None = None, age: SignInAge = Si
     elif KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
         return _redirect({**_target(form), **policy})
     if is_upload() or not SECRETS.isdisjoint(form):
-        return _redirect({"next": page_of_sent_form(request.path, form), "empty": "yes", **policy})
+        return _redirect({"next": redirects.page_of_sent_form(request.path, form), "empty": "yes", **policy})
     label = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")[0].partition(". ")[0]
-    kept = await forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form)
+    kept = await forms.keep(context.ports(), context.signed_in(), request.path, label.rstrip("."), form)
     return _redirect({**_target({**form, KEPT_FORM: str(kept)}), **policy})
 
 
@@ -104,19 +102,19 @@ def to_policy_first(refusal: EnrolmentRequired | StepUpNeeded, next_path: str) -
     """Return a redirect to the page that a sign-in policy asks for, which then leads to `next_path`."""
     if isinstance(refusal, StepUpNeeded):
         return to_reauthentication_for(refusal.place, next_path, refusal.age)
-    return redirect(admissions.enrollment_path(refusal.place, next=next_path))
+    return redirects.redirect(admissions.enrollment_path(refusal.place, next=next_path))
 
 
 async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
     """Return a redirect to the page that a sign-in policy asks for, which then leads back here."""
     if isinstance(refusal, StepUpNeeded):
         return await to_reauthentication(_name_of(refusal.place), refusal.age)
-    return to_policy_first(refusal, requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path))
+    return to_policy_first(refusal, context.requested_path() if request.method in ("GET", "HEAD") else redirects.page_of_form(request.path))
 
 
 async def take_form(form_id: str) -> dict[str, str]:
     """Return the fields from a form that was kept for this path. It can be taken once."""
-    fields = note_sent(dict(await forms.take_kept(ports(), signed_in(), path_id(form_id), request.path)))
+    fields = note_sent(dict(await forms.take_kept(context.ports(), context.signed_in(), path_id(form_id), request.path)))
     g.taken_form = fields
     return fields
 
@@ -128,7 +126,7 @@ async def to_ended_form() -> Response:
 
 def _target(form: Mapping[str, str]) -> dict[str, str]:
     """Return the parameters that name a kept form and its page."""
-    return {"form": form[KEPT_FORM], "next": page_of_sent_form(request.path, form)}
+    return {"form": form[KEPT_FORM], "next": redirects.page_of_sent_form(request.path, form)}
 
 
 def _redirect(target: dict[str, str]) -> Response:
@@ -156,33 +154,33 @@ async def to_sign_in_again() -> Response:
     A form without a sealed owner, such as a button, is lost: the redirect says so.
     """
     if request.method in ("GET", "HEAD"):
-        return to_sign_in()
+        return redirects.to_sign_in()
     refuse_foreign_origin()
     restores = getattr(current_app.view_functions[request.endpoint or ""], RESTORES_ATTRIBUTE, False)
     if is_upload() and not restores:
-        return to_sign_in()
+        return redirects.to_sign_in()
     try:
         fields = await read_form()
     except (Refusal, HTTPException):
-        return to_sign_in()
+        return redirects.to_sign_in()
     if not restores:
-        return to_sign_in(fields)
+        return redirects.to_sign_in(fields)
     is_again = SEALED_FORM in fields
     if is_again:
-        form = forms.open_ended(ports(), fields[SEALED_FORM])
+        form = forms.open_ended(context.ports(), fields[SEALED_FORM])
     else:
-        form = forms.build_ended(ports(), fields.get(OWNER, ""), request.path, without_secrets(fields))
-    sealed = None if form is None or form.path != request.path else forms.seal_ended(ports(), form)
+        form = forms.build_ended(context.ports(), fields.get(OWNER, ""), request.path, without_secrets(fields))
+    sealed = None if form is None or form.path != request.path else forms.seal_ended(context.ports(), form)
     if form is None or sealed is None:
-        return to_sign_in()
-    page = render(
+        return redirects.to_sign_in()
+    page = templates.render(
         "authentication/session_ended.html",
         status=400,
         action=request.full_path.rstrip("?"),
         sealed=sealed,
         sign_in=SIGNED_IN_PATH,
-        form_page=page_of_sent_form(request.path, form.fields),
+        form_page=redirects.page_of_sent_form(request.path, form.fields),
         is_again=is_again,
         expires_at=form.expires_at,
     )
-    return page_response(page)
+    return templates.page_response(page)

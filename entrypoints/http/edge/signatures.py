@@ -17,7 +17,7 @@ from quart import Response, request
 from quart_schema import document_querystring, document_request, document_response
 
 from entrypoints.http.base.context import no_content
-from entrypoints.http.edge.bodies import ResponseModel, View
+from entrypoints.http.edge import bodies
 from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.edge.queries import read_query
 from entrypoints.http.edge.validation import validate
@@ -39,12 +39,12 @@ def returns(*statuses: int) -> Callable[[V], V]:
     return decorate
 
 
-def ids_of(view: View) -> list[str]:
+def ids_of(view: bodies.View) -> list[str]:
     """Return which path parameters are ids, by name."""
     return [name for name, type_ in get_annotations(view).items() if type_ is UUID]
 
 
-def by_signature(view: View) -> View:
+def by_signature(view: bodies.View) -> bodies.View:
     """Let a view get the body and the query, send its result, and document all three. The access decorators call it.
 
     mypy checks the result's declared type. Only a model's declared fields are sent.
@@ -86,7 +86,7 @@ def _model_of(result: Any) -> Any:
     if get_origin(result) is tuple:
         result = get_args(result)[0]
     item = get_args(result)[0] if get_origin(result) is list else result
-    return result if isinstance(item, type) and issubclass(item, ResponseModel) else None
+    return result if isinstance(item, type) and issubclass(item, bodies.ResponseModel) else None
 
 
 def _sender(model: Any, default: int) -> Callable[[Any], Response] | None:
@@ -102,13 +102,13 @@ def _sender(model: Any, default: int) -> Callable[[Any], Response] | None:
     return to_response
 
 
-def before_body(check: Callable[..., Awaitable[None]]) -> Callable[[View], View]:
+def before_body(check: Callable[..., Awaitable[None]]) -> Callable[[bodies.View], bodies.View]:
     """Make a decorator from a check that runs before the body is read, so that an unknown id is 404, not 400.
 
     The check gets the path's parameters. The decorator stands below the access decorator.
     """
 
-    def decorate(view: View) -> View:
+    def decorate(view: bodies.View) -> bodies.View:
         read = by_signature(view)
 
         @wraps(read)

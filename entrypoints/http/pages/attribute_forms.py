@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
-from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeValues, AttributeWriter, UserAttributeValueInvalid
-from entrypoints.http.pages.console import may, organization_path
+from core.tenancy.model import attributes
+from entrypoints.http.pages import console
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import to_lines
 
@@ -15,7 +15,7 @@ OF_GROUPS: Final = " (from groups)"
 YES_OR_NO: Final = [("", "Not set"), ("true", "Yes"), ("false", "No")]
 
 
-def attribute_values(values: AttributeValues, writer: AttributeWriter, form: Form) -> dict[str, Any]:
+def attribute_values(values: attributes.AttributeValues, writer: attributes.AttributeWriter, form: Form) -> dict[str, Any]:
     """Return the values for `tenancy/_attribute_fields.html`: the fields that the writer may change, and the remaining attributes."""
     stored = {VALUE + each.name: to_text(each, values.values.get(each.name)) for each in values.attributes}
     writable = [each for each in values.attributes if writer in each.writers]
@@ -29,21 +29,21 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
     }
 
 
-def admin_values(values: AttributeValues, form: Form, manage: Capability) -> dict[str, Any]:
+def admin_values(values: attributes.AttributeValues, form: Form, manage: Capability) -> dict[str, Any]:
     """Return the values for `tenancy/_attribute_values.html` without the path. Members with the capability `manage` can save."""
     return {
-        "attributes_path": organization_path("/attributes"),
-        "can_save": may(manage),
-        **attribute_values(values, AttributeWriter.ADMIN, form),
+        "attributes_path": console.organization_path("/attributes"),
+        "can_save": console.may(manage),
+        **attribute_values(values, attributes.AttributeWriter.ADMIN, form),
     }
 
 
-def user_values(values: AttributeValues, form: Form, manage: Capability, name: str, path: str) -> dict[str, Any]:
+def user_values(values: attributes.AttributeValues, form: Form, manage: Capability, name: str, path: str) -> dict[str, Any]:
     """Return the values for `tenancy/user_attributes.html`, for the user with this name and this page."""
     return {"path": f"{path}/attributes", "user_name": name, "back": (name, path), **admin_values(values, form, manage)}
 
 
-def to_changes(form: Mapping[str, str], values: AttributeValues, writer: AttributeWriter) -> dict[str, Any]:
+def to_changes(form: Mapping[str, str], values: attributes.AttributeValues, writer: attributes.AttributeWriter) -> dict[str, Any]:
     """Return the values that the form changes. A field that is missing keeps its value."""
     changes = dict[str, Any]()
     for attribute in values.attributes:
@@ -60,22 +60,22 @@ def to_changes(form: Mapping[str, str], values: AttributeValues, writer: Attribu
 
 def wrong_value(refusal: Refusal, _: Form) -> str | None:
     """Return the field that a refusal is about, or None."""
-    return VALUE + refusal.member if isinstance(refusal, UserAttributeValueInvalid) else None
+    return VALUE + refusal.member if isinstance(refusal, attributes.UserAttributeValueInvalid) else None
 
 
-def to_text(attribute: Attribute, value: Any) -> str:
+def to_text(attribute: attributes.Attribute, value: Any) -> str:
     """Return a value as a field's text."""
     if value is None:
         return ""
     match attribute.kind:
-        case AttributeKind.LIST:
+        case attributes.AttributeKind.LIST:
             return "\n".join(value)
-        case AttributeKind.BOOLEAN:
+        case attributes.AttributeKind.BOOLEAN:
             return "true" if value else "false"
     return str(value)
 
 
-def to_line(attribute: Attribute, value: Any) -> str:
+def to_line(attribute: attributes.Attribute, value: Any) -> str:
     """Return a value as a single line."""
     match value:
         case True | False:
@@ -83,13 +83,13 @@ def to_line(attribute: Attribute, value: Any) -> str:
     return to_text(attribute, value).replace("\n", ", ")
 
 
-def _is_of_groups(attribute: Attribute, values: AttributeValues) -> bool:
+def _is_of_groups(attribute: attributes.Attribute, values: attributes.AttributeValues) -> bool:
     return attribute.name not in values.values and attribute.name in values.effective
 
 
-def _hint(attribute: Attribute, values: AttributeValues) -> str | None:
+def _hint(attribute: attributes.Attribute, values: attributes.AttributeValues) -> str | None:
     """Return a text beside an attribute's field, or None."""
-    hints = ["One per line."] if attribute.kind is AttributeKind.LIST else []
+    hints = ["One per line."] if attribute.kind is attributes.AttributeKind.LIST else []
     if values.values.get(attribute.name) == []:
         hints.append("The own list is empty, so groups add nothing.")
     if _is_of_groups(attribute, values):
@@ -97,15 +97,15 @@ def _hint(attribute: Attribute, values: AttributeValues) -> str | None:
     return " ".join(hints) or None
 
 
-def _to_value(attribute: Attribute, text: str) -> Any:
+def _to_value(attribute: attributes.Attribute, text: str) -> Any:
     """Return the value in a field, or None if it is empty. A text that does not fit stays a text, which the attribute refuses."""
     stripped = text.strip()
     match attribute.kind:
-        case AttributeKind.LIST:
+        case attributes.AttributeKind.LIST:
             return to_lines(text) or None
-        case AttributeKind.BOOLEAN:
+        case attributes.AttributeKind.BOOLEAN:
             return {"true": True, "false": False}.get(stripped)
-        case AttributeKind.NUMBER if stripped:
+        case attributes.AttributeKind.NUMBER if stripped:
             return _to_number(stripped)
     return stripped or None
 

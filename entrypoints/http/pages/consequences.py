@@ -10,8 +10,8 @@ from quart import Blueprint, Response, request
 from core.accounts.factor_changes import LostAccess
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
+from entrypoints.http.pages import console_forms
 from entrypoints.http.pages.console import console_page
-from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, accepts, on_refusal, refused_console_page, serves_form
 
 TEMPLATE: Final = "confirm.html"
 PROGRAMS: Final = "Service accounts that you answer for go on for 72 hours, unless an admin ends them or takes them over"
@@ -78,31 +78,38 @@ async def ask(question: Question) -> Response:
 
 
 def ask_on_refusal(
-    question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS, *, shown_to: Capability | None = None
+    question: Callable[..., Awaitable[Question]],
+    fields: console_forms.Fields = console_forms.NO_FIELDS,
+    *,
+    shown_to: Capability | None = None,
 ) -> Callable[[V], V]:
     """Decorate a question's form, as `on_refusal` does. `question` gets the route's parameters."""
 
-    async def values(form: Form, **parameters: Any) -> dict[str, Any]:
+    async def values(form: console_forms.Form, **parameters: Any) -> dict[str, Any]:
         return question_values(await question(**parameters), form)
 
-    return on_refusal(TEMPLATE, values, fields, shown_to=shown_to)
+    return console_forms.on_refusal(TEMPLATE, values, fields, shown_to=shown_to)
 
 
 def accepts_answer(
-    api: str, question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS, *, shown_to: Capability | None = None
+    api: str,
+    question: Callable[..., Awaitable[Question]],
+    fields: console_forms.Fields = console_forms.NO_FIELDS,
+    *,
+    shown_to: Capability | None = None,
 ) -> Callable[[V], V]:
     """Decorate a question's form, as `accepts` and `ask_on_refusal` do."""
-    return lambda view: accepts(api)(ask_on_refusal(question, fields, shown_to=shown_to)(view))
+    return lambda view: console_forms.accepts(api)(ask_on_refusal(question, fields, shown_to=shown_to)(view))
 
 
 def asks(routes: Blueprint, path: str) -> Callable[[V], V]:
     """Register a question's form, and the page that asks it at the same path."""
-    return serves_form(routes, path)
+    return console_forms.serves_form(routes, path)
 
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:
     """Return the page after a refusal, with the reason."""
-    return await refused_console_page(refusal, TEMPLATE, **question_values(question, form))
+    return await console_forms.refused_console_page(refusal, TEMPLATE, **question_values(question, form))
 
 
 def question_values(question: Question, form: Mapping[str, str]) -> dict[str, Any]:

@@ -14,21 +14,13 @@ from quart import Response, abort, current_app, g, request
 
 from core.authentication import browser, forms
 from core.authentication.browser import FormTokenInvalid
-from core.kernel.callers import Member, OrganizationStatus
+from core.kernel import callers, sign_in_age
 from core.kernel.errors import refuse
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge, is_enough
 from core.tenancy import organizations
+from entrypoints.http import kit
 from entrypoints.http.api.tenancy.roles import role_text
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.avatars import load_images
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.openapi import describes_page, docs_of
-from entrypoints.http.edge.queries import PageQuery, PartQuery
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.pages.curl import commands
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH, Mode, first_page, navigation_for
@@ -40,16 +32,16 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 def shows(*api: str) -> Callable[[V], V]:
     """Document a console page. `api` names the API operations that do the same, the main operation first."""
-    return describes_page({200: "The page."}, api=api)
+    return kit.describes_page({200: "The page."}, api=api)
 
 
 async def console_page(name: str, images_of: Iterable[UUID] = (), **values: Any) -> Response:
     """Return a console page, with the message about the last change. `images_of` are the people and organizations with an avatar."""
-    notice = cookies.NOTICE.read()
+    notice = kit.cookies.NOTICE.read()
     values = {"problem": None, "wrong": None, **await frame_values(images_of), **values}
-    response = page_response(render(name, scripted=True, done=_message(notice), **values))
+    response = kit.page_response(kit.render(name, scripted=True, done=_message(notice), **values))
     if notice is not None:
-        cookies.NOTICE.clear(response)
+        kit.cookies.NOTICE.clear(response)
     return response
 
 
@@ -63,12 +55,12 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
 
     Also load the frame's logos, and the pictures of the people and organizations in `images_of`.
     """
-    user = signed_in()
-    g.form_owner = forms.seal_owner(ports(), user)
+    user = kit.signed_in()
+    g.form_owner = forms.seal_owner(kit.ports(), user)
     g.time_zone = user.time_zone
-    memberships = await organizations.list_own(ports(), user)
-    await load_images([*images_of, user.user_id, *(organization.id for organization, _ in memberships)])
-    slug = user.acts_in.slug if isinstance(user, Member) else None
+    memberships = await organizations.list_own(kit.ports(), user)
+    await kit.load_images([*images_of, user.user_id, *(organization.id for organization, _ in memberships)])
+    slug = user.acts_in.slug if isinstance(user, callers.Member) else None
     navigation = navigation_for(user, request.path)
     frame = {
         "user_id": user.user_id,
@@ -81,13 +73,15 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
         "organizations": [
             (organization.id, organization.name, first_page(organization.slug, membership.rights), role_text(membership))
             for organization, membership in memberships
-            if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
+            if organization.slug != slug
+            and organization.status is callers.OrganizationStatus.ACTIVE
+            and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
         "platform_home": PLATFORM_PATH if user.is_platform_owner else None,
-        "enrollment": cookies.ENROLLMENT.read() if navigation.mode is Mode.PERSON else None,
+        "enrollment": kit.cookies.ENROLLMENT.read() if navigation.mode is Mode.PERSON else None,
         "curl": [] if navigation.mode is Mode.PERSON else _curl(),
     }
-    root = organization_path() if isinstance(user, Member) else None
+    root = organization_path() if isinstance(user, callers.Member) else None
     token = browser.form_token(session_secret(), impersonation_session())
     return {"form_token": token, "frame": frame, "with_query": with_query, "may": may, "root": root}
 
@@ -97,13 +91,13 @@ def confirmation_path(page: str) -> str | None:
 
     A confirmation does not keep a chosen file. Members with a sign-in policy confirm later, because a connection in the policy can count.
     """
-    user = signed_in()
-    asks_later = user.impersonator_id is not None or (isinstance(user, Member) and user.has_sign_in_policy)
-    is_recent = is_enough(user.sign_in, SignInAge.RECENT, ports().policy, ports().clock.now())
+    user = kit.signed_in()
+    asks_later = user.impersonator_id is not None or (isinstance(user, callers.Member) and user.has_sign_in_policy)
+    is_recent = sign_in_age.is_enough(user.sign_in, sign_in_age.SignInAge.RECENT, kit.ports().policy, kit.ports().clock.now())
     return None if asks_later or is_recent else f"{REAUTHENTICATION_PATH}?{urlencode({'next': page})}"
 
 
-def show_document(document: ResponseModel) -> None:
+def show_document(document: kit.ResponseModel) -> None:
     """Let the PUT under "Show as curl" send this document, which it replaces: fields that it leaves out would be cleared."""
     g.document = document.model_dump(mode="json")
 
@@ -111,24 +105,24 @@ def show_document(document: ResponseModel) -> None:
 def _curl() -> list[str]:
     """Return the API calls that do the same as the page."""
     view, values = current_app.view_functions.get(request.endpoint or ""), request.view_args or {}
-    return commands(current_app, docs_of(view).api, app_context().base_url, values, as_api_reads(request.args), g.get("document"))
+    return commands(current_app, kit.docs_of(view).api, kit.app_context().base_url, values, as_api_reads(request.args), g.get("document"))
 
 
 def impersonation_session() -> UUID | None:
     """Return the session in which this browser impersonates a user, or None."""
-    user = signed_in()
+    user = kit.signed_in()
     return None if user.impersonator_id is None else user.session_id
 
 
 def may(capability: str) -> bool:
     """Return whether the user has the capability in the page's organization. Pages leave out what the user may not do."""
-    user = signed_in()
-    return isinstance(user, Member) and Capability(capability) in user.acts_in.rights
+    user = kit.signed_in()
+    return isinstance(user, callers.Member) and Capability(capability) in user.acts_in.rights
 
 
 def organization_path(below: str = "") -> str:
     """Return the path to the organization's overview, or to a page below it, such as `/members`."""
-    return ORGANIZATION_PATH.format(slug=acting_member().acts_in.slug) + below
+    return ORGANIZATION_PATH.format(slug=kit.acting_member().acts_in.slug) + below
 
 
 def with_query(**changes: Any) -> str:
@@ -137,19 +131,19 @@ def with_query(**changes: Any) -> str:
     return "?" + urlencode({name: value for name, value in values.items() if value not in (None, "")})
 
 
-def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
+def neighbors(query: kit.PageQuery | kit.PartQuery, total: int) -> dict[str, Any]:
     """Return the values for `ui.pager` for a part of a list with `total` rows. From a part after the end, it leads to the last part."""
     limit = query.limit
-    offset = query.offset if isinstance(query, PartQuery) else query.page_request().offset
+    offset = query.offset if isinstance(query, kit.PartQuery) else query.page_request().offset
     here, last = offset // limit + 1, max(-(-total // limit), 1)
 
     def link(number: int) -> str:
-        if isinstance(query, PartQuery):
+        if isinstance(query, kit.PartQuery):
             return with_query(offset=(number - 1) * limit or None)
         return with_query(page=number if number > 1 else None)
 
     if here > last:
-        abort(redirect(request.path + link(last).removesuffix("?")))
+        abort(kit.redirect(request.path + link(last).removesuffix("?")))
     return {
         "previous": link(here - 1) if here > 1 else None,
         "next": link(here + 1) if here < last else None,
@@ -159,12 +153,12 @@ def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
 
 def session_secret() -> str:
     """Return the cookie for the browser's session. Raises: FormTokenInvalid."""
-    return cookies.SESSION.read() or refuse(FormTokenInvalid)
+    return kit.cookies.SESSION.read() or refuse(FormTokenInvalid)
 
 
 def redirect_with_notice(notice: str, target: str, *, count: int | None = None) -> Response:
     """Redirect to a page that shows a notice, which is a key in NOTICES."""
-    return redirect(target, notice=notice if count is None else f"{notice}.{count}")
+    return kit.redirect(target, notice=notice if count is None else f"{notice}.{count}")
 
 
 def _message(notice: str | None) -> str | None:

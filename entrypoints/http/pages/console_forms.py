@@ -12,22 +12,16 @@ from quart import Blueprint, Response, g, request
 from core.accounts.model.passkeys import Json
 from core.authentication import browser, forms
 from core.authentication.browser import FormTokenInvalid
-from core.authentication.forms import MIN_KEY_LENGTH, EndedForm, FormAlreadySent
 from core.authentication.model.policy import StepUpNeeded
-from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, refuse
+from core.kernel import errors
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInNotRecent
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import FORM_NOT_SENT, PAGE_ATTRIBUTE, fill_in, page_of_form, redirect
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access.declaration import View
+from entrypoints.http import kit
+from entrypoints.http.base import redirects
+from entrypoints.http.edge import reauthentication
 from entrypoints.http.edge.access.guards import opens_page_of
-from entrypoints.http.edge.bodies import RequestModel
-from entrypoints.http.edge.forms import FILE, note_sent, read_form, uploads
-from entrypoints.http.edge.openapi import describes_page, docs_of
-from entrypoints.http.edge.queries import Query
-from entrypoints.http.edge.reauthentication import KEPT_FORM, OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, take_form, without_secrets
-from entrypoints.http.pages.console import console_page, frame_values, impersonation_session, may, session_secret, shows
+from entrypoints.http.edge.forms import FILE, note_sent, uploads
+from entrypoints.http.pages import console
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import FieldInvalid
 from ports import Ports
@@ -40,11 +34,11 @@ ANSWERS_TO_BUTTON: Final = {303: REDIRECTED}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # marks views with the decorator `once`
 RESTORED: Final = "Your session had ended, so nothing was sent. Check the form, and send it again."
-Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that a refusal is about
+Fields: TypeAlias = Mapping[type[errors.Refusal], str]  # the field that a refusal is about
 NO_FIELDS: Final[Fields] = MappingProxyType({})
 # The access decorator answers the first with the sign-in page, and the second with a confirmation that
 # comes back with the form. `once` answers the third.
-OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, StepUpNeeded, FormAlreadySent)
+OF_DECORATORS: Final = (errors.SessionEnded, SignInNotRecent, StepUpNeeded, forms.FormAlreadySent)
 Form: TypeAlias = Mapping[str, str]  # a form's fields
 V = TypeVar("V", bound=Callable[..., Any])
 _SHOWN: Final = "_shown"  # an attribute on forms
@@ -64,7 +58,7 @@ def accepts(
     """
 
     def decorate(view: V) -> V:
-        has_form, is_restorable = "form" in get_annotations(view), getattr(view, RESTORES_ATTRIBUTE, False)
+        has_form, is_restorable = "form" in get_annotations(view), getattr(view, reauthentication.RESTORES_ATTRIBUTE, False)
 
         @wraps(view)
         async def run(**parameters: Any) -> Any:
@@ -73,8 +67,8 @@ def accepts(
                 return redirect_unsent()
             return await view(**parameters, **({"form": fields} if has_form else {}))
 
-        setattr(run, PAGE_ATTRIBUTE, page)
-        return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
+        setattr(run, redirects.PAGE_ATTRIBUTE, page)
+        return kit.describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
 
     return decorate
 
@@ -84,7 +78,7 @@ def restores(view: V) -> V:
 
     Views with `on_refusal` show restored forms, too.
     """
-    setattr(view, RESTORES_ATTRIBUTE, True)
+    setattr(view, reauthentication.RESTORES_ATTRIBUTE, True)
     return view
 
 
@@ -95,13 +89,15 @@ def is_restored() -> bool:
 
 def redirect_unsent() -> Response:
     """Redirect to the page with a form that is not sent again."""
-    return redirect(page_of_form(request.path), notice=FORM_NOT_SENT)
+    return kit.redirect(redirects.page_of_form(request.path), notice=kit.FORM_NOT_SENT)
 
 
 async def restored_console_page(name: str, **values: Any) -> Response:
     """Return the page with a restored form, as it was filled in."""
-    return page_response(
-        render(name, status=400, scripted=True, **{**await frame_values(), **values, "done": RESTORED, "problem": None, "wrong": None})
+    return kit.page_response(
+        kit.render(
+            name, status=400, scripted=True, **{**await console.frame_values(), **values, "done": RESTORED, "problem": None, "wrong": None}
+        )
     )
 
 
@@ -117,7 +113,7 @@ class NameNotTyped(FieldInvalid):
         super().__init__(type(self).__doc__ or "", "confirmation")
 
 
-async def refused_console_page(refusal: Refusal, name: str, fields: Fields = NO_FIELDS, **values: Any) -> Response:
+async def refused_console_page(refusal: errors.Refusal, name: str, fields: Fields = NO_FIELDS, **values: Any) -> Response:
     """Return the page with a refused form, with the reason beside its field.
 
     Without `wrong`, `fields` tells the field.
@@ -129,8 +125,8 @@ async def refused_console_page(refusal: Refusal, name: str, fields: Fields = NO_
     return await _refused_page(refusal, name, **{"wrong": wrong_field(refusal, fields), **values})
 
 
-async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
-    return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await frame_values(), **values})
+async def _refused_page(refusal: errors.Refusal, name: str, **values: Any) -> Response:
+    return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await console.frame_values(), **values})
 
 
 async def _read_form() -> dict[str, str]:
@@ -139,25 +135,25 @@ async def _read_form() -> dict[str, str]:
     If the field `kept_form` is set, return the fields from the form that was kept while the user confirmed their
     sign-in. A form from an earlier session by the same user is restored.
     """
-    form = await read_form()
-    if SEALED_FORM in form:
-        return _restore(forms.open_ended(ports(), form[SEALED_FORM]))
+    form = await kit.read_form()
+    if reauthentication.SEALED_FORM in form:
+        return _restore(forms.open_ended(kit.ports(), form[reauthentication.SEALED_FORM]))
     try:
-        browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())
+        browser.check_form_token(console.session_secret(), form.get("form_token", ""), console.impersonation_session())
     except FormTokenInvalid:
-        ended = forms.build_ended(ports(), form.get(OWNER, ""), request.path, without_secrets(form))
+        ended = forms.build_ended(kit.ports(), form.get(reauthentication.OWNER, ""), request.path, reauthentication.without_secrets(form))
         if ended is None:
             raise
         return _restore(ended)
-    if KEPT_FORM in form:
-        form = await take_form(form[KEPT_FORM])
+    if kit.KEPT_FORM in form:
+        form = await kit.take_form(form[kit.KEPT_FORM])
     g.form_key = form.get("form_key", "")
     return form
 
 
-def _restore(form: EndedForm | None) -> dict[str, str]:
+def _restore(form: forms.EndedForm | None) -> dict[str, str]:
     """Return the fields from a form that was sent after its session ended, and mark the request."""
-    fields = note_sent(dict(forms.restore_ended(form, signed_in(), request.path)))
+    fields = note_sent(dict(forms.restore_ended(form, kit.signed_in(), request.path)))
     g.is_restored = True
     # A form that was sent has a token. An empty form stands for a page that is opened (`serves_form`).
     return {"form_token": "", **fields}
@@ -170,9 +166,9 @@ def ports_once() -> Ports:
 
     Raises: FormTokenInvalid if the form has no key.
     """
-    if not MIN_KEY_LENGTH <= len(g.form_key) <= MAX_KEY_LENGTH:
+    if not forms.MIN_KEY_LENGTH <= len(g.form_key) <= MAX_KEY_LENGTH:
         raise FormTokenInvalid
-    return forms.once(ports(), signed_in(), request.path, g.form_key)
+    return forms.once(kit.ports(), kit.signed_in(), request.path, g.form_key)
 
 
 def once(path: str, label: str, advice: str) -> Callable[[V], V]:
@@ -187,8 +183,8 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
         async def run(*args: Any, **kwargs: Any) -> Any:
             try:
                 return await view(*args, **kwargs)
-            except FormAlreadySent as refusal:
-                return await _refused_page(refusal, "already_sent.html", leave=(label, fill_in(path, kwargs)), advice=advice)
+            except forms.FormAlreadySent as refusal:
+                return await _refused_page(refusal, "already_sent.html", leave=(label, kit.fill_in(path, kwargs)), advice=advice)
 
         setattr(run, ONCE_ATTRIBUTE, path)
         return cast("V", run)
@@ -199,9 +195,9 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
 def on_refusal(
     template: str,
     values: Callable[..., Awaitable[dict[str, Any]]],
-    fields: Fields | Callable[[Refusal, Form], str | None] = NO_FIELDS,
+    fields: Fields | Callable[[errors.Refusal, Form], str | None] = NO_FIELDS,
     *,
-    refusals: tuple[type[Refusal], ...] = (Refusal,),
+    refusals: tuple[type[errors.Refusal], ...] = (errors.Refusal,),
     shown_to: Capability | None = None,
 ) -> Callable[[V], V]:
     """Decorate a console form, below `accepts`: show its page again, with the reason, if the view is refused.
@@ -217,7 +213,7 @@ def on_refusal(
             async def load() -> dict[str, Any]:
                 return await values(form, **_without_slug(parameters))
 
-            is_shown = shown_to is None or may(shown_to)
+            is_shown = shown_to is None or console.may(shown_to)
             if is_restored():
                 return await restored_console_page(template, **await load()) if is_shown else redirect_unsent()
             try:
@@ -243,7 +239,7 @@ def _without_slug(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def serves_form(
-    routes: Blueprint, path: str, *api: str, opens: Callable[[View], View] | None = None, query: type[Query] | None = None
+    routes: Blueprint, path: str, *api: str, opens: Callable[[kit.View], kit.View] | None = None, query: type[kit.Query] | None = None
 ) -> Callable[[V], V]:
     """Register a form that has `on_refusal`, and its page at the same path.
 
@@ -257,13 +253,13 @@ def serves_form(
         template, values = getattr(form, _SHOWN)
 
         async def page(**parameters: Any) -> Response:
-            return await console_page(template, **await values({}, **_without_slug(parameters)))
+            return await console.console_page(template, **await values({}, **_without_slug(parameters)))
 
         page.__name__, page.__module__ = f"show_{form.__name__}", form.__module__
         page.__doc__ = f"Show the form: {(form.__doc__ or '').partition(chr(10))[0]}"
         page.__annotations__ = {name: type_ for name, type_ in get_annotations(form).items() if name != "form"}
         page.__annotations__ |= {} if query is None else {"query_args": query}
-        routes.get(path)((opens or opens_page_of(form))(shows(*api or docs_of(form).api)(page)))
+        routes.get(path)((opens or opens_page_of(form))(console.shows(*api or kit.docs_of(form).api)(page)))
         return routes.post(path)(form)
 
     return decorate
@@ -273,13 +269,13 @@ def accepts_image(api: str, template: str, values: Callable[..., Awaitable[dict[
     """Decorate a form with an image, which `uploaded_file` returns, as `accepts` and `on_refusal` do."""
 
     def decorate(view: V) -> V:
-        shown_again = on_refusal(template, values, lambda _, __: FILE, refusals=(Invalid, Limited))(uploads(view))
+        shown_again = on_refusal(template, values, lambda _, __: FILE, refusals=(errors.Invalid, errors.Limited))(uploads(view))
         return accepts(api, form=["form_token", FILE])(shown_again)
 
     return decorate
 
 
-def wrong_field(refusal: Refusal, fields: Fields = NO_FIELDS) -> str | None:
+def wrong_field(refusal: errors.Refusal, fields: Fields = NO_FIELDS) -> str | None:
     """Return the field that a refusal is about, or None. The page shows the reason beside it."""
     return refusal.field if isinstance(refusal, FieldInvalid) else fields.get(type(refusal))
 
@@ -293,13 +289,13 @@ def check_typed_name(form: Form, name: str) -> None:
 CREDENTIAL: Final = "credential"
 
 
-class CredentialMissing(Invalid):
+class CredentialMissing(errors.Invalid):
     """Your browser sent no passkey. Turn on JavaScript, reload this page, and try again."""
 
 
-def read_credential(form: Form, model: type[RequestModel], refusal: type[Refusal]) -> Json:
+def read_credential(form: Form, model: type[kit.RequestModel], refusal: type[errors.Refusal]) -> Json:
     """Return the credential, as the API takes it. Raises: CredentialMissing; `refusal` if it is malformed."""
-    text = form.get(CREDENTIAL) or refuse(CredentialMissing)
+    text = form.get(CREDENTIAL) or errors.refuse(CredentialMissing)
     try:
         return model.model_validate_json(text).model_dump()
     except ValidationError:

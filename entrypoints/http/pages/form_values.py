@@ -6,13 +6,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from core.kernel import values
 from core.kernel.errors import Invalid
-from core.kernel.values import KEEP, Keep
-from entrypoints.http.edge.bodies import RequestModel
-from entrypoints.http.edge.validation import first_error, reason_of
+from entrypoints.http import kit
+from entrypoints.http.edge import validation
 
 REASONS: Final = {**dict.fromkeys(("missing", "string_type"), "Enter a value."), "int_type": "Enter a whole number."}
-M = TypeVar("M", bound=RequestModel)
+M = TypeVar("M", bound=kit.RequestModel)
 
 
 class FieldInvalid(Invalid):
@@ -35,7 +35,7 @@ def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Call
     """
     parsers = parsers or {}
     texts = {name: form[name].strip() for name in model.model_fields if name in form and name not in parsers}
-    empty = next((name for name, text in texts.items() if not text and model.model_fields[name].default is KEEP), None)
+    empty = next((name for name, text in texts.items() if not text and model.model_fields[name].default is values.KEEP), None)
     if empty is not None:
         raise FieldInvalid(REASONS["missing"], empty)
     fields: dict[str, Any] = {name: text for name, text in texts.items() if text}
@@ -50,13 +50,13 @@ def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Call
 
 def to_field_error(error: ValidationError) -> FieldInvalid:
     """Return a model's first error as the form's refusal."""
-    detail = first_error(error)
-    reason = reason_of(detail)
+    detail = validation.first_error(error)
+    reason = validation.reason_of(detail)
     message = REASONS.get(detail["type"], f"{reason[0].upper()}{reason[1:]}.")
     return FieldInvalid(message, str(detail["loc"][0]) if detail["loc"] else "")
 
 
-def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
+def _is_refused(model: type[kit.RequestModel], name: str, value: Any) -> bool:
     try:
         model.model_validate({name: value})
     except ValidationError:  # the remaining fields are missing
@@ -95,9 +95,9 @@ def to_optional(text: str) -> str | None:
     return text.strip() or None
 
 
-def to_choice(text: str) -> str | Keep:
+def to_choice(text: str) -> str | values.Keep:
     """Return the chosen option, or KEEP for the empty option, which changes nothing. A parser for `to_model`."""
-    return text or KEEP
+    return text or values.KEEP
 
 
 def to_start_of_day(text: str) -> str | None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from core.kernel.callers import Member, Person
+from core.kernel import callers, roles
 from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
-from core.kernel.roles import Capability, Rights
 
 ORGANIZATION_PATH: Final = "/app/organizations/{slug}"
 PLATFORM_PATH: Final = "/app/platform"
@@ -31,7 +30,7 @@ class Tab:
 
     label: str
     path: str
-    capability: Capability | None = None
+    capability: roles.Capability | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Entry:
 Group: TypeAlias = tuple[str, Sequence[Entry]]  # heading and entries
 
 
-def _page(label: str, icon: str, path: str, capability: Capability | None = None) -> Entry:
+def _page(label: str, icon: str, path: str, capability: roles.Capability | None = None) -> Entry:
     """Return an entry with a single page."""
     return Entry(label, icon, (Tab(label, path, capability),))
 
@@ -61,46 +60,46 @@ def _group(heading: str, *entries: Entry) -> Group:
 
 # The words are defined in docs/contributing/glossary.md.
 OF_ORGANIZATION: Final[Sequence[Group]] = (
-    _group("", _page("Overview", "home", "", Capability.ANALYTICS_VIEW)),
+    _group("", _page("Overview", "home", "", roles.Capability.ANALYTICS_VIEW)),
     _group(
         "People",
         _entry(
             "Members",
             "users",
-            Tab("Members", "/members", Capability.MEMBERS_VIEW),
-            Tab("Groups", "/groups", Capability.MEMBERS_VIEW),
-            Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
-            Tab("Roles", "/roles", Capability.MEMBERS_VIEW),
-            Tab("Attributes", "/attributes", Capability.MEMBERS_VIEW),
-            Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
+            Tab("Members", "/members", roles.Capability.MEMBERS_VIEW),
+            Tab("Groups", "/groups", roles.Capability.MEMBERS_VIEW),
+            Tab("Invitations", "/invitations", roles.Capability.MEMBERS_MANAGE),
+            Tab("Roles", "/roles", roles.Capability.MEMBERS_VIEW),
+            Tab("Attributes", "/attributes", roles.Capability.MEMBERS_VIEW),
+            Tab("Personal tokens", "/personal-tokens", roles.Capability.MEMBERS_MANAGE),
         ),
-        _page("Users", "user-circle", "/users", Capability.END_USERS_VIEW),
-        _page("Directory", "arrow-path", "/directory", Capability.INTEGRATIONS_MANAGE),
+        _page("Users", "user-circle", "/users", roles.Capability.END_USERS_VIEW),
+        _page("Directory", "arrow-path", "/directory", roles.Capability.INTEGRATIONS_MANAGE),
     ),
     _group(
         "Applications",
         _entry(
             "Applications",
             "squares-2x2",
-            Tab("Applications", "/applications", Capability.SERVICES_VIEW),
-            Tab("Registration tokens", "/registration-tokens", Capability.SERVICES_CREATE),
+            Tab("Applications", "/applications", roles.Capability.SERVICES_VIEW),
+            Tab("Registration tokens", "/registration-tokens", roles.Capability.SERVICES_CREATE),
         ),
-        _page("API resources", "cube", "/api-resources", Capability.RESOURCES_VIEW),
-        _page("Service accounts", "cpu-chip", "/service-accounts", Capability.SERVICE_ACCOUNTS_MANAGE),
-        _page("Webhooks", "bolt", "/webhooks", Capability.WEBHOOKS_MANAGE),
+        _page("API resources", "cube", "/api-resources", roles.Capability.RESOURCES_VIEW),
+        _page("Service accounts", "cpu-chip", "/service-accounts", roles.Capability.SERVICE_ACCOUNTS_MANAGE),
+        _page("Webhooks", "bolt", "/webhooks", roles.Capability.WEBHOOKS_MANAGE),
     ),
     _group(
         "Activity",
-        _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins", Capability.SIGN_INS_VIEW),
-        _page("Audit log", "clipboard-document-list", "/audit-log", Capability.AUDIT_VIEW),
+        _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins", roles.Capability.SIGN_INS_VIEW),
+        _page("Audit log", "clipboard-document-list", "/audit-log", roles.Capability.AUDIT_VIEW),
         _entry(
             "Analytics",
             "chart-bar",
-            Tab("Sign-ins", "/analytics", Capability.ANALYTICS_VIEW),
-            Tab("Users", "/analytics/users", Capability.ANALYTICS_VIEW),
-            Tab("Webhooks", "/analytics/webhook-attempts", Capability.WEBHOOKS_MANAGE),
-            Tab("Directory", "/analytics/scim-requests", Capability.INTEGRATIONS_MANAGE),
-            Tab("Chosen days", "/analytics/days", Capability.ANALYTICS_VIEW),
+            Tab("Sign-ins", "/analytics", roles.Capability.ANALYTICS_VIEW),
+            Tab("Users", "/analytics/users", roles.Capability.ANALYTICS_VIEW),
+            Tab("Webhooks", "/analytics/webhook-attempts", roles.Capability.WEBHOOKS_MANAGE),
+            Tab("Directory", "/analytics/scim-requests", roles.Capability.INTEGRATIONS_MANAGE),
+            Tab("Chosen days", "/analytics/days", roles.Capability.ANALYTICS_VIEW),
         ),
     ),
     _group(
@@ -108,14 +107,14 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
         _entry(
             "Settings",
             "cog-6-tooth",
-            Tab("General", "/settings", Capability.ORGANIZATION_MANAGE),
-            Tab("Sign-in policy", "/sign-in-policy", Capability.SIGN_IN_POLICY_MANAGE),
-            Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
-            Tab("Domains", "/domains", Capability.INTEGRATIONS_MANAGE),
-            Tab("Single sign-on", "/connections", Capability.INTEGRATIONS_MANAGE),
-            Tab("Set-up links", "/setup-links", Capability.INTEGRATIONS_MANAGE),
-            Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
-            Tab("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
+            Tab("General", "/settings", roles.Capability.ORGANIZATION_MANAGE),
+            Tab("Sign-in policy", "/sign-in-policy", roles.Capability.SIGN_IN_POLICY_MANAGE),
+            Tab("Branding", "/branding", roles.Capability.ORGANIZATION_MANAGE),
+            Tab("Domains", "/domains", roles.Capability.INTEGRATIONS_MANAGE),
+            Tab("Single sign-on", "/connections", roles.Capability.INTEGRATIONS_MANAGE),
+            Tab("Set-up links", "/setup-links", roles.Capability.INTEGRATIONS_MANAGE),
+            Tab("Mail server", "/mail-server", roles.Capability.INTEGRATIONS_MANAGE),
+            Tab("SIEM", "/siem", roles.Capability.INTEGRATIONS_MANAGE),
         ),
     ),
 )
@@ -185,7 +184,7 @@ class Navigation:
     tabs: Sequence[Link]
 
 
-def navigation_for(user: Person, path: str) -> Navigation:
+def navigation_for(user: callers.Person, path: str) -> Navigation:
     """Return the navigation for this user on the page with this path. Groups without links are left out."""
     mode = _mode_of(user, path)
     if path.startswith(BELOW_SECURITY):
@@ -214,7 +213,7 @@ def _current(path: str, targets: Sequence[str], overview: str | None) -> str | N
     return max(above, key=len, default=None)  # "/app/account/applications" is also below "/app/account"
 
 
-def pages_for(user: Person) -> list[tuple[str, str]]:
+def pages_for(user: callers.Person) -> list[tuple[str, str]]:
     """Return the label and the path for every page in the user's mode. A tab has its entry's label before its own."""
     root, groups = _roots(user, _mode_of(user, ""))
     return [
@@ -225,29 +224,29 @@ def pages_for(user: Person) -> list[tuple[str, str]]:
     ]
 
 
-def first_page(slug: str, rights: Rights) -> str:
+def first_page(slug: str, rights: roles.Rights) -> str:
     """Return the path to an organization's first page that a member with these rights may open: for most members, the overview."""
     tabs = [tab for _, entries in OF_ORGANIZATION for entry in entries for tab in entry.tabs]
     paths = [tab.path for tab in tabs if tab.capability in rights]
     return ORGANIZATION_PATH.format(slug=slug) + paths[0] if paths else f"{ACCOUNT_PATH}/organizations"
 
 
-def _mode_of(user: Person, path: str) -> Mode:
-    if isinstance(user, Member):
+def _mode_of(user: callers.Person, path: str) -> Mode:
+    if isinstance(user, callers.Member):
         return Mode.ORGANIZATION
     return Mode.PLATFORM if user.is_platform_owner and _is_below(path, PLATFORM_PATH) else Mode.PERSON
 
 
-def _roots(user: Person, mode: Mode) -> tuple[str, Sequence[Group]]:
+def _roots(user: callers.Person, mode: Mode) -> tuple[str, Sequence[Group]]:
     """Return a mode's path and groups."""
-    if isinstance(user, Member):
+    if isinstance(user, callers.Member):
         return ORGANIZATION_PATH.format(slug=user.acts_in.slug), OF_ORGANIZATION
     return (PLATFORM_PATH, OF_PLATFORM) if mode is Mode.PLATFORM else (ACCOUNT_PATH, OF_PERSON)
 
 
-def _allowed(tabs: Sequence[Tab], root: str, user: Person) -> list[tuple[str, str]]:
+def _allowed(tabs: Sequence[Tab], root: str, user: callers.Person) -> list[tuple[str, str]]:
     """Return the label and the path for every page that the user may open."""
-    rights = user.acts_in.rights if isinstance(user, Member) else ()
+    rights = user.acts_in.rights if isinstance(user, callers.Member) else ()
     return [(tab.label, root + tab.path) for tab in tabs if tab.capability is None or tab.capability in rights]
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from entrypoints.http.base.redirects import FORM_NOT_SENT
+from entrypoints.http import kit
 
 # By the name in the notice cookie. `{count}` is how many things were changed.
 NOTICES: Final = {
@@ -11,7 +11,7 @@ NOTICES: Final = {
     "kept-address": "Change canceled. You keep your email address.",
     "verification-sent": "Verification email sent. Check your inbox.",
     "form-not-kept": "Thanks, it's you. Fill in the form again: we don't keep files, passwords and other secrets.",
-    FORM_NOT_SENT: "Your session had ended, so nothing was saved.",
+    kit.FORM_NOT_SENT: "Your session had ended, so nothing was saved.",
     "password-changed": "Password updated. You've been signed out on all other devices.",
     "password-set": "Password set.",
     "password-removed": "Password removed. You sign in with a passkey now.",

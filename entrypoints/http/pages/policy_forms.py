@@ -11,12 +11,10 @@ from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
 from core.kernel.sign_in_policy.explanations import LABELS
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, PolicyOfUser, Rule, Rules
-from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyPreview, SignInPolicy
-from entrypoints.http.base.context import signed_in
-from entrypoints.http.base.rendering.labels import label, sign_in_methods
-from entrypoints.http.edge.bodies import RequestModel
+from core.tenancy.model import sign_in_policies
+from entrypoints.http import kit
+from entrypoints.http.pages import form_values
 from entrypoints.http.pages.console_forms import Form
-from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 METHOD: Final = "method:"  # begins the checkbox names for methods
 CONNECTION_OF: Final = "connection:"  # begins the field names for a domain's connection
@@ -30,7 +28,7 @@ CONCERNED: Final = [("", "Not required"), (Concerned.ADMINS.value, "For owners a
 # The platform's policy concerns platform owners alone.
 LABELS_OF_PLATFORM: Final[Mapping[str, str]] = {**LABELS, Rule.ADMIN_NETWORKS: "Networks of platform owners"}
 CONCERNED_OF_PLATFORM: Final = [("", "Not required"), (Concerned.EVERYONE.value, "For all platform owners")]
-M = TypeVar("M", bound=RequestModel)
+M = TypeVar("M", bound=kit.RequestModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +44,9 @@ NO_CHOICES: Final = RequiredChoices()
 
 def policy_values(
     rules: Sequence[Rule],
-    policy: SignInPolicy,
+    policy: sign_in_policies.SignInPolicy,
     form: Form,
-    preview: PolicyPreview | None,
+    preview: sign_in_policies.PolicyPreview | None,
     methods: Sequence[str] = METHODS,
     choices: RequiredChoices = NO_CHOICES,
 ) -> dict[str, Any]:
@@ -74,16 +72,16 @@ def policy_values(
         "domains": [(CONNECTION_OF + domain, domain) for domain in choices.domains],
         "connections": [("", "Not required"), *((slug, name) for slug, name in choices.connections.items())],
         "unusable": [_method_label(name) for name in (preview.unusable_methods if preview is not None else ())],
-        "address": signed_in().address or "",
+        "address": kit.signed_in().address or "",
     }
 
 
-def offered_methods(usable: Collection[str], policy: SignInPolicy) -> Sequence[str]:
+def offered_methods(usable: Collection[str], policy: sign_in_policies.SignInPolicy) -> Sequence[str]:
     """Return the methods that the form offers: methods that work in this installation, and methods that the policy names already."""
     return [name for name in METHODS if name in usable or name in (policy.rules.methods or ())]
 
 
-def _stored(policy: SignInPolicy) -> dict[str, str]:
+def _stored(policy: sign_in_policies.SignInPolicy) -> dict[str, str]:
     """Return the form fields for a stored policy."""
     rules, document = policy.rules, policy.rules.document
     numbers = (Rule.MIN_PASSWORD_LENGTH, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST)
@@ -101,7 +99,7 @@ def _stored(policy: SignInPolicy) -> dict[str, str]:
     }
 
 
-def _chosen(concerned: frozenset[Concerned], policy: SignInPolicy) -> str:
+def _chosen(concerned: frozenset[Concerned], policy: sign_in_policies.SignInPolicy) -> str:
     """Return the option in CONCERNED for the users that a rule concerns. All users under the platform's policy are admins."""
     if policy.org_id is None and concerned:
         return Concerned.EVERYONE
@@ -110,20 +108,20 @@ def _chosen(concerned: frozenset[Concerned], policy: SignInPolicy) -> str:
 
 def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M:
     """Return the API request that the form stands for. All offered methods together are no rule, so that later methods count, too."""
-    methods = [name for name in checked(form, METHOD) if name in METHODS]
+    methods = [name for name in form_values.checked(form, METHOD) if name in METHODS]
     required = {name.removeprefix(CONNECTION_OF): slug for name, slug in form.items() if name.startswith(CONNECTION_OF) and slug}
     chosen = [form.get(Rule.SECOND_FACTOR, ""), HIGH_RISK if HIGH_RISK in form else ""]
     parsers = {
         Rule.METHODS.value: lambda _: None if {*methods} >= {*offered} else methods,
         Rule.SECOND_FACTOR.value: lambda _: [each for each in chosen if each],
         Rule.PHISHING_RESISTANT.value: lambda text: [text] if text else [],
-        Rule.ADMIN_NETWORKS.value: lambda text: to_lines(text) or None,
-        Rule.INVITED_DOMAINS.value: lambda text: to_lines(text) or None,
+        Rule.ADMIN_NETWORKS.value: lambda text: form_values.to_lines(text) or None,
+        Rule.INVITED_DOMAINS.value: lambda text: form_values.to_lines(text) or None,
         Rule.CONNECTIONS.value: lambda _: required or None,
         Rule.CONNECTION.value: lambda text: text or None,
-        **{name: to_number for name in model.model_fields if name.endswith(("_length", "_minutes", "_days", "version"))},
+        **{name: form_values.to_number for name in model.model_fields if name.endswith(("_length", "_minutes", "_days", "version"))},
     }
-    return to_model(model, form, {name: parse for name, parse in parsers.items() if name in model.model_fields})
+    return form_values.to_model(model, form, {name: parse for name, parse in parsers.items() if name in model.model_fields})
 
 
 @contextmanager
@@ -132,14 +130,14 @@ def naming_fields() -> Iterator[None]:
     try:
         yield
     except PolicyInvalid as invalid:
-        raise FieldInvalid(invalid.problem, invalid.member) from None
+        raise form_values.FieldInvalid(invalid.problem, invalid.member) from None
 
 
 def wrong_rule(refusal: Refusal, _: Form) -> str | None:
     """Return the field that a policy's refusal is about, or None."""
-    if isinstance(refusal, MethodsUnavailable):
+    if isinstance(refusal, sign_in_policies.MethodsUnavailable):
         return Rule.METHODS
-    return refusal.field if isinstance(refusal, FieldInvalid) else None
+    return refusal.field if isinstance(refusal, form_values.FieldInvalid) else None
 
 
 def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str, datetime | None]]:
@@ -192,7 +190,7 @@ def _who(concerned: frozenset[Concerned]) -> str:
 def _method_label(name: str) -> str:
     if name == Method.EMAIL:
         return "Code or link by email"
-    return label(name.removeprefix(PROVIDER_PREFIX), sign_in_methods())
+    return kit.label(name.removeprefix(PROVIDER_PREFIX), kit.sign_in_methods())
 
 
 def _options(none: str, usual: Sequence[int], rules: Rules, rule: Rule) -> list[tuple[str, str]]:

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import Permission
+from entrypoints.http import kit
 from entrypoints.http.base.rendering.labels import label
-from entrypoints.http.edge.queries import Query
 
 READ, ALL = "read", "all"
 OF_APPLICATION = {"service": "Application"}
@@ -26,7 +26,7 @@ class Preset:
     boxes: tuple[str, ...]
 
 
-class PresetQuery(Query):
+class PresetQuery(kit.Query):
     """The preset that fills the form."""
 
     preset: str | None = Field(None, description="The preset that the form starts with.")

@@ -9,8 +9,8 @@ from core.accounts.model.devices import ListedDevice
 from core.authentication.model.sign_in_log import SignIn
 from core.eventing.model.sentences import DescribedEntry
 from core.eventing.timeline import Timeline
-from entrypoints.http.base.context import ports
-from entrypoints.http.base.rendering.labels import application_of, failure_label, label, sign_in_methods
+from entrypoints.http import kit
+from entrypoints.http.base.rendering.labels import failure_label
 
 MOST: Final = 20  # entries on a page
 
@@ -38,15 +38,15 @@ def list_entries(timeline: Timeline, devices: Sequence[ListedDevice] = ()) -> li
 
 
 def _sign_in(sign_in: SignIn) -> TimelineEntry:
-    to = application_of(sign_in, in_sentence=True)
+    to = kit.application_of(sign_in, in_sentence=True)
     if sign_in.success:
         icon, state, sentence = "arrow-right-end-on-rectangle", "", f"Signed in to {to}"
     else:
         icon, state, sentence = "x-circle", "bad", f"Could not sign in to {to}: {failure_label(sign_in)}"
     place = ", ".join(part for part in (sign_in.city, sign_in.country) if part)
-    agent = ports().user_agents.parse(sign_in.agent) if sign_in.agent else None
+    agent = kit.ports().user_agents.parse(sign_in.agent) if sign_in.agent else None
     parts = [
-        label(sign_in.provider, sign_in_methods()) if sign_in.provider else "",
+        kit.label(sign_in.provider, kit.sign_in_methods()) if sign_in.provider else "",
         f"{agent.browser} on {agent.os}" if agent else "",
         place,
         sign_in.address or "",

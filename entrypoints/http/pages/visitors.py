@@ -3,17 +3,16 @@
 from core.authentication import browser
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import anonymous, ports
+from entrypoints.http import kit
 
 
 async def visitor() -> Visitor | None:
     """Return the user in this browser's session, or None."""
-    cookie = cookies.SESSION.read()
+    cookie = kit.cookies.SESSION.read()
     if cookie is None:
         return None
     try:
-        return await browser.authenticate(ports(), anonymous(), cookie)
+        return await browser.authenticate(kit.ports(), kit.anonymous(), cookie)
     except SessionEnded:
         return None
 

@@ -5,11 +5,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
-from core.accounts.model.email_queue import EmailBacklog, LinkContinuation, OneTimeToken, TokenPurpose
-from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
-from core.accounts.model.profiles import OwnProfile, Profile
-from core.kernel.images import ImageAddress, ImageOwner, NewImage
+from core.accounts.model import accounts, email_queue, platform, profiles
+from core.kernel import images
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState
 from core.tenancy.model.members import AccountControl
@@ -18,19 +15,19 @@ from core.tenancy.model.members import AccountControl
 class AccountsRead(Protocol):
     """Read access to accounts."""
 
-    async def by_email(self, email: Email) -> Account | None:
+    async def by_email(self, email: Email) -> accounts.Account | None:
         """Return the account with this address, usable or not."""
 
-    async def next_to_erase(self, now: datetime) -> Account | None:
+    async def next_to_erase(self, now: datetime) -> accounts.Account | None:
         """Return an account that was deleted, and that must be erased now, or None."""
 
-    async def by_id(self, user_id: UUID) -> Account | None:
+    async def by_id(self, user_id: UUID) -> accounts.Account | None:
         """Return the account, usable or not."""
 
     async def is_recovery_required(self, user_id: UUID) -> bool:
         """Return whether an undo has removed a factor that a sign-in policy asked for, and no recovery has followed."""
 
-    async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
+    async def own_profile(self, user_id: UUID, now: datetime) -> profiles.OwnProfile | None:
         """Return the account's address and profile, with the pending new address."""
 
     async def has_signed_in(self, user_id: UUID) -> bool:
@@ -55,19 +52,19 @@ class AccountsRead(Protocol):
 class Accounts(AccountsRead, Protocol):
     """Write access to accounts. Callers lock an account before they change it. The locks last until the transaction ends."""
 
-    async def add(self, account: Account) -> None:
+    async def add(self, account: accounts.Account) -> None:
         """Add an account. Raises: EmailTaken, also if the address is reserved for its former account."""
 
-    async def add_if_free(self, account: Account) -> bool:
+    async def add_if_free(self, account: accounts.Account) -> bool:
         """Add an account unless its address is taken or reserved, and return whether it was added."""
 
-    def lock(self, user_id: UUID) -> Awaitable[Account | None]: ...
-    def lock_by_email(self, email: Email) -> Awaitable[Account | None]: ...
+    def lock(self, user_id: UUID) -> Awaitable[accounts.Account | None]: ...
+    def lock_by_email(self, email: Email) -> Awaitable[accounts.Account | None]: ...
 
-    async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
+    async def lock_by_token(self, token_hash: bytes, purpose: email_queue.TokenPurpose) -> accounts.Account | None:
         """Lock and return the account that a one-time token belongs to. The token may have expired or been used."""
 
-    def lock_for_login(self, user_id: UUID, password_hash: str) -> Awaitable[Account | None]:
+    def lock_for_login(self, user_id: UUID, password_hash: str) -> Awaitable[accounts.Account | None]:
         """Lock the account, if it is usable and verified, and still has this password hash."""
 
     async def lock_platform_owners(self) -> None:
@@ -93,7 +90,7 @@ class Accounts(AccountsRead, Protocol):
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         """Require the second factor since `enabled_at`. With None, the second factor is turned off."""
 
-    async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
+    async def set_profile(self, user_id: UUID, profile: profiles.Profile, now: datetime) -> None:
         """Replace a locked account's profile."""
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
@@ -132,7 +129,7 @@ class Accounts(AccountsRead, Protocol):
         The account cannot be freed while the platform has deactivated it, or while an undo can open it again.
         """
 
-    async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
+    async def set_origin(self, user_id: UUID, origin: accounts.AccountOrigin, org_id: UUID | None, now: datetime) -> None:
         """Change which organization counts as the account's creator. None stands for the user."""
 
     async def promote(self, user_id: UUID, now: datetime) -> None: ...
@@ -159,24 +156,24 @@ class EmailChangesRead(Protocol):
     An address is reserved for its former account while a change away from it can be undone.
     """
 
-    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None: ...
+    async def pending(self, user_id: UUID, now: datetime) -> accounts.EmailChange | None: ...
 
 
 class EmailChanges(EmailChangesRead, Protocol):
     """Write access to email address changes. Callers lock the account before they write."""
 
-    async def add(self, change: EmailChange) -> None:
+    async def add(self, change: accounts.EmailChange) -> None:
         """Add a change. The caller has canceled the pending change."""
 
-    async def by_id(self, change_id: UUID) -> EmailChange | None: ...
+    async def by_id(self, change_id: UUID) -> accounts.EmailChange | None: ...
 
-    async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
+    async def first_since(self, user_id: UUID, since: datetime) -> accounts.EmailChange | None:
         """Return the first change that the user requested since then, and that can be undone, or None."""
 
-    async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+    async def first_undoable(self, user_id: UUID, now: datetime) -> accounts.EmailChange | None:
         """Return the user's first change that can still be undone, pending or not, or None."""
 
-    async def last_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+    async def last_undoable(self, user_id: UUID, now: datetime) -> accounts.EmailChange | None:
         """Return the user's last change that can still be undone, or None. All these changes return to the same address."""
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
@@ -196,7 +193,7 @@ class EmailChanges(EmailChangesRead, Protocol):
 
     async def mark_proved(self, change_id: UUID, now: datetime) -> None: ...
 
-    async def undo(self, change: EmailChange, now: datetime) -> None:
+    async def undo(self, change: accounts.EmailChange, now: datetime) -> None:
         """Mark the change and the user's later changes as undone, and cancel the pending change."""
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
@@ -206,7 +203,7 @@ class EmailChanges(EmailChangesRead, Protocol):
 class OneTimeTokensRead(Protocol):
     """Read access to one-time tokens."""
 
-    async def live_email(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
+    async def live_email(self, token_hash: bytes, purpose: email_queue.TokenPurpose, now: datetime) -> Email | None:
         """Return the address that the token was sent to, or None if the token does not exist, is used or has expired."""
 
     async def verified_email(self, token_hash: bytes) -> Email | None:
@@ -215,42 +212,42 @@ class OneTimeTokensRead(Protocol):
         Return None unless the token is used, its account is usable, and the address is the account's verified address.
         """
 
-    async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:
+    async def continuation(self, token_hash: bytes, purpose: email_queue.TokenPurpose) -> email_queue.LinkContinuation | None:
         """Return where the browser continues after this link, or None if there is no such token. The token may be used or expired."""
 
 
 class OneTimeTokens(OneTimeTokensRead, Protocol):
     """Write access to one-time tokens. Tokens are stored as SHA-256 and found by purpose and hash (security A-5)."""
 
-    async def add(self, token: OneTimeToken) -> None:
+    async def add(self, token: email_queue.OneTimeToken) -> None:
         """Add a token."""
 
-    async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
+    async def sign_up(self, user_id: UUID, email: Email) -> email_queue.LinkContinuation | None:
         """Return where the user's sign-up with this address continues, or None if they did not sign up on our page."""
 
-    def newer_exists(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Awaitable[bool]:
+    def newer_exists(self, email: Email, purpose: email_queue.TokenPurpose, created_at: datetime) -> Awaitable[bool]:
         """Return whether the account with this address has an unused token that was requested later."""
 
-    async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
+    async def redeem(self, token_hash: bytes, purpose: email_queue.TokenPurpose, now: datetime) -> Email | None:
         """Use up a token and return the address that it was sent to.
 
         Return None if the token is unknown, expired or used. Exactly one caller succeeds.
         """
 
-    async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
+    async def void(self, user_id: UUID, purpose: email_queue.TokenPurpose) -> None:
         """Delete the user's tokens for this purpose, except used tokens that verified the present address (`verified_email`)."""
 
 
 class PlatformRead(Protocol):
     """Metrics about the whole platform."""
 
-    async def figures(self) -> PlatformFigures: ...
+    async def figures(self) -> platform.PlatformFigures: ...
     async def due_jobs(self, now: datetime) -> int: ...
 
     async def queues(self, now: datetime) -> list[QueueState]:
         """Return the queues for webhook deliveries, logout notices and SIEM entries, with at most 100,000 due items per queue."""
 
-    async def email_backlog(self, now: datetime) -> EmailBacklog:
+    async def email_backlog(self, now: datetime) -> email_queue.EmailBacklog:
         """Return how many emails are due or failed and not sent yet, up to 100,000, and how long the oldest has waited.
 
         Emails that a directory caused wait from their due time on, because they are spread over days.
@@ -262,7 +259,7 @@ class PlatformUsersRead(Protocol):
 
     async def search(
         self, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
-    ) -> list[FoundUser]:
+    ) -> list[platform.FoundUser]:
         """Search by a lower-case part of the address, by id, or by address and id together.
 
         The newest accounts come first.
@@ -270,23 +267,23 @@ class PlatformUsersRead(Protocol):
         Without an id, the list begins after the account `after`. The list is empty if there is no such account.
         """
 
-    async def owners(self) -> list[FoundUser]:
+    async def owners(self) -> list[platform.FoundUser]:
         """Return all platform owners, also if they are deactivated. The newest accounts come first."""
 
-    async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
+    async def mfa_status(self, user_id: UUID) -> platform.UserMfaStatus | None:
         """Return the status of a user's second factor, or None if the account does not exist."""
 
-    async def mfa_metrics(self, since: datetime) -> MfaMetrics:
+    async def mfa_metrics(self, since: datetime) -> platform.MfaMetrics:
         """Return the metrics about second factors, with the events since then."""
 
-    async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
+    async def alerts(self, since: datetime, limit: int) -> list[platform.MfaAlert]:
         """Return the alerts about events since then, the newest first."""
 
 
 class ImagesRead(Protocol):
     """Read access to images."""
 
-    async def content(self, address: ImageAddress) -> tuple[bytes, bool] | None:
+    async def content(self, address: images.ImageAddress) -> tuple[bytes, bool] | None:
         """Return the PNG at this address, and whether it is a user's picture, or None."""
 
     async def of_user(self, user_id: UUID) -> bytes | None:
@@ -299,8 +296,8 @@ class ImagesRead(Protocol):
 class Images(ImagesRead, Protocol):
     """Write access to images. Lock order: the owner first."""
 
-    async def put(self, owner: ImageOwner, image: NewImage, now: datetime) -> None:
+    async def put(self, owner: images.ImageOwner, image: images.NewImage, now: datetime) -> None:
         """Store an owner's image instead of the present image."""
 
-    async def remove(self, owner: ImageOwner) -> bool:
+    async def remove(self, owner: images.ImageOwner) -> bool:
         """Remove the owner's image, and return whether there was an image."""

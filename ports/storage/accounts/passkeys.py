@@ -5,22 +5,21 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.model import mfa, passkeys
 from core.accounts.model.accounts import Account
-from core.accounts.model.mfa import FirstFactor, RedeemedCode
-from core.accounts.model.passkeys import KeyHosts, KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
 from core.kernel.causes import Caller
 
 
 class PasskeysRead(Protocol):
     """Read access to passkeys."""
 
-    async def of_user(self, user_id: UUID) -> list[Passkey]:
+    async def of_user(self, user_id: UUID) -> list[passkeys.Passkey]:
         """Return the account's passkeys, oldest first."""
 
-    async def by_id(self, user_id: UUID, passkey_id: UUID) -> Passkey | None:
+    async def by_id(self, user_id: UUID, passkey_id: UUID) -> passkeys.Passkey | None:
         """Return the account's passkey with this id."""
 
-    async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
+    async def by_credential(self, credential_id: bytes) -> passkeys.KnownPasskey | None:
         """Return the passkey with this credential id, with its account."""
 
     async def handle_of(self, user_id: UUID) -> bytes | None:
@@ -32,10 +31,10 @@ class PasskeysRead(Protocol):
     async def is_deleted(self, credential_id: bytes) -> bool:
         """Return whether an undo can restore a passkey with this credential id."""
 
-    async def is_used(self, challenge: UsedChallenge) -> bool:
+    async def is_used(self, challenge: passkeys.UsedChallenge) -> bool:
         """Return whether a ceremony has used the challenge up."""
 
-    async def find_offerable(self, user_id: UUID, before: datetime) -> KeyHosts | None:
+    async def find_offerable(self, user_id: UUID, before: datetime) -> passkeys.KeyHosts | None:
         """Return the RP IDs in the account's keys, or None if the account gets no passkey offer.
 
         There is no offer without a verified address, after an offer since `before`, or while only a recovery gives the account another
@@ -67,18 +66,20 @@ class Passkeys(PasskeysRead, Protocol):
     async def set_rp_id(self, rp_id: str) -> None:
         """Store the RP ID."""
 
-    async def use_challenge(self, challenge: UsedChallenge) -> bool:
+    async def use_challenge(self, challenge: passkeys.UsedChallenge) -> bool:
         """Use a challenge up. Exactly one caller gets True."""
 
-    def redeem(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Awaitable[RedeemedPasskey | None]:
+    def redeem(
+        self, passkey: passkeys.Passkey, seen: passkeys.VerifiedAssertion, now: datetime
+    ) -> Awaitable[passkeys.RedeemedPasskey | None]:
         """Lock the account, store the passkey's new state, and use the challenge up.
 
         The result is None if the account is gone. If two clones send the same counter, only one clone gets `is_used`.
         """
 
     def redeem_second(
-        self, first: FirstFactor, passkey: Passkey, seen: VerifiedAssertion, caller: Caller, now: datetime
-    ) -> Awaitable[RedeemedCode | None]:
+        self, first: mfa.FirstFactor, passkey: passkeys.Passkey, seen: passkeys.VerifiedAssertion, caller: Caller, now: datetime
+    ) -> Awaitable[mfa.RedeemedCode | None]:
         """As `Mfa.redeem_step`, but use up the challenge and store the passkey's new state."""
 
     async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
@@ -96,7 +97,7 @@ class Passkeys(PasskeysRead, Protocol):
     async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
         """Store when an impossible change came, and return whether the last such time was before `before`, or there was none."""
 
-    async def add(self, passkey: Passkey) -> None:
+    async def add(self, passkey: passkeys.Passkey) -> None:
         """Add a passkey. A deleted passkey's credential id is taken until no undo restores it. Raises: PasskeyTaken."""
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None: ...
@@ -116,5 +117,5 @@ class Passkeys(PasskeysRead, Protocol):
     async def remove_added_since(self, user_id: UUID, since: datetime) -> Sequence[UUID]:
         """Delete the passkeys that were added at that time or later, and return their ids."""
 
-    async def restore(self, user_id: UUID, since: datetime) -> Sequence[Passkey]:
+    async def restore(self, user_id: UUID, since: datetime) -> Sequence[passkeys.Passkey]:
         """Restore and return the passkeys that were added before `since` and deleted since then."""

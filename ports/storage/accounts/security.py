@@ -5,9 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
-from core.accounts.model.mfa import FactorLifetime, FactorSwitch, FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.model import attempt_limits, devices, mfa
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
 from core.kernel.causes import Caller
@@ -17,19 +15,19 @@ from core.kernel.values import Email
 class MfaRead(Protocol):
     """Read access to second factors."""
 
-    async def status(self, user_id: UUID) -> MfaStatus | None:
+    async def status(self, user_id: UUID) -> mfa.MfaStatus | None:
         """Return the status, or None if the account does not exist."""
 
-    async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
+    async def enrollment(self, user_id: UUID) -> mfa.MfaEnrollment | None:
         """Return the secrets, which may be pending or expired, or None if the account does not exist. Raises: SealBroken."""
 
-    async def newest_at(self, user_id: UUID, event: MfaEvent) -> datetime | None:
+    async def newest_at(self, user_id: UUID, event: mfa.MfaEvent) -> datetime | None:
         """Return the time of the account's newest log entry of this kind (UTC), or None."""
 
-    async def switches(self, user_id: UUID, since: datetime) -> list[FactorSwitch]:
+    async def switches(self, user_id: UUID, since: datetime) -> list[mfa.FactorSwitch]:
         """Return when second factors were turned on and off since then, newest first. At equal times, turning on counts as newer."""
 
-    async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[FactorLifetime]:
+    async def lifetimes(self, user_id: UUID, rp_id: str | None) -> list[mfa.FactorLifetime]:
         """Return the account's app, its keys for this RP ID, and the apps and keys that an undo can restore."""
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
@@ -39,7 +37,7 @@ class MfaRead(Protocol):
 class MfaLog(Protocol):
     """The log about second factors, which is separate from organizations' audit logs."""
 
-    async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
+    async def log(self, user_id: UUID, events: Sequence[mfa.MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
         """Log an action's events, in this order. The events count as failed if any event is a failure."""
 
 
@@ -68,8 +66,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None: ...
 
     def redeem_step(
-        self, first: FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime
-    ) -> Awaitable[RedeemedCode | None]:
+        self, first: mfa.FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime
+    ) -> Awaitable[mfa.RedeemedCode | None]:
         """Lock the account, consume its first factor, and use up the code as `use_step` does.
 
         If the code is used up, this is logged, and the failed attempts are cleared.
@@ -79,7 +77,9 @@ class Mfa(MfaRead, MfaLog, Protocol):
         callers must roll back.
         """
 
-    def redeem_backup_code(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Awaitable[RedeemedCode | None]:
+    def redeem_backup_code(
+        self, first: mfa.FirstFactor, code_hash: bytes, caller: Caller, now: datetime
+    ) -> Awaitable[mfa.RedeemedCode | None]:
         """As `redeem_step`, but use up the backup code with this hash."""
 
     async def remove(self, user_id: UUID, *, keeps_codes: bool = False) -> None:
@@ -94,14 +94,14 @@ class DevicesRead(Protocol):
     """
 
     async def of_user(
-        self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: Device | None, limit: int
-    ) -> list[ListedDevice]:
+        self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: devices.Device | None, limit: int
+    ) -> list[devices.ListedDevice]:
         """Return devices that are not revoked, the most recently used first, beginning after `after`.
 
         `session_id` is the caller's session, or None if the caller is a service account.
         """
 
-    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
+    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> devices.ListedDevice | None:
         """Return any user's device, revoked or not. `session_id` is the caller's session."""
 
 
@@ -109,8 +109,8 @@ class Devices(DevicesRead, Protocol):
     """Write access to devices. Callers lock the account first."""
 
     def find_match(
-        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
-    ) -> Awaitable[KnownDevice | None]:
+        self, user_id: UUID, fingerprint: devices.DeviceFingerprint, org_id: UUID | None, now: datetime, connection_id: UUID | None = None
+    ) -> Awaitable[devices.KnownDevice | None]:
         """Find the user's device with this fingerprint, and summarize the user's earlier logins.
 
         Only logins at the same organization connection count, or with None all logins in other ways.
@@ -120,12 +120,12 @@ class Devices(DevicesRead, Protocol):
         type matches. Revoked devices never match.
         """
 
-    async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+    async def by_client(self, user_id: UUID, client_hash: bytes) -> devices.Device | None:
         """Return the device with this client id hash, unless it is revoked."""
 
-    async def add(self, device: Device) -> None: ...
+    async def add(self, device: devices.Device) -> None: ...
 
-    async def update(self, device: Device) -> None:
+    async def update(self, device: devices.Device) -> None:
         """Update the device, except its owner, client id and creation time, unless it is revoked."""
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
@@ -169,24 +169,28 @@ class SecurityNotices(SecurityNoticesRead, Protocol):
 class AttemptReset(Protocol):
     """The attempt limits inside a transaction, where they can only be cleared."""
 
-    async def clear(self, secret: SecretKind, subject: bytes) -> None: ...
+    async def clear(self, secret: attempt_limits.SecretKind, subject: bytes) -> None: ...
 
-    async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
+    async def clear_of_account(self, secret: attempt_limits.SecretKind, user_id: UUID, email: Email) -> None:
         """Delete the counters for the address and for all the account's devices."""
 
 
 class AttemptLimits(AttemptReset, Protocol):
     """Counters for failed attempts (`core.accounts.attempt_limits`). Every method is atomic."""
 
-    async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
+    async def count_attempt(
+        self, secret: attempt_limits.SecretKind, subject: bytes, attempt_limit: attempt_limits.AttemptLimit, now: datetime
+    ) -> datetime | None:
         """Count an attempt. If the attempt must wait, count nothing and return until when."""
 
-    async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
+    async def count_password_attempt(
+        self, email: Email, known: devices.KnownBy, attempt_limit: attempt_limits.AttemptLimit, now: datetime
+    ) -> LoginAttempt:
         """Count an attempt at this address's password. The address may have no account.
 
         If the account has an unrevoked device with such a value, the attempt is counted for that device instead. A
         trust token that has expired does not count.
         """
 
-    async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
+    async def uncount(self, secret: attempt_limits.SecretKind, subject: bytes, attempt_limit: attempt_limits.AttemptLimit) -> None:
         """Take back a counted attempt, which was correct."""

@@ -5,20 +5,10 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.access_reasons import ApplicationFacts, UserState
+from core.applications.model import access_reasons, authorization, evaluation
 from core.applications.model.api_keys import ApiKeyRecord
-from core.applications.model.authorization import (
-    AuthorizationDocument,
-    FirstHolders,
-    HolderCount,
-    RoleOfUser,
-    ServiceAuthorization,
-    ServiceRoleHolder,
-    StoredRole,
-)
-from core.applications.model.evaluation import Question, SubjectFacts
+from core.kernel import values
 from core.kernel.callers import ServiceContext
-from core.kernel.values import Page, PageResult
 from core.tenancy.model.groups import AssignedGroup
 from core.tenancy.model.members import MemberHoldings
 
@@ -26,17 +16,19 @@ from core.tenancy.model.members import MemberHoldings
 class AuthorizationsRead(Protocol):
     """Read access to the services' permissions and roles."""
 
-    async def find(self, org_id: UUID, service_id: UUID) -> ServiceAuthorization | None:
+    async def find(self, org_id: UUID, service_id: UUID) -> authorization.ServiceAuthorization | None:
         """Return a service's permissions and roles, or None if there is no such service."""
 
-    async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None: ...
-    async def count_holders(self, org_id: UUID, service_id: UUID, slugs: Collection[str] | None = None) -> Mapping[str, HolderCount]:
+    async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> authorization.StoredRole | None: ...
+    async def count_holders(
+        self, org_id: UUID, service_id: UUID, slugs: Collection[str] | None = None
+    ) -> Mapping[str, authorization.HolderCount]:
         """Return how many users and groups have a role of the service, by slug, without unused roles. `slugs` narrows the roles."""
 
     async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
         """Return the name of an application in the organization that has a role with this slug, or None."""
 
-    async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> FirstHolders:
+    async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> authorization.FirstHolders:
         """Return the first users and groups that got such a role: at most `limit` users and `limit` groups.
 
         The method runs two statements.
@@ -47,7 +39,7 @@ class Authorizations(AuthorizationsRead, Protocol):
     """Write access. Callers lock the organization before calling any method."""
 
     async def save(
-        self, org_id: UUID, service_id: UUID, document: AuthorizationDocument, role_ids: Mapping[str, UUID], now: datetime
+        self, org_id: UUID, service_id: UUID, document: authorization.AuthorizationDocument, role_ids: Mapping[str, UUID], now: datetime
     ) -> int:
         """Replace a service's permissions and roles, and return the new version.
 
@@ -59,16 +51,18 @@ class Authorizations(AuthorizationsRead, Protocol):
 class RoleAssignmentsRead(Protocol):
     """Read access to the users and groups that have service roles."""
 
-    async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ServiceRoleHolder]:
+    async def page(
+        self, org_id: UUID, role_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[authorization.ServiceRoleHolder]:
         """Return a page with the users who have the role, in the order in which they got it.
 
         `search` is a lower-case part of an email address.
         """
 
-    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> ServiceRoleHolder | None:
+    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> authorization.ServiceRoleHolder | None:
         """Return the user as a holder of the role, or None. Roles through groups do not count."""
 
-    async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[RoleOfUser]:
+    async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[authorization.RoleOfUser]:
         """Return a user's roles in the organization's services, or in a single service, sorted by service and slug.
 
         Roles that the user's groups give are included.
@@ -80,7 +74,7 @@ class RoleAssignmentsRead(Protocol):
     async def groups(self, org_id: UUID, role_id: UUID) -> list[AssignedGroup]:
         """Return the groups that have the role, by name."""
 
-    async def of_group(self, org_id: UUID, group_id: UUID) -> list[RoleOfUser]:
+    async def of_group(self, org_id: UUID, group_id: UUID) -> list[authorization.RoleOfUser]:
         """Return the roles that the group gives to its users, sorted by service and slug."""
 
 
@@ -101,10 +95,12 @@ class RoleAssignments(RoleAssignmentsRead, Protocol):
 class AccessReasonsRead(Protocol):
     """Read access to the facts about a user at an organization's applications."""
 
-    async def find(self, org_id: UUID, user_id: UUID) -> UserState | None:
+    async def find(self, org_id: UUID, user_id: UUID) -> access_reasons.UserState | None:
         """Return the state of a member or end user in the organization, or None."""
 
-    async def applications(self, org_id: UUID, user_id: UUID, page: Page, now: datetime) -> PageResult[ApplicationFacts]:
+    async def applications(
+        self, org_id: UUID, user_id: UUID, page: values.Page, now: datetime
+    ) -> values.PageResult[access_reasons.ApplicationFacts]:
         """Return a page with the organization's applications, by name, and the facts about the user at every application."""
 
     async def holdings(self, org_id: UUID, user_ids: Sequence[UUID]) -> dict[UUID, MemberHoldings]:
@@ -119,13 +115,17 @@ class EvaluationsRead(Protocol):
     The facts have the questions' order. The credentials and the service are found even without questions.
     """
 
-    async def by_key(self, key_hash: bytes, questions: Sequence[Question], now: datetime) -> tuple[ApiKeyRecord, list[SubjectFacts]] | None:
+    async def by_key(
+        self, key_hash: bytes, questions: Sequence[evaluation.Question], now: datetime
+    ) -> tuple[ApiKeyRecord, list[evaluation.SubjectFacts]] | None:
         """Return the API key, and the facts for its service, or None if the key is unknown or expired."""
 
-    async def by_service(self, org_id: UUID, service_id: UUID, questions: Sequence[Question], now: datetime) -> list[SubjectFacts]:
+    async def by_service(
+        self, org_id: UUID, service_id: UUID, questions: Sequence[evaluation.Question], now: datetime
+    ) -> list[evaluation.SubjectFacts]:
         """Return the facts for a service."""
 
     async def by_credential(
-        self, client_id: UUID, credential_id: UUID, questions: Sequence[Question], now: datetime
-    ) -> tuple[ServiceContext, list[SubjectFacts]] | None:
+        self, client_id: UUID, credential_id: UUID, questions: Sequence[evaluation.Question], now: datetime
+    ) -> tuple[ServiceContext, list[evaluation.SubjectFacts]] | None:
         """Return the service with this client id, and the facts for it, or None if this credential's tokens have ended."""

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.figures import ApplicationSignIns, FigurePeriod, Population, TrafficCount, TrafficKind, WeeklyUsers
+from core.applications.model import figures
 
 
 class FiguresRead(Protocol):
@@ -14,25 +14,25 @@ class FiguresRead(Protocol):
     Successful sign-ins by day are the totals that `AnalyticsRead` reads.
     """
 
-    async def by_result(self, org_id: UUID | None, period: FigurePeriod) -> dict[str, list[int]]:
+    async def by_result(self, org_id: UUID | None, period: figures.FigurePeriod) -> dict[str, list[int]]:
         """Return the sign-ins by SUCCESS and by failure reason."""
 
-    async def by_method(self, org_id: UUID | None, period: FigurePeriod) -> dict[str, list[int]]:
+    async def by_method(self, org_id: UUID | None, period: figures.FigurePeriod) -> dict[str, list[int]]:
         """Return the successful sign-ins by method, the most frequent first."""
 
-    async def by_application(self, org_id: UUID, period: FigurePeriod, most: int) -> list[ApplicationSignIns]:
+    async def by_application(self, org_id: UUID, period: figures.FigurePeriod, most: int) -> list[figures.ApplicationSignIns]:
         """Return the successful sign-ins by application: the `most` frequent applications first, then the rest together."""
 
-    async def users(self, org_id: UUID | None, period: FigurePeriod) -> tuple[list[int], list[int]]:
+    async def users(self, org_id: UUID | None, period: figures.FigurePeriod) -> tuple[list[int], list[int]]:
         """Return how many users were active and how many were new."""
 
-    async def weekly_users(self, org_id: UUID | None, weeks: Sequence[datetime]) -> list[WeeklyUsers]:
+    async def weekly_users(self, org_id: UUID | None, weeks: Sequence[datetime]) -> list[figures.WeeklyUsers]:
         """Return how many users were active per week, by the start of its Monday."""
 
-    async def populations(self, org_id: UUID | None, since: date) -> list[Population]:
+    async def populations(self, org_id: UUID | None, since: date) -> list[figures.Population]:
         """Return how many users there were, and how many had a second factor, for every counted day."""
 
-    async def traffic(self, org_id: UUID | None, kind: TrafficKind, period: FigurePeriod) -> list[TrafficCount]: ...
+    async def traffic(self, org_id: UUID | None, kind: figures.TrafficKind, period: figures.FigurePeriod) -> list[figures.TrafficCount]: ...
 
 
 class FigureCounting(Protocol):

@@ -5,9 +5,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from core.applications.model.api_keys import ApiKey, ApiKeyRecord
-from core.applications.model.plans import Entitlement, Plan
-from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType, StoredClaims
+from core.applications.model import api_keys, plans, services
 from core.applications.model.users import AccessPolicy
 from core.kernel.callers import ServiceContext
 from core.kernel.rate_limits import Bucket
@@ -17,35 +15,35 @@ from core.kernel.values import PageResult
 class ServicesRead(Protocol):
     """Read access to services. A `ServiceContext` includes the organization and its status, which may be inactive."""
 
-    async def by_slug(self, org_id: UUID, slug: str) -> Service | None: ...
-    async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None: ...
+    async def by_slug(self, org_id: UUID, slug: str) -> services.Service | None: ...
+    async def by_id(self, org_id: UUID, service_id: UUID) -> services.Service | None: ...
     async def context_by_id(self, service_id: UUID) -> ServiceContext | None: ...
     async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None: ...
-    async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None: ...
-    async def client_by_id(self, org_id: UUID, service_id: UUID) -> tuple[Service, ServiceContext] | None: ...
-    async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None: ...
+    async def client_by_slug(self, org_slug: str, slug: str) -> tuple[services.Service, ServiceContext] | None: ...
+    async def client_by_id(self, org_id: UUID, service_id: UUID) -> tuple[services.Service, ServiceContext] | None: ...
+    async def by_client_id(self, client_id: UUID) -> tuple[services.Service, ServiceContext] | None: ...
 
     async def list_after(
         self,
         org_id: UUID,
-        service_type: ServiceType | None,
-        after: Service | None,
+        service_type: services.ServiceType | None,
+        after: services.Service | None,
         limit: int,
         offset: int,
         *,
         search: str | None = None,
-        order: ServiceOrder = ServiceOrder.CREATED,
-    ) -> list[ServiceSummary]:
+        order: services.ServiceOrder = services.ServiceOrder.CREATED,
+    ) -> list[services.ServiceSummary]:
         """Return the services with this type that come after `after` in this order.
 
         `search` is a lower-case part of the name or slug. A `service_type` of None means all types. An `after` of None
         means the list's start.
         """
 
-    async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
+    async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[services.Service]:
         """Return the services with this policy, oldest first."""
 
-    async def of_group(self, org_id: UUID, group_id: UUID) -> list[Service]:
+    async def of_group(self, org_id: UUID, group_id: UUID) -> list[services.Service]:
         """Return the services that the group is assigned to, by name."""
 
     async def count(self, org_id: UUID) -> int: ...
@@ -58,7 +56,7 @@ class ClientCharges(Protocol):
 
     async def charge_client(
         self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
-    ) -> tuple[Service, ServiceContext, float | None] | None:
+    ) -> tuple[services.Service, ServiceContext, float | None] | None:
         """Return the client, and take a token from every bucket if its secret has a hash in `secret_hashes`.
 
         The former secret counts until it expires. The last value is the wait in seconds, as in
@@ -69,10 +67,10 @@ class ClientCharges(Protocol):
 class Services(ServicesRead, Protocol):
     """Write access to services. Callers lock the organization before calling any method."""
 
-    async def add(self, service: Service) -> None:
+    async def add(self, service: services.Service) -> None:
         """Add a service. Raises: ServiceSlugTaken."""
 
-    async def save(self, service: Service) -> None:
+    async def save(self, service: services.Service) -> None:
         """Save all fields that can change in a service, except the counters."""
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime | None) -> None:
@@ -84,7 +82,7 @@ class Services(ServicesRead, Protocol):
 
     def context_and_entitlement(
         self, service_id: UUID, user_id: UUID, now: datetime
-    ) -> Awaitable[tuple[ServiceContext, Entitlement] | None]:
+    ) -> Awaitable[tuple[ServiceContext, plans.Entitlement] | None]:
         """Return the service and the plan that this user has there. The query needs no lock."""
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
@@ -107,7 +105,7 @@ class Services(ServicesRead, Protocol):
 class ServiceClaimsRead(Protocol):
     """Read access to the services' claims documents."""
 
-    async def find(self, org_id: UUID, service_id: UUID) -> StoredClaims | None:
+    async def find(self, org_id: UUID, service_id: UUID) -> services.StoredClaims | None:
         """Return a service's claims document, or None if it has none."""
 
     async def service_with_source(self, org_id: UUID, source: str) -> str | None:
@@ -127,21 +125,21 @@ class ServiceClaims(ServiceClaimsRead, Protocol):
 class PlansRead(Protocol):
     """Read access to plans, without deleted plans."""
 
-    async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None: ...
+    async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> plans.Plan | None: ...
 
     async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
         """Return which service has this plan, by id, or None if the organization has no such plan."""
 
-    async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
+    async def list_after(self, org_id: UUID, service_id: UUID, after: plans.Plan | None, limit: int) -> list[plans.Plan]:
         """Return the service's plans that come after `after`, oldest first. Without `after`, the list starts at the beginning."""
 
 
 class Plans(PlansRead, Protocol):
     """Write access to plans. Callers lock the organization before calling any method."""
 
-    async def add(self, plan: Plan) -> None: ...
+    async def add(self, plan: plans.Plan) -> None: ...
 
-    async def save(self, plan: Plan) -> None:
+    async def save(self, plan: plans.Plan) -> None:
         """Save all fields that can change in a plan."""
 
     async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
@@ -151,22 +149,22 @@ class Plans(PlansRead, Protocol):
 class ApiKeysRead(Protocol):
     """Read access to API keys, which are stored as SHA-256."""
 
-    async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
+    async def by_hash(self, key_hash: bytes, now: datetime) -> api_keys.ApiKeyRecord | None:
         """Return everything needed to authenticate a request with this key, or None if it is unknown or expired."""
 
     async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:
         """Return whether the service has this key and it has not expired."""
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[api_keys.ApiKey]:
         """Return a page with the service's keys, newest first, including expired keys."""
 
-    async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None: ...
+    async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> api_keys.ApiKey | None: ...
 
 
 class ApiKeys(ApiKeysRead, Protocol):
     """Write access to API keys. Callers lock the organization before calling any method."""
 
-    async def add(self, key: ApiKey, key_hash: bytes) -> None: ...
+    async def add(self, key: api_keys.ApiKey, key_hash: bytes) -> None: ...
     async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None: ...
 
 

@@ -5,38 +5,20 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.analytics import (
-    DailyLogins,
-    DateRange,
-    OrganizationFigures,
-    ProviderLogins,
-    RecentLogin,
-    ServiceLogins,
-    ServiceUsage,
-)
-from core.applications.model.users import (
-    Assignment,
-    EndUser,
-    EndUserSummary,
-    EnrollmentOrigin,
-    LinkedIdentity,
-    OwnApplication,
-    ServiceUser,
-    UsedService,
-)
-from core.kernel.values import Email, Page, PageResult
+from core.applications.model import analytics, users
+from core.kernel import values
 from core.tenancy.model.groups import AssignedGroup
 
 
 class ServiceUsersRead(Protocol):
     """Read access to a service's users, as its API keys see them."""
 
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
+    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> values.PageResult[users.ServiceUser]:
         """Return a page with the service's users. The earliest users come first."""
 
-    async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None: ...
+    async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> users.ServiceUser | None: ...
 
-    async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Email]:
+    async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, values.Email]:
         """Return the addresses of these accounts, if they are users of the service."""
 
 
@@ -60,13 +42,15 @@ class ServiceUsers(ServiceUsersRead, Protocol):
 class AssignmentsRead(Protocol):
     """Read access to the users' assignments to services."""
 
-    async def page(self, org_id: UUID, service_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
+    async def page(
+        self, org_id: UUID, service_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[users.Assignment]:
         """Return a page with the users that are assigned to the service, in the order in which they came to it.
 
         `search` is a lower-case part of an email address.
         """
 
-    async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
+    async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, users.EnrollmentOrigin]:
         """Return how these users came to the service. Users who do not use the service are left out."""
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
@@ -97,7 +81,7 @@ class Assignments(AssignmentsRead, Protocol):
     Callers lock the accounts before changing user assignments, and the organization before changing group assignments.
     """
 
-    async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> bool:
+    async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: users.EnrollmentOrigin, now: datetime) -> bool:
         """Make the users end users without a sign-in at the service. This origin replaces a weaker origin from an earlier enrollment.
 
         A member who is new to the service loses it when the membership ends. Return False if the service does not exist
@@ -124,8 +108,8 @@ class EndUsersRead(Protocol):
     """
 
     async def page(
-        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
-    ) -> PageResult[EndUserSummary]:
+        self, org_id: UUID, page: values.Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
+    ) -> values.PageResult[users.EndUserSummary]:
         """Return a page with end users, latest first, optionally for a single service.
 
         `search` is a lower-case part of an email address. Users with a deactivated account, and users that the
@@ -136,15 +120,15 @@ class EndUsersRead(Protocol):
         the services are included, with their address at the time of the block.
         """
 
-    async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
+    async def by_id(self, org_id: UUID, user_id: UUID) -> users.EndUser | None: ...
     async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
         """Return when an admin in the organization blocked the user, or None."""
 
-    async def address(self, org_id: UUID, user_id: UUID) -> Email | None:
+    async def address(self, org_id: UUID, user_id: UUID) -> values.Email | None:
         """Return an end user's address, or a blocked user's address at the time of the block, or None."""
 
-    async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
-    async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
+    async def services(self, org_id: UUID, user_id: UUID) -> list[users.UsedService]: ...
+    async def identities(self, org_id: UUID, user_id: UUID) -> list[users.LinkedIdentity]: ...
 
     async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
         """Return whether the user may use the service, or None if there is no such service."""
@@ -200,7 +184,7 @@ class EndUsers(EndUsersRead, Protocol):
 class OwnApplications(Protocol):
     """The users' applications, in all organizations."""
 
-    async def of_user(self, user_id: UUID, limit: int, now: datetime, *, org_id: UUID | None = None) -> list[OwnApplication]:
+    async def of_user(self, user_id: UUID, limit: int, now: datetime, *, org_id: UUID | None = None) -> list[users.OwnApplication]:
         """Return the applications that the user may use and knows: by use, by assignment, or by a confirmed membership in the organization.
 
         The applications are ordered by organization and name.
@@ -213,24 +197,24 @@ class AnalyticsRead(Protocol):
     A `service_id` of None means all services and the members' logins to the platform.
     """
 
-    async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
+    async def by_day(self, org_id: UUID, service_id: UUID | None, days: analytics.DateRange) -> list[analytics.DailyLogins]:
         """Return how many logins there were per day, earliest first, without days that had none."""
 
-    async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
+    async def by_service(self, org_id: UUID, days: analytics.DateRange) -> list[analytics.ServiceLogins]:
         """Return how many logins there were per service, highest first, without services that had none."""
 
-    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
+    async def by_provider(self, org_id: UUID, service_id: UUID | None, days: analytics.DateRange) -> list[analytics.ProviderLogins]:
         """Return how many logins there were per identity provider, highest first, without providers that had none."""
 
-    async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
+    async def recent(self, org_id: UUID, before: analytics.RecentLogin | None, limit: int) -> list[analytics.RecentLogin]:
         """Return the latest logins, or the logins just before `before`, newest first."""
 
-    async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
+    async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> analytics.ServiceUsage:
         """Return a service's figures. Users are new or active if they joined or signed in since `since`."""
 
 
 class OverviewRead(Protocol):
     """The figures on an organization's overview."""
 
-    async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
+    async def figures(self, org_id: UUID, now: datetime) -> analytics.OrganizationFigures:
         """Return how many members, services and pending tasks there are. The numbers are 0 if the organization does not exist."""

@@ -7,12 +7,11 @@ from uuid import UUID
 
 from core.accounts.model.security_notices import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
+from core.authentication.model import identities
 from core.authentication.model.dpop import NonceKey
-from core.authentication.model.identities import Identity, IdentityMatch, LinkedPlace, ProviderToken, ServiceOAuthCredentials, TokenRenewal
 from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord, SigningKey
+from core.kernel import connections, values
 from core.kernel.causes import Caller
-from core.kernel.connections import Connection, ConnectionSlug, PlatformCredentials, ProviderTokens
-from core.kernel.values import Email, Page, PageResult
 
 
 class IdentitiesRead(Protocol):
@@ -21,10 +20,10 @@ class IdentitiesRead(Protocol):
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         """Return the user's identities in this context, oldest link first."""
 
-    async def list_providers(self, user_id: UUID) -> list[ConnectionSlug]:
+    async def list_providers(self, user_id: UUID) -> list[connections.ConnectionSlug]:
         """Return the providers where the user has linked an account in any context."""
 
-    async def list_places(self, user_id: UUID) -> list[LinkedPlace]:
+    async def list_places(self, user_id: UUID) -> list[identities.LinkedPlace]:
         """Return where the user has linked accounts: the account itself first, then the oldest links.
 
         Applications in inactive organizations are left out.
@@ -36,34 +35,38 @@ class IdentitiesRead(Protocol):
         If the address was first verified after the sign-up, the account used at the sign-up counts, too.
         """
 
-    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug) -> ProviderToken | None:
+    async def load_provider_token(
+        self, user_id: UUID, service_id: UUID | None, provider: connections.ConnectionSlug
+    ) -> identities.ProviderToken | None:
         """Return the provider's access token, expired or not. Raises: SealBroken."""
 
 
 class Identities(IdentitiesRead, Protocol):
     """Write access to linked identities. Callers lock the account first, unless a method says otherwise."""
 
-    async def lock_subject(self, provider: ConnectionSlug, issuer: str, subject: str) -> None:
+    async def lock_subject(self, provider: connections.ConnectionSlug, issuer: str, subject: str) -> None:
         """Lock a provider's subject, so that concurrent sign-ins with the same subject wait. Lock order: first of all."""
 
-    async def match(self, provider: ConnectionSlug, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
+    async def match(
+        self, provider: connections.ConnectionSlug, issuer: str, subject: str, service_id: UUID | None
+    ) -> identities.IdentityMatch | None:
         """Return this subject's identity in this context, or else in a different context, or None.
 
         Call `lock_subject` first. The account need not be locked.
         """
 
-    async def add(self, identity: Identity) -> bool:
+    async def add(self, identity: identities.Identity) -> bool:
         """Link an identity, with its tokens encrypted.
 
         Return False, and link nothing, if the user already has an identity at this provider in the context, or if the service was deleted.
         """
 
-    async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
+    async def update_tokens(self, identity_id: UUID, email: values.Email | None, tokens: connections.ProviderTokens) -> None:
         """Store new tokens. If `email` or the new refresh token is None, keep the stored value."""
 
     async def claim_renewal(
-        self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug, now: datetime, until: datetime
-    ) -> TokenRenewal | None:
+        self, user_id: UUID, service_id: UUID | None, provider: connections.ConnectionSlug, now: datetime, until: datetime
+    ) -> identities.TokenRenewal | None:
         """Take the lease to renew an expired token until `until`, or return None if another request holds it.
 
         The account need not be locked for the renewal methods.
@@ -71,10 +74,10 @@ class Identities(IdentitiesRead, Protocol):
         Raises: SealBroken.
         """
 
-    async def complete_renewal(self, renewal: TokenRenewal, tokens: ProviderTokens) -> bool:
+    async def complete_renewal(self, renewal: identities.TokenRenewal, tokens: connections.ProviderTokens) -> bool:
         """Store the renewed tokens, unless different tokens were stored since the lease was taken. Return whether they were stored."""
 
-    async def release_renewal(self, renewal: TokenRenewal) -> None:
+    async def release_renewal(self, renewal: identities.TokenRenewal) -> None:
         """Release the lease, so that another request can take it."""
 
     async def remove_all(self, user_id: UUID) -> None:
@@ -83,13 +86,13 @@ class Identities(IdentitiesRead, Protocol):
     async def remove_added(self, user_id: UUID, identity_id: UUID) -> None:
         """Unlink the account at the provider that this identity belongs to, in the account and in all services."""
 
-    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[connections.ConnectionSlug]:
         """Unlink the identities that were linked at that time or later, in the account and in all services. Return their providers."""
 
-    async def remove(self, user_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
+    async def remove(self, user_id: UUID, service_id: UUID, provider: connections.ConnectionSlug) -> bool:
         """Unlink a service's identity. Return whether there was an identity."""
 
-    async def remove_everywhere(self, user_id: UUID, provider: ConnectionSlug, notice_id: UUID | None) -> list[UUID | None]:
+    async def remove_everywhere(self, user_id: UUID, provider: connections.ConnectionSlug, notice_id: UUID | None) -> list[UUID | None]:
         """Unlink the user's identities at this provider in all contexts.
 
         Return the identities' service ids, with None for the account itself.
@@ -97,7 +100,7 @@ class Identities(IdentitiesRead, Protocol):
         The notice keeps the identities, without tokens, for `link_again`.
         """
 
-    async def link_again(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
+    async def link_again(self, user_id: UUID, since: datetime) -> list[connections.ConnectionSlug]:
         """Link the identities again that were linked before `since` and unlinked then or later. Return their providers.
 
         An identity that another account has in the same context is left out.
@@ -107,25 +110,29 @@ class Identities(IdentitiesRead, Protocol):
 class OAuthCredentialsRead(Protocol):
     """Read access to the platform connections that are set up, and to the credentials there. The secrets are encrypted."""
 
-    def list_connections(self) -> Awaitable[list[Connection]]: ...
+    def list_connections(self) -> Awaitable[list[connections.Connection]]: ...
 
-    async def load(self, slug: ConnectionSlug, org_id: UUID | None, service_id: UUID | None) -> PlatformCredentials | None:
+    async def load(
+        self, slug: connections.ConnectionSlug, org_id: UUID | None, service_id: UUID | None
+    ) -> connections.PlatformCredentials | None:
         """Return a platform connection with this service's client, or else with the platform's client. Raises: SealBroken."""
 
-    async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[ConnectionSlug, ServiceOAuthCredentials]:
+    async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[connections.ConnectionSlug, identities.ServiceOAuthCredentials]:
         """Return a service's credentials by provider, without the secrets."""
 
 
 class OAuthCredentials(OAuthCredentialsRead, Protocol):
     """Write access to the credentials. Callers lock the organization before any change for a service."""
 
-    async def save_connection(self, slug: ConnectionSlug, credentials: PlatformCredentials | None, now: datetime) -> None:
+    async def save_connection(
+        self, slug: connections.ConnectionSlug, credentials: connections.PlatformCredentials | None, now: datetime
+    ) -> None:
         """Store a platform connection's settings, and the platform's client there. None: the connection is not set up."""
 
-    async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
+    async def put(self, org_id: UUID, service_id: UUID, credentials: identities.ServiceOAuthCredentials, client_secret: str) -> None:
         """Set a service's credentials at this provider."""
 
-    async def remove(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
+    async def remove(self, org_id: UUID, service_id: UUID, provider: connections.ConnectionSlug) -> bool:
         """Delete the credentials at this provider. Return whether there were credentials."""
 
 
@@ -141,7 +148,7 @@ class PersonalTokensRead(Protocol):
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
         """Return the user's tokens, newest first."""
 
-    async def page(self, org_id: UUID, page: Page, now: datetime) -> PageResult[MemberPersonalToken]:
+    async def page(self, org_id: UUID, page: values.Page, now: datetime) -> values.PageResult[MemberPersonalToken]:
         """Return a page with the tokens that act in the organization, newest first."""
 
 

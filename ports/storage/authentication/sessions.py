@@ -6,18 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
-from core.authentication.model.openid import OpenIdGrant, UserFacts
-from core.authentication.model.sessions import (
-    UNNAMED_PRESENTER,
-    IntrospectedSession,
-    LiveSession,
-    Presenter,
-    RefreshTokenState,
-    ReplacedSession,
-    RotatedSession,
-    Session,
-)
-from core.kernel.callers import BrowserSession, SessionContext, StoredSignIn
+from core.authentication.model import openid, sessions
+from core.kernel import callers
 from core.kernel.proofs import SessionProofs
 from core.kernel.values import PageResult
 from core.tenancy.model.members import LiveSessions
@@ -26,7 +16,7 @@ from core.tenancy.model.members import LiveSessions
 class SessionsRead(Protocol):
     """Read access to sessions."""
 
-    async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
+    async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[sessions.LiveSession]:
         """Return the user's newest live sessions, and how many live sessions there are.
 
         Sessions for applications and impersonators are included, but not sessions for personal access tokens.
@@ -41,9 +31,9 @@ class Sessions(SessionsRead, Protocol):
     could add another session.
     """
 
-    async def begin(self, session: Session, refresh_hash: bytes) -> None: ...
+    async def begin(self, session: sessions.Session, refresh_hash: bytes) -> None: ...
 
-    async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
+    async def begin_in_browser(self, session: sessions.Session, browser_hash: bytes) -> None:
         """Add a browser session: it has a cookie with this hash, but no tokens, no organization and no service."""
 
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
@@ -52,7 +42,7 @@ class Sessions(SessionsRead, Protocol):
     async def end(self, session_id: UUID, now: datetime) -> None:
         """End this session. A session that has already ended keeps its end."""
 
-    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> ReplacedSession | None:
+    async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> sessions.ReplacedSession | None:
         """End the browser session with this cookie hash, if it has not ended. The session `successor` replaces it.
 
         If both sessions have the same user, the applications' sessions that the user authorized in the old session move
@@ -84,7 +74,7 @@ class Sessions(SessionsRead, Protocol):
 class SessionContextsRead(Protocol):
     """The facts that authorize a request: its session, and the user, organization or service around it."""
 
-    async def load(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+    async def load(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> callers.SessionContext | None:
         """Return all facts that authorize a request, or None if the session or the account is not live.
 
         An impersonation is live only while three conditions hold: the impersonator is a platform
@@ -92,33 +82,35 @@ class SessionContextsRead(Protocol):
         not a platform owner (security I-3).
         """
 
-    async def load_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+    async def load_in(
+        self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
+    ) -> callers.SessionContext | None:
         """Return the facts as `load` does, and in `acts_in` the organization with `slug` and the user's role there."""
 
-    async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
+    async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> callers.SessionContext | None:
         """Return the facts about a session at the application with this client id, and whether the user still uses its service."""
 
     async def load_with_profile(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
-    ) -> tuple[SessionContext, OwnProfile] | None:
+    ) -> tuple[callers.SessionContext, OwnProfile] | None:
         """Return the facts as `load` does, or with a client id as `load_of_application` does, and the profile."""
 
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
-    ) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool] | None:
+    ) -> tuple[callers.SessionContext, openid.OpenIdGrant, openid.UserFacts, bool] | None:
         """Return a live OpenID Connect session, its grant, the current facts about its user, and whether its client authenticates.
 
         `client_id` is None for the platform's own frontend, which does not authenticate.
         """
 
-    async def load_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
+    async def load_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[callers.BrowserSession, callers.SessionContext] | None:
         """Return the live session with this cookie hash, and its facts. The facts contain no organization."""
 
 
 class ImpersonationsRead(Protocol):
     """Read access to impersonations."""
 
-    async def load(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
+    async def load(self, session_id: UUID, now: datetime) -> tuple[UUID, callers.SessionContext] | None:
         """Return the id and the facts for the newest live impersonation that was started in this session.
 
         The facts contain no organization.
@@ -144,7 +136,7 @@ class Impersonations(ImpersonationsRead, Protocol):
 class SessionSignInsRead(Protocol):
     """Read access to a session's sign-in, and to the browser that it belongs to."""
 
-    async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
+    async def load_factors(self, session_id: UUID, user_id: UUID) -> callers.BrowserSession | None:
         """Return how the user signed in to this session, whatever its kind, in the form that browser sessions have.
 
         The session may have ended.
@@ -166,10 +158,10 @@ class SessionSignIns(SessionSignInsRead, Protocol):
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         """Replace the session's proofs. A session with only a connection's proof ends with this proof at the latest."""
 
-    async def list_of_user(self, user_id: UUID) -> Sequence[StoredSignIn]:
+    async def list_of_user(self, user_id: UUID) -> Sequence[callers.StoredSignIn]:
         """Return the sign-ins to the user's sessions that have not ended. An impersonator's session has no sign-in."""
 
-    async def weaken(self, sign_ins: Sequence[StoredSignIn], user_id: UUID, *, asks_again: bool) -> None:
+    async def weaken(self, sign_ins: Sequence[callers.StoredSignIn], user_id: UUID, *, asks_again: bool) -> None:
         """Replace the proofs in these sessions by fewer proofs, and end their sign-in policy passes.
 
         `asks_again`: the account has a second factor. Then the user's own sessions without a second factor are marked as missing it.
@@ -206,14 +198,14 @@ class SessionSignIns(SessionSignInsRead, Protocol):
 class OpenIdFactsRead(Protocol):
     """The facts for a user's claims at a service."""
 
-    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> openid.UserFacts | None:
         """Return the facts for this user's claims at this service, with all further facts, or None without such a user."""
 
 
 class OpenIdFacts(OpenIdFactsRead, Protocol):
     """The facts for claims, also within a transaction."""
 
-    def load(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Awaitable[UserFacts | None]:
+    def load(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Awaitable[openid.UserFacts | None]:
         """Read the facts for an ID token. There are no facts if the user does not exist.
 
         Groups are read only `with_groups`.
@@ -223,12 +215,12 @@ class OpenIdFacts(OpenIdFactsRead, Protocol):
 class RefreshTokensRead(Protocol):
     """Read access to refresh tokens, which are stored as SHA-256, and to their sessions."""
 
-    async def grant(self, token_hash: bytes, now: datetime) -> OpenIdGrant | None:
+    async def grant(self, token_hash: bytes, now: datetime) -> openid.OpenIdGrant | None:
         """Return the grant behind this token's session: NO_GRANT without OpenID Connect and API, or None if the token is unknown."""
 
     async def introspect(
         self, service_id: UUID | None, session_id: UUID | None, refresh_hash: bytes, now: datetime, *, api_resource_id: UUID | None = None
-    ) -> IntrospectedSession | None:
+    ) -> sessions.IntrospectedSession | None:
         """Return the live session with this id, or else with this refresh token, which must not be used yet.
 
         The session must belong to this service or, if `api_resource_id` is given, to this API resource. The session's
@@ -240,10 +232,12 @@ class RefreshTokensRead(Protocol):
 class RefreshTokens(RefreshTokensRead, Protocol):
     """Write access to refresh tokens."""
 
-    async def explain(self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
+    async def explain(
+        self, token_hash: bytes, now: datetime, presenter: sessions.Presenter = sessions.UNNAMED_PRESENTER
+    ) -> sessions.RefreshTokenState | None:
         """Return the facts that explain why a refresh token was not rotated, or None if it is unknown."""
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: sessions.Presenter, now: datetime) -> bool | None:
         """End this session, or this refresh token's session, current or not, if the presenter may use its tokens.
 
         Return whether the presenter may, or None if there is no such session or it has already ended.
@@ -264,8 +258,13 @@ class RefreshTokenRotation(Protocol):
     """Refresh token rotation."""
 
     async def rotate(
-        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER
-    ) -> RotatedSession | None:
+        self,
+        old_hash: bytes,
+        new_hash: bytes,
+        now: datetime,
+        expires_at: datetime,
+        presenter: sessions.Presenter = sessions.UNNAMED_PRESENTER,
+    ) -> sessions.RotatedSession | None:
         """Replace a current refresh token, or return None if it cannot be used now.
 
         A token can be used if three conditions hold: its session, user and organization are active; the user still is a

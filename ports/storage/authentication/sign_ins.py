@@ -6,19 +6,19 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.devices import Device
-from core.authentication.model.policy import PolicyPass, PolicySubject
+from core.authentication.model import policy, sessions, sign_in_log
 from core.authentication.model.recovery import AccountRecovery, CountedAttempt
-from core.authentication.model.sessions import EmailedCode, KeptForm, PendingReauthentication, Session
-from core.authentication.model.sign_in_log import FailedLogin, ServiceActivity, SignIn, SignInFilter
+from core.kernel import values
 from core.kernel.callers import PolicyState
 from core.kernel.connections import ConnectionSlug
-from core.kernel.values import Email, Page, PageResult
 
 
 class Logins(Protocol):
     """Login records."""
 
-    async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False) -> None:
+    async def begin_session(
+        self, session: sessions.Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False
+    ) -> None:
         """Add a login's session, as `Sessions.begin` does, and record the login, as `record_success` does.
 
         If an application waits for a session that is not its own, no organization's log has the record: it would tell
@@ -26,11 +26,11 @@ class Logins(Protocol):
         """
 
     async def begin_browser_session(
-        self, session: Session, browser_hash: bytes, device: Device | None, *, for_application: bool = False
+        self, session: sessions.Session, browser_hash: bytes, device: Device | None, *, for_application: bool = False
     ) -> None:
         """Add a login's browser session, as `Sessions.begin_in_browser` does, and record the login as `begin_session` does."""
 
-    async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
+    async def record_success(self, session: sessions.Session, provider: str, device: Device | None = None) -> None:
         """Record the login that started this session, with the device's risk and location.
 
         A login to a service is also counted in the service's total for the day.
@@ -43,7 +43,7 @@ class Logins(Protocol):
 class FailedLogins(Protocol):
     """Records about failed logins."""
 
-    async def record_failure(self, failure: FailedLogin) -> None:
+    async def record_failure(self, failure: sign_in_log.FailedLogin) -> None:
         """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2).
 
         The application's organization sees the account if it is a confirmed member or a user of the application.
@@ -59,19 +59,23 @@ class FailedLogins(Protocol):
 class SignInLogRead(Protocol):
     """Read access to the organizations' sign-in logs, and the platform's log (`org_id` None)."""
 
-    async def page(self, org_id: UUID | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
+    async def page(
+        self, org_id: UUID | None, filter_: sign_in_log.SignInFilter, page: values.Page
+    ) -> values.PageResult[sign_in_log.SignIn]:
         """Return a page with the newest MAX_LISTED matching attempts, newest first, with their number. Runs two statements."""
 
-    async def batch(self, org_id: UUID | None, filter_: SignInFilter, last: SignIn | None, limit: int) -> list[SignIn]:
+    async def batch(
+        self, org_id: UUID | None, filter_: sign_in_log.SignInFilter, last: sign_in_log.SignIn | None, limit: int
+    ) -> list[sign_in_log.SignIn]:
         """Return the next matching attempts, newest first. `last` is the last attempt in the batch before, or None."""
 
-    async def find_user(self, org_id: UUID | None, email: Email) -> UUID | None:
+    async def find_user(self, org_id: UUID | None, email: values.Email) -> UUID | None:
         """Return the user that the log shows with this address today, or None.
 
         For an organization, this is a confirmed member, an application's user, or a user that its directory knows.
         """
 
-    async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
+    async def last_of_service(self, org_id: UUID, service_id: UUID) -> sign_in_log.ServiceActivity:
         """Return the last sign-in to a service and the last failed attempt, as its organization sees them."""
 
     async def last_successes(self, org_id: UUID, service_ids: Collection[UUID]) -> Mapping[UUID, datetime]:
@@ -81,14 +85,14 @@ class SignInLogRead(Protocol):
 class ReauthenticationsRead(Protocol):
     """Read access to reauthentications that are not complete yet."""
 
-    async def load(self, session_id: UUID) -> PendingReauthentication | None:
+    async def load(self, session_id: UUID) -> sessions.PendingReauthentication | None:
         """Return the sign-in at an identity provider that the second factor must follow, or None."""
 
 
 class Reauthentications(ReauthenticationsRead, Protocol):
     """Write access. Callers lock the account first."""
 
-    async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
+    async def save_code(self, session_id: UUID, code: sessions.EmailedCode) -> None:
         """Store the code that was emailed for a session. The new code replaces an earlier code."""
 
     async def save_provider(self, session_id: UUID, provider: ConnectionSlug, now: datetime) -> None: ...
@@ -103,7 +107,7 @@ class Reauthentications(ReauthenticationsRead, Protocol):
 class ReauthenticationCodeAttempts(Protocol):
     """Attempts at emailed codes, which commit by themselves."""
 
-    async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
+    async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> sessions.EmailedCode | None:
         """Count an attempt at a session's code, and return the code, or None if there is none, or no attempt is left."""
 
 
@@ -124,24 +128,26 @@ class SentForms(SentFormsRead, Protocol):
 class KeptFormsRead(Protocol):
     """Read access to forms that wait for a reauthentication."""
 
-    async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> KeptForm | None:
+    async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> sessions.KeptForm | None:
         """Return a form that this session sent, unless it was taken or has expired."""
 
 
 class KeptForms(KeptFormsRead, Protocol):
     """Write access to forms that wait for a reauthentication."""
 
-    async def add(self, form: KeptForm, limit: int) -> bool:
+    async def add(self, form: sessions.KeptForm, limit: int) -> bool:
         """Keep a form, and return whether its session is still alive. The session's newest `limit` forms stay."""
 
-    async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
+    async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> sessions.KeptForm | None:
         """Return and forget a form that this session sent to `path`. Exactly one concurrent call gets it."""
 
 
 class PolicyPassesRead(Protocol):
     """Read access to sign-in policies, and to the facts that they judge. `org_id` None is the platform."""
 
-    def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> Awaitable[PolicySubject | None]:
+    def load(
+        self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None
+    ) -> Awaitable[policy.PolicySubject | None]:
         """Return the user with the organization's policy and its application's policy, or None without a policy.
 
         The session's facts are included, if it exists.
@@ -154,7 +160,7 @@ class PolicyPassesRead(Protocol):
 class PolicyPasses(PolicyPassesRead, Protocol):
     """Write access to passes."""
 
-    async def save(self, new: PolicyPass) -> None:
+    async def save(self, new: policy.PolicyPass) -> None:
         """Store a pass, in place of the session's earlier pass in this organization. Nothing is stored without the session."""
 
     async def add_break_glass_use(self, org_id: UUID, session_id: UUID, now: datetime) -> bool:
@@ -167,7 +173,7 @@ class PolicyPasses(PolicyPassesRead, Protocol):
 class PolicyPassUse(Protocol):
     """Changes to passes that commit by themselves."""
 
-    async def save(self, new: PolicyPass) -> None:
+    async def save(self, new: policy.PolicyPass) -> None:
         """As `PolicyPasses.save`."""
 
     async def claim_reminder(self, user_id: UUID, now: datetime, before: datetime) -> bool:
@@ -180,7 +186,7 @@ class RecoveriesRead(Protocol):
     async def of_user(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> AccountRecovery | None:
         """Return an account's recovery, unless it has expired. With `org_id`, return it only if this organization issued it."""
 
-    async def of_address(self, email: Email, now: datetime) -> AccountRecovery | None:
+    async def of_address(self, email: values.Email, now: datetime) -> AccountRecovery | None:
         """Return the recovery for the account with this address, unless it has expired or is open in a browser."""
 
     async def open_in(self, browser_hash: bytes, now: datetime) -> UUID | None:

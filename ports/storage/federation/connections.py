@@ -5,50 +5,42 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.federation.connections.model.connections import (
-    ConnectionCredentials,
-    ConnectionGroup,
-    ConnectionIdentity,
-    MappedGroup,
-    OrganizationConnection,
-    ProviderCertificate,
-)
+from core.federation.connections.model import connections, people
 from core.federation.connections.model.health import ConnectionConcern, ConnectionHealth, HealthState
 from core.federation.connections.model.logins import ConnectionLogin
-from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, OwnConnectionLink
-from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.federation.saml.model import configuration
+from core.kernel import values
 from core.kernel.roles import Authority
-from core.kernel.values import Email, Page, PageResult
 
 
 class OrganizationConnectionsRead(Protocol):
     """Read access to the organizations' connections. The platform's connections are not included."""
 
-    async def of_org(self, org_id: UUID) -> list[OrganizationConnection]:
+    async def of_org(self, org_id: UUID) -> list[connections.OrganizationConnection]:
         """Return the organization's connections, by slug."""
 
-    async def by_slug(self, org_id: UUID, slug: str) -> OrganizationConnection | None: ...
+    async def by_slug(self, org_id: UUID, slug: str) -> connections.OrganizationConnection | None: ...
 
-    async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
+    async def of_active_org(self, connection_id: UUID) -> connections.OrganizationConnection | None:
         """Return the connection, in any state, if its organization is active."""
 
-    def credentials(self, connection_id: UUID, now: datetime) -> Awaitable[ConnectionCredentials | None]:
+    def credentials(self, connection_id: UUID, now: datetime) -> Awaitable[connections.ConnectionCredentials | None]:
         """Return the connection as `of_active_org` does, with our credentials and the identity provider's. Raises: SealBroken."""
 
     async def client_secret(self, org_id: UUID, connection_id: UUID, issuer: str) -> str | None:
         """Return the secret for the identity provider with this issuer, or None. Raises: SealBroken."""
 
-    async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
+    async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[connections.MappedGroup]:
         """Return the groups that the connection gives: groups for all users first, then by value."""
 
 
 class OrganizationConnections(OrganizationConnectionsRead, Protocol):
     """Changes to the organizations' connections. Lock order: the organization before any call."""
 
-    async def add(self, connection: OrganizationConnection) -> None:
+    async def add(self, connection: connections.OrganizationConnection) -> None:
         """Add a connection without a client secret. Raises: ConnectionSlugTaken."""
 
-    async def save(self, connection: OrganizationConnection) -> None:
+    async def save(self, connection: connections.OrganizationConnection) -> None:
         """Save all fields that can change, except the client secret."""
 
     async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str | None, set_at: datetime | None) -> None:
@@ -63,7 +55,7 @@ class OrganizationConnections(OrganizationConnectionsRead, Protocol):
         Return False if the message was used before. Exactly one concurrent call succeeds.
         """
 
-    async def add_group(self, group: ConnectionGroup) -> None: ...
+    async def add_group(self, group: connections.ConnectionGroup) -> None: ...
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
 
 
@@ -112,25 +104,31 @@ class ConnectionKeysRead(Protocol):
     assertions. A key stays encrypted until it is used, which can raise SealBroken.
     """
 
-    async def of_connection(self, org_id: UUID, connection_id: UUID, now: datetime) -> Mapping[CertificateState, SamlCertificate]:
+    async def of_connection(
+        self, org_id: UUID, connection_id: UUID, now: datetime
+    ) -> Mapping[configuration.CertificateState, configuration.SamlCertificate]:
         """Return the connection's keys, in the order of `CertificateState`. The previous key is left out when its time is over."""
 
-    async def certificates(self, org_id: UUID, connection_id: UUID) -> Sequence[ProviderCertificate]:
+    async def certificates(self, org_id: UUID, connection_id: UUID) -> Sequence[connections.ProviderCertificate]:
         """Return the identity provider's certificates, also inactive certificates, oldest first."""
 
 
 class ConnectionKeys(ConnectionKeysRead, Protocol):
     """Changes to keys and certificates. Lock order: the organization before any call."""
 
-    async def add(self, org_id: UUID, connection_id: UUID, key: SamlCertificate, state: CertificateState) -> None:
+    async def add(
+        self, org_id: UUID, connection_id: UUID, key: configuration.SamlCertificate, state: configuration.CertificateState
+    ) -> None:
         """Add a key. The connection has no key in this state yet."""
 
-    async def move(self, org_id: UUID, connection_id: UUID, of: CertificateState, to: CertificateState, now: datetime) -> None:
+    async def move(
+        self, org_id: UUID, connection_id: UUID, of: configuration.CertificateState, to: configuration.CertificateState, now: datetime
+    ) -> None:
         """Give the key in the state `of` the state `to`, which no key has. The previous key is kept for PREVIOUS_KEPT."""
 
-    async def remove(self, org_id: UUID, connection_id: UUID, state: CertificateState) -> bool: ...
+    async def remove(self, org_id: UUID, connection_id: UUID, state: configuration.CertificateState) -> bool: ...
 
-    async def add_certificate(self, org_id: UUID, connection_id: UUID, certificate: ProviderCertificate) -> bool:
+    async def add_certificate(self, org_id: UUID, connection_id: UUID, certificate: connections.ProviderCertificate) -> bool:
         """Add a certificate. Return False, and change nothing, if the connection has the certificate."""
 
     async def activate_certificate(self, org_id: UUID, connection_id: UUID, fingerprint: str) -> bool: ...
@@ -140,10 +138,12 @@ class ConnectionKeys(ConnectionKeysRead, Protocol):
 class ConnectionIdentitiesRead(Protocol):
     """Read access to the accounts that are known at connections."""
 
-    async def page(self, org_id: UUID, connection_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ConnectionPerson]:
+    async def page(
+        self, org_id: UUID, connection_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[people.ConnectionPerson]:
         """Return a page with the people that the connection knows, the newest link first. `search` is a lower-case part of an address."""
 
-    async def of_user(self, user_id: UUID) -> Sequence[OwnConnectionLink]:
+    async def of_user(self, user_id: UUID) -> Sequence[people.OwnConnectionLink]:
         """Return the connections that know the account, by the names of their organizations."""
 
     async def authorities(self, org_id: UUID, connection_id: UUID, user_id: UUID | None = None) -> Sequence[Authority]:
@@ -162,14 +162,14 @@ class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
     async def lock_subject(self, connection_id: UUID, subject: str) -> None:
         """Let only a single transaction at a time sign in this subject. Lock order: before all rows."""
 
-    async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:
+    async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> people.ConnectionSubject | None:
         """Return this subject's state at the connection, or None without such a connection."""
 
-    async def add(self, identity: ConnectionIdentity) -> bool:
+    async def add(self, identity: connections.ConnectionIdentity) -> bool:
         """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
 
     def use(
-        self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: Email | None, now: datetime
+        self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: values.Email | None, now: datetime
     ) -> Awaitable[bool | None]:
         """Note that a known person signed in to their locked account, and the address that the sign-in brought, if any.
 

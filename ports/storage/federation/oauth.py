@@ -8,15 +8,11 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service
-from core.authentication.model.agreements import Agreement, ClientFacts
-from core.authentication.model.openid import ResourceGrant, Scope
-from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode, StoredRequest
-from core.federation.oauth.model.consents import Consent, ExternalGrant
-from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
-from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
+from core.authentication.model import agreements, openid
+from core.federation.oauth.model import authorization, consents, device_flow, external_clients
+from core.kernel import values
 from core.kernel.callers import ServiceContext
 from core.kernel.rate_limits import Bucket
-from core.kernel.values import Page, PageResult
 
 
 class AuthorizationCodeUse(Protocol):
@@ -33,15 +29,15 @@ class AuthorizationCodes(Protocol):
     not found.
     """
 
-    async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
+    async def add(self, code: authorization.AuthorizationCode, code_hash: bytes) -> bool:
         """Add the code. Return False if its service was deleted."""
 
     def lock_account(self, code_hash: bytes, service: ServiceContext | None) -> Awaitable[Account | None]:
         """Lock the code's account, if it allows sign-ins at all. The code may be used or expired."""
 
     def redeem(
-        self, code: PresentedCode, session_id: UUID, now: datetime, *, key_thumbprint: str | None = None
-    ) -> Awaitable[RedeemedAuthorizationCode | None]:
+        self, code: authorization.PresentedCode, session_id: UUID, now: datetime, *, key_thumbprint: str | None = None
+    ) -> Awaitable[authorization.RedeemedAuthorizationCode | None]:
         """Redeem the code for this session. Return None if that is not possible.
 
         If the code is bound to a key, `key_thumbprint` must be this key's thumbprint.
@@ -77,7 +73,7 @@ class PushedRequestsRead(Protocol):
 class PushedRequestUses(Protocol):
     """Changes to pushed authorization requests that commit by themselves."""
 
-    async def add(self, request: StoredRequest) -> bool:
+    async def add(self, request: authorization.StoredRequest) -> bool:
         """Store the request. Return False if its service was deleted."""
 
     async def use(self, request_hash: bytes, now: datetime) -> bool:
@@ -94,16 +90,16 @@ class PushedRequests(Protocol):
 class ConsentsRead(Protocol):
     """The users' consents to applications."""
 
-    async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
+    async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> agreements.Agreement:
         """Return the scopes that this user has agreed to, with this API resource's scopes.
 
         Scopes for claims that the application asked for by name are included.
         """
 
-    async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
+    async def of_user(self, user_id: UUID, limit: int) -> list[consents.Consent]:
         """Return this user's newest consents to applications in all organizations, by organization and application."""
 
-    async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
+    async def by_service(self, user_id: UUID, service_id: UUID) -> consents.Consent | None:
         """Return this user's consent to an application in any organization."""
 
 
@@ -111,39 +107,47 @@ class Consents(ConsentsRead, Protocol):
     """Write access to consents. Callers lock the account before calling any method."""
 
     async def add(
-        self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime, client: ClientFacts | None = None
+        self,
+        org_id: UUID,
+        service_id: UUID,
+        user_id: UUID,
+        scope: Collection[openid.Scope],
+        now: datetime,
+        client: agreements.ClientFacts | None = None,
     ) -> bool:
         """Add these scopes to the consent, and the facts about an external client. Return whether any scope is new.
 
         If the service was deleted, add nothing.
         """
 
-    async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
+    async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: openid.ResourceGrant, now: datetime) -> bool:
         """Add this access to an API resource to the consent, which exists.
 
         Return whether any scope is new, or the API resource itself. If the API resource was deleted, add nothing.
         """
 
-    async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
+    async def remove(self, user_id: UUID, service_id: UUID) -> consents.Consent | None:
         """Delete this user's consent to an application in any organization, and return it, if there is one."""
 
 
 class ExternalGrantsRead(Protocol):
     """Read access to what users granted external clients at API resources."""
 
-    async def page(self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ExternalGrant]:
+    async def page(
+        self, org_id: UUID, resource_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[consents.ExternalGrant]:
         """Return a page with the grants at this API resource, by email address and client.
 
         `search` is a lower-case part of an email address.
         """
 
-    async def find(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None: ...
+    async def find(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> consents.ExternalGrant | None: ...
 
 
 class ExternalGrants(ExternalGrantsRead, Protocol):
     """Write access to what users granted external clients. Callers lock the account before calling any method."""
 
-    async def remove(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None:
+    async def remove(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> consents.ExternalGrant | None:
         """Delete and return this grant, if it exists. If it is the client's last grant, the whole consent to the client goes, too.
 
         The method runs two statements.
@@ -156,7 +160,7 @@ class ExternalClientsRead(Protocol):
     async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
         """Return whether this user may use the API resource, and the client with this id if it is stored."""
 
-    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> IdentifiedClient | None:
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> external_clients.IdentifiedClient | None:
         """Return the client with this address that got this code or refresh token.
 
         Used codes and tokens count, so that a second use is noticed.
@@ -175,13 +179,15 @@ class ExternalClientsRead(Protocol):
 class ExternalClients(ExternalClientsRead, Protocol):
     """Write access to external clients. Callers lock the API resource before `save`."""
 
-    async def find_unused(self, last: UnusedClient | None, before: datetime, now: datetime) -> UnusedClient | None:
+    async def find_unused(
+        self, last: external_clients.UnusedClient | None, before: datetime, now: datetime
+    ) -> external_clients.UnusedClient | None:
         """Return the next client with a document that was fetched before that time, without later sign-ins, live sessions and live codes.
 
         The oldest document comes first, and clients up to `last` are left out.
         """
 
-    async def lock_unused(self, client: UnusedClient, before: datetime, now: datetime) -> bool:
+    async def lock_unused(self, client: external_clients.UnusedClient, before: datetime, now: datetime) -> bool:
         """Lock the client if it is still unused. The organization is locked."""
 
     async def note_failure(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
@@ -218,17 +224,17 @@ class UsedAssertions(Protocol):
 class DeviceCodesRead(Protocol):
     """Read access to device requests."""
 
-    async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
+    async def by_user_code(self, user_code_hash: bytes) -> device_flow.DeviceRequest | None:
         """Return the request with this user code, in any status, even if it has expired."""
 
 
 class DeviceCodes(DeviceCodesRead, Protocol):
     """Changes to device requests. The user's account is locked before `decide` and `redeem`."""
 
-    async def add(self, code: DeviceCode) -> bool:
+    async def add(self, code: device_flow.DeviceCode) -> bool:
         """Add the request. Return False if its user code is in use or its service was deleted."""
 
-    async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
+    async def decide(self, user_code_hash: bytes, status: device_flow.DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         """Set a pending request's status, and the session that approved it, if any.
 
         Return False if the request is not pending, has expired or is locked. Exactly one parallel call gets True.
@@ -246,7 +252,7 @@ class DevicePolls(Protocol):
 
     async def poll(
         self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime, *, is_authenticated: bool = False
-    ) -> DevicePoll | None:
+    ) -> device_flow.DevicePoll | None:
         """Count a poll in a single statement, and return the request as it was before.
 
         `client_id` and `challenge`, the code verifier's S256 challenge, are None if the device sent none. An external

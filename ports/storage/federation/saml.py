@@ -8,9 +8,9 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
 from core.authentication.flow.model import Flow
+from core.federation.saml.model import sign_on
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import EndedSessions, SamlLogout, SamlSession
 from core.kernel.callers import ServiceContext
 
 
@@ -141,7 +141,7 @@ class SamlLogouts(Protocol):
     A logout lasts until it expires, even if its services or the account are deleted.
     """
 
-    async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
+    async def sessions(self, session_id: UUID, now: datetime) -> list[sign_on.SamlSession]:
         """Return a browser session's SAML sessions that have not ended, the oldest first."""
 
     async def find_users(self, org_id: UUID, service_id: UUID, name_id: NameId, now: datetime) -> list[UUID]:
@@ -150,35 +150,37 @@ class SamlLogouts(Protocol):
         Only the newest name that the service got for a user counts.
         """
 
-    async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> EndedSessions:
+    async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> sign_on.EndedSessions:
         """End all browser sessions that have signed this user in to the service."""
 
-    async def add(self, logout: SamlLogout) -> bool:
+    async def add(self, logout: sign_on.SamlLogout) -> bool:
         """Add the logout. Return False if the initiating service was deleted."""
 
-    async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
+    async def lock(self, browser_hash: bytes, now: datetime) -> sign_on.SamlLogout | None:
         """Lock and return the logout in progress in the browser with this cookie."""
 
     async def mark_partial(self, logout_id: UUID) -> None:
         """Record that the user may still be signed in at a service."""
 
-    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
+    async def add_request(
+        self, logout_id: UUID, request_id: str, user_id: UUID, session: sign_on.SamlSession, done_at: datetime | None
+    ) -> bool:
         """Add a LogoutRequest for this session. Return False if its service was deleted.
 
         With `done_at`, the service ended the session itself at this time, so the request counts as
         answered.
         """
 
-    async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
+    async def requested_sessions(self, logout_id: UUID) -> list[sign_on.SamlSession]:
         """Return the sessions in all requests of this logout, sent or not."""
 
-    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, sign_on.SamlSession] | None:
         """Return the next request to send, and count it as sent.
 
         A request without a response is sent a second time, before the remaining requests.
         """
 
-    async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
+    async def last_request(self, logout_id: UUID) -> tuple[str, sign_on.SamlSession] | None:
         """Return the request that was sent last, or None if it has a response."""
 
     async def record_response(

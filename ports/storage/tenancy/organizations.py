@@ -5,36 +5,35 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.kernel import values
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability, RoleName
-from core.kernel.values import Email, Page, PageResult
-from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
+from core.tenancy.model import invitations, organizations
 from core.tenancy.model.members import ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage
-from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, Tier
 
 
 class OrganizationsRead(Protocol):
     """Read access to organizations."""
 
-    async def by_id(self, org_id: UUID) -> Organization | None: ...
+    async def by_id(self, org_id: UUID) -> organizations.Organization | None: ...
     async def counts(self) -> Mapping[OrganizationStatus, int]:
         """Return how many organizations there are per status, with 0 for unused statuses."""
 
     async def status_by_slug(self, slug: str) -> OrganizationStatus | None: ...
     async def id_by_slug(self, slug: str) -> UUID | None: ...
 
-    async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
+    async def by_member(self, user_id: UUID) -> list[tuple[organizations.Organization, organizations.Membership]]:
         """Return this member's organizations, in any status, ordered by slug."""
 
-    async def owner_address(self, org_id: UUID) -> Email | None:
+    async def owner_address(self, org_id: UUID) -> values.Email | None:
         """Return the address of the organization's owner, or None if the owner's account is not usable."""
 
-    async def with_owner(self, org_id: UUID) -> ListedOrganization | None:
+    async def with_owner(self, org_id: UUID) -> organizations.ListedOrganization | None:
         """Return an organization in any status with its owner, or None if it does not exist."""
 
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
-    ) -> PageResult[ListedOrganization]:
+    ) -> values.PageResult[organizations.ListedOrganization]:
         """Return organizations with this status and tier, newest first, with their owners.
 
         A value of None means any status or any tier. `search` is a lower-case part of the slug or the name.
@@ -47,19 +46,19 @@ class OrganizationsRead(Protocol):
 class Organizations(OrganizationsRead, Protocol):
     """Write access to organizations."""
 
-    def lock(self, org_id: UUID) -> Awaitable[Organization | None]:
+    def lock(self, org_id: UUID) -> Awaitable[organizations.Organization | None]:
         """Lock and return the organization. The organization is the first lock in every transaction that changes its data."""
 
-    async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
+    async def lock_by_invitation_token(self, token_hash: bytes) -> organizations.Organization | None:
         """Lock and return the organization that sent the invitation with this token, in any state."""
 
     async def count_waiting(self, user_id: UUID) -> int:
         """Return how many of this owner's organizations wait for approval."""
 
-    async def add(self, organization: Organization) -> None:
+    async def add(self, organization: organizations.Organization) -> None:
         """Add an organization. Raises: SlugTaken."""
 
-    async def save(self, organization: Organization) -> None:
+    async def save(self, organization: organizations.Organization) -> None:
         """Write all changeable fields in a locked organization. `member_count` is not changeable."""
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
@@ -79,17 +78,17 @@ class Organizations(OrganizationsRead, Protocol):
 class TiersRead(Protocol):
     """Read access to tiers."""
 
-    async def all(self) -> list[Tier]:
+    async def all(self) -> list[organizations.Tier]:
         """Return all tiers, the smallest first."""
 
-    async def by_id(self, tier_id: UUID) -> Tier | None: ...
-    async def by_name(self, name: str) -> Tier | None: ...
+    async def by_id(self, tier_id: UUID) -> organizations.Tier | None: ...
+    async def by_name(self, name: str) -> organizations.Tier | None: ...
 
 
 class Tiers(TiersRead, Protocol):
     """Write access to tiers."""
 
-    async def put(self, tier: Tier) -> None:
+    async def put(self, tier: organizations.Tier) -> None:
         """Add the tier. If there is a tier with this name, update it and keep its id."""
 
 
@@ -97,7 +96,7 @@ class MembersRead(Protocol):
     """Read access to memberships."""
 
     async def page(
-        self, org_id: UUID, selected: MemberFilter, page: Page, *, order: MemberOrder = MemberOrder.JOINED
+        self, org_id: UUID, selected: MemberFilter, page: values.Page, *, order: MemberOrder = MemberOrder.JOINED
     ) -> MembersPage | None:
         """Return a page with the selected members, or None if there is no such organization."""
 
@@ -112,7 +111,7 @@ class MembersRead(Protocol):
     async def accounts_of(self, org_id: UUID, members: Collection[ListedMember]) -> dict[UUID, MemberAccount]:
         """Return the facts that the organization may see about these listed members' accounts, by user id."""
 
-    async def batch(self, org_id: UUID, selected: MemberFilter, last: Membership | None, limit: int) -> list[MemberAccount]:
+    async def batch(self, org_id: UUID, selected: MemberFilter, last: organizations.Membership | None, limit: int) -> list[MemberAccount]:
         """Return the next selected members, in the order in which they joined. `last` is the last member in the batch before, or None."""
 
 
@@ -133,12 +132,12 @@ class Members(MembersRead, Confirmations, Protocol):
     changes nothing but sessions.
     """
 
-    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
+    async def lock(self, org_id: UUID, user_id: UUID) -> organizations.Membership | None: ...
 
-    async def admin_addresses(self, org_id: UUID, right: Capability = Capability.MEMBERS_MANAGE) -> list[Email]:
+    async def admin_addresses(self, org_id: UUID, right: Capability = Capability.MEMBERS_MANAGE) -> list[values.Email]:
         """Return the addresses of members who have this right, and can sign in."""
 
-    async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
+    async def add(self, membership: organizations.Membership, *, promoted_by: UUID | None = None) -> None:
         """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: RoleName, *, promoted_by: UUID | None = None) -> None:
@@ -165,36 +164,36 @@ class InvitationsRead(Protocol):
     async def page(
         self,
         org_id: UUID,
-        status: InvitationStatus | None,
-        page: Page,
+        status: invitations.InvitationStatus | None,
+        page: values.Page,
         now: datetime,
         *,
         search: str | None = None,
         role: RoleName | None = None,
-    ) -> PageResult[ListedInvitation]:
+    ) -> values.PageResult[invitations.ListedInvitation]:
         """Return the organization's invitations with this status and role, newest first.
 
         A value of None means any status or any role. `search` is a lower-case part of the email address.
         """
 
-    async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
+    async def received_by(self, email: values.Email, now: datetime) -> list[invitations.ReceivedInvitation]:
         """Return the pending invitations for this address, newest first."""
 
-    async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
+    async def received_by_token(self, token_hash: bytes, now: datetime) -> invitations.ReceivedInvitation | None:
         """Return the invitation with this token, in any state."""
 
-    async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
+    async def by_id(self, org_id: UUID, invitation_id: UUID) -> invitations.Invitation | None: ...
 
-    async def accepted_by(self, org_id: UUID, user_id: UUID) -> ListedInvitation | None:
+    async def accepted_by(self, org_id: UUID, user_id: UUID) -> invitations.ListedInvitation | None:
         """Return the invitation with which this member joined, or None: owners and users from a directory have none."""
 
-    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
+    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[invitations.Invitation]:
         """Return which of these invitations are pending, newest first."""
 
-    async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
+    async def by_token(self, org_id: UUID, token_hash: bytes) -> invitations.Invitation | None:
         """Return the organization's invitation with this token, in any state."""
 
-    async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
+    async def pending(self, org_id: UUID, email: values.Email) -> invitations.Invitation | None:
         """Return the pending invitation for this address. There is at most one pending invitation, and it may have passed its expiry."""
 
     async def next_expiry(self) -> datetime | None: ...
@@ -203,25 +202,25 @@ class InvitationsRead(Protocol):
 class Invitations(InvitationsRead, Protocol):
     """Write access to invitations. Lock order: the organization before any call except `expire`."""
 
-    async def add(self, invitation: Invitation) -> None:
+    async def add(self, invitation: invitations.Invitation) -> None:
         """Add an invitation. Raises: InvitationAlreadySent."""
 
-    async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
+    async def end(self, org_id: UUID, invitation_id: UUID, status: invitations.InvitationStatus, now: datetime) -> bool:
         """Give a pending invitation a final status, and return whether it was pending.
 
         Exactly one concurrent call returns true.
         """
 
-    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[RoleName], now: datetime) -> list[Invitation]:
+    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[RoleName], now: datetime) -> list[invitations.Invitation]:
         """Cancel and return pending invitations from this user to these roles (security R-4)."""
 
-    async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
+    async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[invitations.Invitation]:
         """Cancel and return the pending invitations to these users' current addresses."""
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
         """Return when the n-th newest invitation was created, or None. The newest is the first."""
 
-    async def expire(self, now: datetime, limit: int) -> list[Invitation]:
+    async def expire(self, now: datetime, limit: int) -> list[invitations.Invitation]:
         """Mark at most `limit` overdue invitations as expired, in all organizations, and return them.
 
         Rows that another transaction has locked are skipped.

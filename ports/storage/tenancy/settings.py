@@ -6,51 +6,53 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.email_queue import TokenPurpose
+from core.kernel import values
 from core.kernel.connections import ConnectionRef
-from core.kernel.values import Domain, Email, Page, PageResult
-from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
+from core.tenancy.model import domains
 from core.tenancy.model.settings import BrandingSettings, Design, MailServer, SmtpSettings
 
 
 class DomainsRead(Protocol):
     """Read access to the organizations' domains."""
 
-    async def of_organization(self, org_id: UUID) -> list[DomainClaim]:
+    async def of_organization(self, org_id: UUID) -> list[domains.DomainClaim]:
         """Return the organization's domains, ordered by name."""
 
-    async def find(self, org_id: UUID, domain: Domain) -> DomainClaim | None: ...
+    async def find(self, org_id: UUID, domain: values.Domain) -> domains.DomainClaim | None: ...
 
-    def verified_owner(self, email: Email) -> Awaitable[UUID | None]:
+    def verified_owner(self, email: values.Email) -> Awaitable[UUID | None]:
         """Return the organization that verified this address's domain, or its closest verified parent domain."""
 
     async def verified_owner_of_host(self, host: str) -> UUID | None:
         """Return the organization that verified this host as its domain, or the closest verified parent domain."""
 
-    async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
+    async def foreign_accounts(self, org_id: UUID, domain: values.Domain, page: values.Page) -> values.PageResult[domains.ForeignAccount]:
         """Return a page with the accounts at the organization's domain that it did not create, newest first, with the total number."""
 
-    async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
+    async def foreign_invitations(
+        self, org_id: UUID, domain: values.Domain, page: values.Page, now: datetime
+    ) -> values.PageResult[domains.ForeignInvitation]:
         """Return a page with foreign pending invitations to the organization's domain, newest first, with the total number."""
 
 
 class Domains(DomainsRead, Protocol):
     """Write access to the organizations' domains. Lock order: the organization before any call."""
 
-    async def add(self, claim: DomainClaim) -> None: ...
+    async def add(self, claim: domains.DomainClaim) -> None: ...
 
-    async def mark_verified(self, org_id: UUID, domain: Domain, now: datetime) -> DomainClaim:
+    async def mark_verified(self, org_id: UUID, domain: values.Domain, now: datetime) -> domains.DomainClaim:
         """Mark the organization's domain as verified, and return it. Raises: DomainTaken."""
 
-    async def remove(self, org_id: UUID, domain: Domain) -> None: ...
+    async def remove(self, org_id: UUID, domain: values.Domain) -> None: ...
 
 
 class HomeRealmRead(Protocol):
     """Read access to home realm routes."""
 
-    async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
+    async def routes(self, org_id: UUID) -> list[domains.HomeRealmRoute]:
         """Return the organization's routes, ordered by domain. A route is verified if `match` would use it."""
 
-    async def match(self, domain: Domain) -> HomeRealmMatch | None:
+    async def match(self, domain: values.Domain) -> domains.HomeRealmMatch | None:
         """Return the route for this domain, or None.
 
         Only one organization decides: the organization that has verified the domain, or else its closest verified
@@ -68,7 +70,7 @@ class HomeRealmRead(Protocol):
 class HomeRealm(HomeRealmRead, Protocol):
     """Write access to home realm routes. Lock order: the organization first."""
 
-    async def replace(self, org_id: UUID, routes: Mapping[Domain, str]) -> None:
+    async def replace(self, org_id: UUID, routes: Mapping[values.Domain, str]) -> None:
         """Replace the organization's routes. The values are slugs: for its connections, or for the platform's providers."""
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.applications import analytics
+from core.applications.model import analytics as model_analytics
 from core.kernel.roles import OWNER, Permission, RoleName
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -240,7 +240,7 @@ async def test_invalid_ranges_are_refused(shop: Shop) -> None:
 
 
 async def test_recent_logins_are_newest_first_up_to_the_limit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytics, "RECENT_LOGINS_BATCH", 4)
+    monkeypatch.setattr(model_analytics, "RECENT_LOGINS_BATCH", 4)
     times = [at("2026-03-14") - number * timedelta(hours=7) for number in range(13)]
     await shop.logins(*times)
     newest = [time.isoformat().replace("+00:00", "Z") for time in times]

@@ -9,6 +9,7 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications import services
+from core.applications.model import services as model_services
 from core.applications.model.services import Service
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
@@ -135,7 +136,7 @@ async def test_users_are_removed_in_batches(storage: Postgres, pool: Pool, monke
         assert await tx.services.lock_users(org, deleted.id, ids[2], 3) == ids[5]
         assert await tx.services.lock_users(org, deleted.id, ids[5], 3) == ids[6]
         assert await tx.services.lock_users(org, deleted.id, ids[6], 3) is None
-    monkeypatch.setattr(services, "USER_BATCH", 3)
+    monkeypatch.setattr(model_services, "USER_BATCH", 3)
     await delete(storage, deleted)
     assert await end_users(pool, org) == {people[3].id}
     assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, people[3].id)]

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.eventing import audit
+from core.eventing.model import audit as model_audit
 from core.kernel.causes import Anonymous
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from ports import Ports
@@ -96,7 +96,7 @@ async def test_an_unknown_entry_is_not_found(platform: Platform) -> None:
 
 
 async def test_an_export_has_all_entries_in_both_formats(platform: Platform, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "EXPORT_BATCH", 3)
+    monkeypatch.setattr(model_audit, "EXPORT_BATCH", 3)
     events = [Event(EVENT_KINDS["organization.deleted"], f"o{number}", details={"name": 'A, "B"\n'}) for number in range(7)]
     async with ports.storage.transaction(by=Anonymous(address="203.0.113.9", agent="=HYPERLINK(1)")) as tx:
         for event in events:

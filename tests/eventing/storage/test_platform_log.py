@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.eventing import audit
 from adapters.postgres.storage import Postgres
+from core.eventing.model import audit as model_audit
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
 from core.eventing.model.audit import AuditActor, AuditEntry, AuditFilter, PlatformAuditFilter
 from core.kernel.callers import Person
@@ -101,7 +101,7 @@ async def test_an_entry_has_its_actors_and_other_logs_have_none(storage: Postgre
 async def test_pages_end_with_the_newest_entries_and_a_filter_finds_older_ones(
     storage: Postgres, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "MAX_LISTED", 3)
+    monkeypatch.setattr(model_audit, "MAX_LISTED", 3)
     ids: list[UUID] = []
     for _ in range(5):
         clock.advance(SECOND)

@@ -12,6 +12,7 @@ from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.eventing import deliveries
+from core.eventing.model import webhooks
 from core.eventing.model import webhooks as deliveries_model
 from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, OVERLAP, ClaimedDelivery, DispatchCapacity, new_signing_secret
 from core.kernel.callers import Person
@@ -236,7 +237,7 @@ async def test_deliveries_beyond_the_wake_limit_are_due_immediately(
     ports: Ports, pool: Pool, acme: UUID, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise deliveries of a suspended organization would delay those of others."""
-    monkeypatch.setattr(deliveries, "WAKE_LIMIT", 2)
+    monkeypatch.setattr(webhooks, "WAKE_LIMIT", 2)
     await add_webhook(ports, acme, "https://hooks.example")
     await happen(ports, acme, 3)
     await run_sql(pool, "update webhook_deliveries set status = 'waiting', due_at = %s", clock.now())

@@ -21,6 +21,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model
+from core.maintenance.model import housekeeping as model_housekeeping
 from core.maintenance.model.housekeeping import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -399,7 +400,7 @@ async def test_housekeeping_deletes_all_kinds_in_bounded_batches(
         return count
 
     monkeypatch.setattr(type((await _open(storage)).housekeeping), "sweep", count_sweep)
-    monkeypatch.setattr(housekeeping, "BATCH", 10)
+    monkeypatch.setattr(model_housekeeping, "BATCH", 10)
     await add_events(pool, "x", NOW - 31 * DAY, count=35)
     await add_events(pool, "fresh", clock.now())
     await add_rates(pool, NOW - DAY, count=10)

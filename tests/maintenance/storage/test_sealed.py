@@ -21,6 +21,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
+from core.maintenance.model import housekeeping as model_housekeeping
 from core.maintenance.model.housekeeping import SealedColumn
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -38,7 +39,7 @@ TOKENS = {b"access": identities.access_token_context, b"refresh": identities.ref
 async def test_every_encrypted_value_is_encrypted_under_the_new_key(
     ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "BATCH", 3)
+    monkeypatch.setattr(model_housekeeping, "BATCH", 3)
     old, new = ("old", bytes(range(32))), ("new", bytes(range(32, 64)))
     before, both, after = [replace(ports, storage=Postgres(pool, AesVault(keys), clock)) for keys in ([old], [new, old], [new])]
     await run_sql(pool, "delete from signing_keys")

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from core.provisioning import users as scim_users
+from core.provisioning.model import patches
 from core.provisioning.model.patches import apply_operations
 from tests.support.builders import run_sql
 from tests.support.scim import GRACE, Directory, problem
@@ -59,7 +59,7 @@ async def test_a_large_patch_is_applied_in_a_thread(directory: Directory, monkey
         threads.add(threading.get_ident())
         return apply_operations(*args)
 
-    monkeypatch.setattr(scim_users, "apply_operations", observed)
+    monkeypatch.setattr(patches, "apply_operations", observed)
     user = await directory.create_user()
     assert (await directory.patch(user["id"], {"op": "add", "path": "displayName", "value": "n"})).status == 200
     assert threads == {threading.get_ident()}

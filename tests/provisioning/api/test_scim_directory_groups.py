@@ -301,8 +301,8 @@ async def test_a_directory_reaches_no_group_of_another_organization(groups: Grou
 
 
 async def test_a_full_group_and_organization_are_refused(groups: GroupDirectory, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.tenancy.groups.MAX_GROUP_MEMBERS", 2)
-    monkeypatch.setattr("core.tenancy.groups.MAX_GROUPS", 2)
+    monkeypatch.setattr("core.tenancy.model.groups.MAX_GROUP_MEMBERS", 2)
+    monkeypatch.setattr("core.tenancy.model.groups.MAX_GROUPS", 2)
     ids = [acme.id(name) for name in ("owner", "admin", "member")]
     assert problem(await groups.try_create("First", *ids)) == (400, None)
     group = await groups.create("First", *ids[:2])

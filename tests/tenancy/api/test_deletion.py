@@ -8,7 +8,7 @@ from psycopg import sql
 from adapters.postgres.engine.pool import Pool
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
-from core.tenancy import organizations
+from core.tenancy.model import organizations as model_organizations
 from ports import Ports
 from tests.support.builders import (
     Answer,
@@ -117,7 +117,7 @@ async def test_the_housekeeper_removes_the_rest_of_a_large_organization(
     api: Api, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
-    monkeypatch.setattr(organizations, "IMMEDIATE_PURGE_LIMIT", 2)
+    monkeypatch.setattr(model_organizations, "IMMEDIATE_PURGE_LIMIT", 2)
     assert (await api.delete(ACME, token=token)).status == 204
     assert await rows_of(pool, org) == {**dict.fromkeys(OWNED, 0), "login_events": 1, "audit_totals": 1}
     assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]

@@ -18,6 +18,7 @@ from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionE
 from core.kernel.roles import ADMIN, MEMBER, OWNER, Capability, RoleName, rights_of
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations
+from core.tenancy.model import organizations as model_organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import EmptyOrganizationUpdate, Limit, LimitSource, Membership, Organization, Tier
 from ports import Ports
@@ -194,7 +195,7 @@ async def test_an_invalid_slug_is_refused_before_any_query(ports: Ports, slug: s
 
 
 async def test_without_the_initial_tier_the_default_limits_apply(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(organizations, "INITIAL_TIER", "gone")
+    monkeypatch.setattr(model_organizations, "INITIAL_TIER", "gone")
     organization, _ = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
     assert (organization.tier, organization.user_limit) == (None, Limit(5, LimitSource.DEFAULT))
 

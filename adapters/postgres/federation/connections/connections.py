@@ -8,40 +8,30 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.authentication.oauth_credentials import connection_context
-from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import Answer, Row, SealingRepository
+from adapters.postgres.engine import records, statements
 from adapters.postgres.federation.saml.configuration import StoredKey
-from core.federation.connections.model.connections import (
-    CertificateSource,
-    ConnectionCredentials,
-    ConnectionGroup,
-    ConnectionSlugTaken,
-    ConnectionState,
-    MappedGroup,
-    OrganizationConnection,
-    ProviderCertificate,
-)
+from core.federation.connections.model import connections
 from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings, read_settings, to_document
-from core.federation.saml.model.configuration import PREVIOUS_KEPT, CertificateState, SamlCertificate
+from core.federation.saml.model import configuration
 from core.kernel.values import Slug
-from ports.crypto import SecretContext, Vault
+from ports import crypto
 
-CERTIFICATE: Final = Record(ProviderCertificate, "x", source=CertificateSource)
+CERTIFICATE: Final = records.Record(connections.ProviderCertificate, "x", source=connections.CertificateSource)
 OF_CONNECTION: Final = "org_id = %(org_id)s and connection_id = %(connection_id)s"
 KEY: Final = "k.state, k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at, k.kept_until"
 LIVE_KEY: Final = "(k.state <> 'previous' or k.kept_until > %(now)s)"
 IN_ORDER: Final = "order by x.added_at, x.fingerprint"
 
 
-def key_secret_context(row: UUID) -> SecretContext:
-    return SecretContext("connection_keys", str(row), "private_key")
+def key_secret_context(row: UUID) -> crypto.SecretContext:
+    return crypto.SecretContext("connection_keys", str(row), "private_key")
 
 
-def to_keys(vault: Vault, rows: Iterable[Row]) -> dict[CertificateState, SamlCertificate]:
+def to_keys(vault: crypto.Vault, rows: Iterable[statements.Row]) -> dict[configuration.CertificateState, configuration.SamlCertificate]:
     """Return the keys in rows with the columns KEY, in the order of `CertificateState`."""
     keys = {}
     for state, id_, certificate, private_key, valid_from, valid_until, created_at, kept_until in rows:
-        keys[state] = SamlCertificate(
+        keys[state] = configuration.SamlCertificate(
             id=id_,
             certificate=certificate,
             private_key=StoredKey(vault, private_key, key_secret_context(id_)),
@@ -50,17 +40,21 @@ def to_keys(vault: Vault, rows: Iterable[Row]) -> dict[CertificateState, SamlCer
             created_at=created_at,
             kept_until=kept_until,
         )
-    return {state: keys[state] for state in CertificateState if state in keys}
+    return {state: keys[state] for state in configuration.CertificateState if state in keys}
 
 
-class ConnectionKeys(SealingRepository):
+class ConnectionKeys(statements.SealingRepository):
     """Implements `ports.storage.federation.connections.ConnectionKeys`."""
 
-    async def of_connection(self, org_id: UUID, connection_id: UUID, now: datetime) -> dict[CertificateState, SamlCertificate]:
+    async def of_connection(
+        self, org_id: UUID, connection_id: UUID, now: datetime
+    ) -> dict[configuration.CertificateState, configuration.SamlCertificate]:
         sql = f"select {KEY} from connection_keys k where {OF_CONNECTION} and {LIVE_KEY}"
         return to_keys(self._vault, await self._rows(sql, org_id=org_id, connection_id=connection_id, now=now))
 
-    async def add(self, org_id: UUID, connection_id: UUID, key: SamlCertificate, state: CertificateState) -> None:
+    async def add(
+        self, org_id: UUID, connection_id: UUID, key: configuration.SamlCertificate, state: configuration.CertificateState
+    ) -> None:
         await self._run(
             """
             insert into connection_keys (id, org_id, connection_id, state, certificate, private_key, valid_from, valid_until, created_at)
@@ -77,7 +71,9 @@ class ConnectionKeys(SealingRepository):
             created_at=key.created_at,
         )
 
-    async def move(self, org_id: UUID, connection_id: UUID, of: CertificateState, to: CertificateState, now: datetime) -> None:
+    async def move(
+        self, org_id: UUID, connection_id: UUID, of: configuration.CertificateState, to: configuration.CertificateState, now: datetime
+    ) -> None:
         await self._run(
             f"""
             update connection_keys
@@ -87,18 +83,18 @@ class ConnectionKeys(SealingRepository):
             connection_id=connection_id,
             of=of,
             to=to,
-            kept_until=now + PREVIOUS_KEPT,
+            kept_until=now + configuration.PREVIOUS_KEPT,
         )
 
-    async def remove(self, org_id: UUID, connection_id: UUID, state: CertificateState) -> bool:
+    async def remove(self, org_id: UUID, connection_id: UUID, state: configuration.CertificateState) -> bool:
         sql = f"delete from connection_keys where {OF_CONNECTION} and state = %(state)s"
         return await self._run(sql, org_id=org_id, connection_id=connection_id, state=state) == 1
 
-    async def certificates(self, org_id: UUID, connection_id: UUID) -> Sequence[ProviderCertificate]:
+    async def certificates(self, org_id: UUID, connection_id: UUID) -> Sequence[connections.ProviderCertificate]:
         sql = f"select {CERTIFICATE.columns} from connection_certificates x where {OF_CONNECTION} {IN_ORDER}"
         return await self._all(CERTIFICATE.read, sql, org_id=org_id, connection_id=connection_id)
 
-    async def add_certificate(self, org_id: UUID, connection_id: UUID, certificate: ProviderCertificate) -> bool:
+    async def add_certificate(self, org_id: UUID, connection_id: UUID, certificate: connections.ProviderCertificate) -> bool:
         sql = f"{CERTIFICATE.insert('connection_certificates', 'org_id', 'connection_id')} on conflict do nothing"
         return await self._run(sql, **CERTIFICATE.values(certificate), org_id=org_id, connection_id=connection_id) == 1
 
@@ -115,16 +111,16 @@ def _settings_values(settings: OidcSettings | SamlSettings) -> dict[str, Any]:
     return {"protocol": settings.protocol, "settings": Jsonb(to_document(settings))}
 
 
-CONNECTION: Final = Record(
-    OrganizationConnection,
+CONNECTION: Final = records.Record(
+    connections.OrganizationConnection,
     "c",
     slug=Slug,
-    state=ConnectionState,
-    mapping=Column(read=ClaimMapping.read, write=lambda mapping: Jsonb(mapping.document)),
+    state=connections.ConnectionState,
+    mapping=records.Column(read=ClaimMapping.read, write=lambda mapping: Jsonb(mapping.document)),
     changed_by=tuple,
-    settings=Columns("c.protocol, c.settings", 2, lambda row: read_settings(*row), _settings_values),
+    settings=records.Columns("c.protocol, c.settings", 2, lambda row: read_settings(*row), _settings_values),
 )
-GROUP: Final = Record(ConnectionGroup, "g")
+GROUP: Final = records.Record(connections.ConnectionGroup, "g")
 FIXED: Final = ("id", "org_id", "slug", "created_at", "protocol", "client_secret_set_at")
 OF_ACTIVE_ORG: Final = """
     from connections c join organizations o on o.id = c.org_id and o.status = 'active' where c.id = %(connection_id)s"""
@@ -145,35 +141,35 @@ def _message(org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at:
     return {"org_id": org_id, "connection_id": connection_id, "message_hash": message_hash, "expires_at": expires_at}
 
 
-class OrganizationConnections(SealingRepository):
+class OrganizationConnections(statements.SealingRepository):
     """Implements `ports.storage.federation.connections.OrganizationConnections`."""
 
-    constraints: ClassVar = {"connections_of_organizations_key": ConnectionSlugTaken}
+    constraints: ClassVar = {"connections_of_organizations_key": connections.ConnectionSlugTaken}
 
-    async def of_org(self, org_id: UUID) -> list[OrganizationConnection]:
+    async def of_org(self, org_id: UUID) -> list[connections.OrganizationConnection]:
         sql = f'select {CONNECTION.columns} from connections c where c.org_id = %(org_id)s order by c.slug collate "C"'
         return await self._all(CONNECTION.read, sql, org_id=org_id)
 
-    async def by_slug(self, org_id: UUID, slug: str) -> OrganizationConnection | None:
+    async def by_slug(self, org_id: UUID, slug: str) -> connections.OrganizationConnection | None:
         sql = f"select {CONNECTION.columns} from connections c where c.org_id = %(org_id)s and c.slug = %(slug)s"
         return await self._one(CONNECTION.read, sql, org_id=org_id, slug=slug)
 
-    async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
+    async def of_active_org(self, connection_id: UUID) -> connections.OrganizationConnection | None:
         return await self._one(CONNECTION.read, f"select {CONNECTION.columns} {OF_ACTIVE_ORG}", connection_id=connection_id)
 
     def _open(self, connection_id: UUID, sealed: bytes) -> str:
         return self._vault.open(sealed, connection_context(connection_id)).decode()
 
-    def _to_credentials(self, row: Row) -> ConnectionCredentials:
+    def _to_credentials(self, row: statements.Row) -> connections.ConnectionCredentials:
         connection, (secret, keys, certificates) = CONNECTION.read(row), row[CONNECTION.width :]
-        return ConnectionCredentials(
+        return connections.ConnectionCredentials(
             connection,
             None if secret is None else self._open(connection.id, secret),
             to_keys(self._vault, keys),
             [CERTIFICATE.read(certificate) for certificate in certificates],
         )
 
-    def credentials(self, connection_id: UUID, now: datetime) -> Answer[ConnectionCredentials | None]:
+    def credentials(self, connection_id: UUID, now: datetime) -> statements.Answer[connections.ConnectionCredentials | None]:
         return self._one(self._to_credentials, CREDENTIALS, connection_id=connection_id, now=now)
 
     async def client_secret(self, org_id: UUID, connection_id: UUID, issuer: str) -> str | None:
@@ -184,16 +180,18 @@ class OrganizationConnections(SealingRepository):
             lambda row: self._open(connection_id, row[0]), sql, org_id=org_id, connection_id=connection_id, issuer=issuer
         )
 
-    async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[MappedGroup]:
+    async def mapped_groups(self, org_id: UUID, connection_id: UUID) -> list[connections.MappedGroup]:
         sql = f"""
             select {GROUP.columns}, n.name from connection_groups g join groups n on n.id = g.group_id and n.org_id = g.org_id
             where g.org_id = %(org_id)s and g.connection_id = %(connection_id)s order by g.value nulls first, g.mapped_at, g.id"""
-        return await self._all(lambda row: MappedGroup(GROUP.read(row), row[GROUP.width]), sql, org_id=org_id, connection_id=connection_id)
+        return await self._all(
+            lambda row: connections.MappedGroup(GROUP.read(row), row[GROUP.width]), sql, org_id=org_id, connection_id=connection_id
+        )
 
-    async def add(self, connection: OrganizationConnection) -> None:
+    async def add(self, connection: connections.OrganizationConnection) -> None:
         await self._run(CONNECTION.insert("connections"), **CONNECTION.values(connection))
 
-    async def save(self, connection: OrganizationConnection) -> None:
+    async def save(self, connection: connections.OrganizationConnection) -> None:
         assignments = CONNECTION.assignments(without=FIXED)
         sql = f"update connections set {assignments} where org_id = %(org_id)s and id = %(id)s"
         await self._run(sql, **CONNECTION.values(connection))
@@ -214,10 +212,10 @@ class OrganizationConnections(SealingRepository):
             "delete from connections where org_id = %(org_id)s and id = %(connection_id)s", org_id=org_id, connection_id=connection_id
         )
 
-    def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> Answer[bool]:
+    def use_message(self, org_id: UUID, connection_id: UUID, message_hash: bytes, expires_at: datetime) -> statements.Answer[bool]:
         return self._exists(USE_MESSAGE, **_message(org_id, connection_id, message_hash, expires_at))
 
-    async def add_group(self, group: ConnectionGroup) -> None:
+    async def add_group(self, group: connections.ConnectionGroup) -> None:
         await self._run(GROUP.insert("connection_groups"), **GROUP.values(group))
 
     async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool:

@@ -5,31 +5,34 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.locks import SUBJECTS
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Answer, Repository, Row
 from adapters.postgres.kernel.roles import rights_columns
+from core.federation.connections.model import people
 from core.federation.connections.model.connections import ConnectionIdentity
-from core.federation.connections.model.people import ConnectionPerson, ConnectionSubject, GroupRule, OwnConnectionLink
-from core.kernel.roles import Authority, RoleName
+from core.kernel import roles
 from core.kernel.values import Email, Page, PageResult
 
-IDENTITY: Final = Record(ConnectionIdentity, "i", email=Email)
-PERSON: Final = Record(ConnectionPerson, "i", email=Column(sql="u.email", read=Email), provider_email=Column(sql="i.email", read=Email))
-AUTHORITY: Final = Record(Authority, "m", role=RoleName, rights=rights_columns("m", "c"))
-OWN_LINK: Final = Record(OwnConnectionLink, "i", organization="o.name", connection="c.name")
+IDENTITY: Final = records.Record(ConnectionIdentity, "i", email=Email)
+PERSON: Final = records.Record(
+    people.ConnectionPerson, "i", email=records.Column(sql="u.email", read=Email), provider_email=records.Column(sql="i.email", read=Email)
+)
+AUTHORITY: Final = records.Record(roles.Authority, "m", role=roles.RoleName, rights=rights_columns("m", "c"))
+OWN_LINK: Final = records.Record(people.OwnConnectionLink, "i", organization="o.name", connection="c.name")
 
 
-def _to_subject(row: Row) -> ConnectionSubject:
+def _to_subject(row: statements.Row) -> people.ConnectionSubject:
     is_active, user_id, is_member, is_blocked, is_provisioned, given, mapped = row
-    rules = tuple(GroupRule(value, UUID(str(group_id)), UUID(str(mapped_by))) for value, group_id, mapped_by in mapped)
-    return ConnectionSubject(is_active, user_id, is_member, is_blocked, is_provisioned, frozenset(given), rules)
+    rules = tuple(people.GroupRule(value, UUID(str(group_id)), UUID(str(mapped_by))) for value, group_id, mapped_by in mapped)
+    return people.ConnectionSubject(is_active, user_id, is_member, is_blocked, is_provisioned, frozenset(given), rules)
 
 
-class ConnectionIdentities(Repository):
+class ConnectionIdentities(statements.Repository):
     """Implements `ports.storage.federation.connections.ConnectionIdentities`."""
 
-    async def page(self, org_id: UUID, connection_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ConnectionPerson]:
+    async def page(
+        self, org_id: UUID, connection_id: UUID, page: Page, *, search: str | None = None
+    ) -> PageResult[people.ConnectionPerson]:
         # Emails are stored in lower case. strpos needs no escaped wildcards.
         matching = "and strpos(u.email, %(search)s) > 0" if search else ""
         listed = f"""
@@ -39,14 +42,14 @@ class ConnectionIdentities(Repository):
         values = {"org_id": org_id, "connection_id": connection_id, "search": search}
         return await self._counted_page(PERSON.read, PERSON.columns, listed, order, page, **values)
 
-    async def of_user(self, user_id: UUID) -> Sequence[OwnConnectionLink]:
+    async def of_user(self, user_id: UUID) -> Sequence[people.OwnConnectionLink]:
         sql = f"""
             select {OWN_LINK.columns} from connection_identities i
             join connections c on c.org_id = i.org_id and c.id = i.connection_id join organizations o on o.id = i.org_id
             where i.user_id = %(user_id)s order by o.name, c.name, c.id"""
         return await self._all(OWN_LINK.read, sql, user_id=user_id)
 
-    async def authorities(self, org_id: UUID, connection_id: UUID, user_id: UUID | None = None) -> Sequence[Authority]:
+    async def authorities(self, org_id: UUID, connection_id: UUID, user_id: UUID | None = None) -> Sequence[roles.Authority]:
         of_user = "" if user_id is None else "and i.user_id = %(user_id)s"
         sql = f"""
             select distinct {AUTHORITY.columns} from connection_identities i
@@ -65,7 +68,7 @@ class ConnectionIdentities(Repository):
         # sign-in.
         await self._write(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{connection_id} {subject}")
 
-    async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionSubject | None:
+    async def subject(self, org_id: UUID, connection_id: UUID, subject: str) -> people.ConnectionSubject | None:
         sql = """
             select c.state = 'active' and o.status = 'active', i.user_id,
                    exists (select 1 from memberships m where m.org_id = c.org_id and m.user_id = i.user_id),
@@ -86,7 +89,7 @@ class ConnectionIdentities(Repository):
 
     def use(
         self, org_id: UUID, connection_id: UUID, subject: str, user_id: UUID, email: Email | None, now: datetime
-    ) -> Answer[bool | None]:
+    ) -> statements.Answer[bool | None]:
         sql = """
             update connection_identities i set last_used_at = %(now)s, email = coalesce(%(email)s, i.email)
             from connections c join organizations o on o.id = c.org_id

@@ -4,7 +4,7 @@ import json
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.engine import statements
 from core.federation.connections.model.logins import ConnectionLogin
 from ports.crypto import SecretContext
 
@@ -15,10 +15,10 @@ def secret_context(row: UUID) -> SecretContext:
     return SecretContext("connection_logins", str(row), "logout")
 
 
-class ConnectionLogins(SealingRepository):
+class ConnectionLogins(statements.SealingRepository):
     """Implements `ports.storage.federation.connections.ConnectionLogins`."""
 
-    def _to_login(self, row: Row) -> ConnectionLogin:
+    def _to_login(self, row: statements.Row) -> ConnectionLogin:
         logout: dict[str, Any] = json.loads(self._vault.open(row[5], secret_context(row[0])))
         return ConnectionLogin(
             id=row[0],

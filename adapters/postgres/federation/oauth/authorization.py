@@ -5,23 +5,23 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE, SELECT
-from adapters.postgres.applications.end_users import enroll_sql, enrollment_parameters
+from adapters.postgres.applications import end_users, services
 from adapters.postgres.applications.service_access import may_use
-from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
-from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant
+from adapters.postgres.authentication import openid
+from adapters.postgres.authentication.openid import grant_columns
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION, SESSION_NOT_ENDED
-from adapters.postgres.engine.statements import Answer, Repository, Row
+from adapters.postgres.engine import statements
 from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
-from core.federation.oauth.model.authorization import AuthorizationCode, PresentedCode, RedeemedAuthorizationCode, StoredRequest
+from core.federation.oauth.model import authorization
 from core.kernel.callers import ServiceContext
 
 
-def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:
+def to_redeemed_code(row: statements.Row) -> authorization.RedeemedAuthorizationCode:
     (address, agent), further = row[:2], row[2:]
     grant = further[BROWSER_SESSION.width :]
-    return RedeemedAuthorizationCode(
-        address=address, agent=agent, browser=BROWSER_SESSION.read(further), openid=to_grant(grant), nonce=grant[GRANT_WIDTH]
+    return authorization.RedeemedAuthorizationCode(
+        address=address, agent=agent, browser=BROWSER_SESSION.read(further), openid=openid.to_grant(grant), nonce=grant[openid.GRANT_WIDTH]
     )
 
 
@@ -33,10 +33,10 @@ BY_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is
 # The user who got the code that was redeemed for this session. Without such a code, no user is
 # enrolled.
 REDEEMER: Final = "(select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and c.session_id = %(session_id)s)"
-ENROLL: Final = enroll_sql(
+ENROLL: Final = end_users.enroll_sql(
     "id = %(service_id)s", users=f"a.id = {REDEEMER}", admits=f"{REDEEMER} is not null and {may_use('services', REDEEMER)}"
 )
-ENTITLEMENT: Final = context_and_entitlement_sql(REDEEMER)
+ENTITLEMENT: Final = services.context_and_entitlement_sql(REDEEMER)
 
 
 def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
@@ -44,10 +44,10 @@ def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
     return {"org_id": service.org_id if service else None, "service_id": service.id if service else None}
 
 
-class AuthorizationCodes(Repository):
+class AuthorizationCodes(statements.Repository):
     """Authorization codes in PostgreSQL."""
 
-    async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
+    async def add(self, code: authorization.AuthorizationCode, code_hash: bytes) -> bool:
         # Lock the service with `for key share`: it must not be deleted before this row, which
         # refers to it, is committed. Another user's sign-in may have stored the external client later than this code's time.
         return await self._exists(
@@ -75,10 +75,10 @@ class AuthorizationCodes(Repository):
             expires_at=code.expires_at,
             nonce=code.nonce,
             key_thumbprint=code.key_thumbprint,
-            **grant_parameters(code.openid),
+            **openid.grant_parameters(code.openid),
         )
 
-    def lock_account(self, code_hash: bytes, service: ServiceContext | None) -> Answer[Account | None]:
+    def lock_account(self, code_hash: bytes, service: ServiceContext | None) -> statements.Answer[Account | None]:
         sql = f"""
             {SELECT}
             where u.id = (select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT})
@@ -87,8 +87,8 @@ class AuthorizationCodes(Repository):
         return self._one(ACCOUNT.read, sql, code_hash=code_hash, **client_parameters(service))
 
     def redeem(
-        self, code: PresentedCode, session_id: UUID, now: datetime, *, key_thumbprint: str | None = None
-    ) -> Answer[RedeemedAuthorizationCode | None]:
+        self, code: authorization.PresentedCode, session_id: UUID, now: datetime, *, key_thumbprint: str | None = None
+    ) -> statements.Answer[authorization.RedeemedAuthorizationCode | None]:
         # ACCOUNT_IS_USABLE is missing, because the caller has locked a usable account.
         # MAY_IMPERSONATE is missing, because no impersonation has a browser session.
         return self._one(
@@ -114,9 +114,9 @@ class AuthorizationCodes(Repository):
 
     def enroll_redeemer(
         self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime
-    ) -> tuple[Answer[bool], Answer[tuple[ServiceContext, Entitlement] | None]]:
-        values = {"code_hash": code_hash, "service_id": service_id, "session_id": session_id, **enrollment_parameters(now)}
-        return self._exists(ENROLL, **values), self._one(to_context_and_entitlement, ENTITLEMENT, **values)
+    ) -> tuple[statements.Answer[bool], statements.Answer[tuple[ServiceContext, Entitlement] | None]]:
+        values = {"code_hash": code_hash, "service_id": service_id, "session_id": session_id, **end_users.enrollment_parameters(now)}
+        return self._exists(ENROLL, **values), self._one(services.to_context_and_entitlement, ENTITLEMENT, **values)
 
     async def use_up(self, code_hash: bytes, service: ServiceContext | None, session_id: UUID) -> None:
         sql = f"""
@@ -138,10 +138,10 @@ LIVE: Final = """
                        and (v.client_id = %(client_id)s or v.client_uri = %(client_uri)s)) end"""
 
 
-class PushedRequests(Repository):
+class PushedRequests(statements.Repository):
     """Implements the protocols for pushed requests in `ports.storage.federation`."""
 
-    async def add(self, request: StoredRequest) -> bool:
+    async def add(self, request: authorization.StoredRequest) -> bool:
         # Lock the service with `for key share`, as for a code: it must not be deleted before this row
         # is committed.
         return await self._exists(

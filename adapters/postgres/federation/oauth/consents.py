@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.records import Column, Columns, Record
+from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository, matching_email
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
-from core.authentication.model.agreements import Agreement, ClientFacts
-from core.authentication.model.openid import ResourceGrant, Scope, in_order
-from core.federation.oauth.model.consents import Consent, ExternalGrant
-from core.kernel.values import Email, Page, PageResult
+from core.authentication.model import agreements, openid
+from core.federation.oauth.model import consents
+from core.kernel import values
 from core.programs.model.api_resources import add_implied
 
 # The access to API resources that the user `c.user_id` agreed to for the application `c.service_id`
@@ -22,8 +21,8 @@ API_ACCESS: Final = f"""
 
 
 ORGANIZATION: Final = "coalesce(b.product_name, o.name)"
-CONSENT: Final = Record(
-    Consent,
+CONSENT: Final = records.Record(
+    consents.Consent,
     "c",
     service_id="v.id",
     service_slug="v.slug",
@@ -32,7 +31,7 @@ CONSENT: Final = Record(
     org_slug="o.slug",
     organization=ORGANIZATION,
     logo_url="b.logo_url",
-    scope=Column(read=lambda names: in_order(map(Scope, names))),
+    scope=records.Column(read=lambda names: openid.in_order(map(openid.Scope, names))),
     granted_at="""
         greatest(c.granted_at, (
             select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id))""",
@@ -41,7 +40,7 @@ CONSENT: Final = Record(
         (select max(t.created_at) from sessions s join refresh_tokens t on t.session_id = s.id
          where s.user_id = c.user_id and s.service_id = c.service_id)""",
     client_uri="v.client_uri",
-    apis=Columns(API_ACCESS, 1, lambda row: tuple(map(to_resource_access, row[0] or ()))),
+    apis=records.Columns(API_ACCESS, 1, lambda row: tuple(map(to_resource_access, row[0] or ()))),
 )
 
 
@@ -56,10 +55,10 @@ def _select(table: LiteralString) -> LiteralString:
 class Consents(Repository):
     """Implements `ports.storage.federation.oauth.Consents`."""
 
-    async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
+    async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> agreements.Agreement:
         agreement = await self._one(
-            lambda row: Agreement(
-                frozenset(map(Scope, row[0])), None if row[1] is None else add_implied(row[1], row[2]), frozenset(row[3]), row[4]
+            lambda row: agreements.Agreement(
+                frozenset(map(openid.Scope, row[0])), None if row[1] is None else add_implied(row[1], row[2]), frozenset(row[3]), row[4]
             ),
             """
             select c.scope, a.scope, r.scope_implications, c.redirect_uris, c.client_authentication from consents c
@@ -71,19 +70,25 @@ class Consents(Repository):
             user_id=user_id,
             resource_id=resource_id,
         )
-        return agreement or Agreement(frozenset())
+        return agreement or agreements.Agreement(frozenset())
 
-    async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
+    async def of_user(self, user_id: UUID, limit: int) -> list[consents.Consent]:
         newest = "(select * from consents where user_id = %(user_id)s order by granted_at desc, service_id limit %(limit)s)"
         sql = f"{_select(newest)} order by {ORGANIZATION}, v.name, v.id"
         return await self._all(CONSENT.read, sql, user_id=user_id, limit=limit)
 
-    async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
+    async def by_service(self, user_id: UUID, service_id: UUID) -> consents.Consent | None:
         sql = f"{_select('consents')} where c.user_id = %(user_id)s and c.service_id = %(service_id)s"
         return await self._one(CONSENT.read, sql, user_id=user_id, service_id=service_id)
 
     async def add(
-        self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime, client: ClientFacts | None = None
+        self,
+        org_id: UUID,
+        service_id: UUID,
+        user_id: UUID,
+        scope: Collection[openid.Scope],
+        now: datetime,
+        client: agreements.ClientFacts | None = None,
     ) -> bool:
         # The lock waits for a running deletion of the service, after which the foreign key would
         # fail.
@@ -110,7 +115,7 @@ class Consents(Repository):
             now=now,
         )
 
-    async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
+    async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: openid.ResourceGrant, now: datetime) -> bool:
         # The lock waits for a running deletion of the API resource, after which the foreign key
         # would fail.
         sql = """
@@ -125,7 +130,7 @@ class Consents(Repository):
             sql, org_id=org_id, service_id=service_id, user_id=user_id, resource_id=grant.id, scope=list(grant.scope), now=now
         )
 
-    async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
+    async def remove(self, user_id: UUID, service_id: UUID) -> consents.Consent | None:
         sql = f"""
             with withdrawn as (
                 delete from consents c using services v
@@ -135,14 +140,14 @@ class Consents(Repository):
         return await self._one(CONSENT.read, sql, user_id=user_id, service_id=service_id)
 
 
-GRANT: Final = Record(
-    ExternalGrant,
+GRANT: Final = records.Record(
+    consents.ExternalGrant,
     "a",
-    email=Column(sql="u.email", read=Email),
+    email=records.Column(sql="u.email", read=values.Email),
     client_id="v.client_id",
     client_uri="v.client_uri",
     client_name="v.name",
-    scopes=Column(
+    scopes=records.Column(
         sql="""
             array(select s.name from unnest(r.scope_names) with ordinality s (name, position)
                   where s.name = any(a.scope) order by s.position)""",
@@ -167,17 +172,19 @@ ONE: Final = "a.user_id = %(user_id)s and v.client_id = %(client_id)s"
 class ExternalGrants(Repository):
     """Implements `ports.storage.federation.oauth.ExternalGrants`."""
 
-    async def page(self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ExternalGrant]:
+    async def page(
+        self, org_id: UUID, resource_id: UUID, page: values.Page, *, search: str | None = None
+    ) -> values.PageResult[consents.ExternalGrant]:
         listed, order = f"{_granted('api_consents')} {matching_email('u.email', search)}", "u.email, v.client_uri, v.id"
         return await self._counted_page(
             GRANT.read, GRANT.columns, listed, order, page, org_id=org_id, resource_id=resource_id, search=search
         )
 
-    async def find(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None:
+    async def find(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> consents.ExternalGrant | None:
         sql = f"select {GRANT.columns} {_granted('api_consents')} and {ONE}"
         return await self._one(GRANT.read, sql, org_id=org_id, resource_id=resource_id, user_id=user_id, client_id=client_id)
 
-    async def remove(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None:
+    async def remove(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> consents.ExternalGrant | None:
         sql = f"""
             with removed as (
                 delete from api_consents a using services v

@@ -6,35 +6,27 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
+from adapters.postgres.authentication import openid
 from adapters.postgres.authentication.refresh_tokens import IS_CONFIDENTIAL
 from adapters.postgres.authentication.sign_in_proofs import proof_columns
-from adapters.postgres.engine.records import Column, Columns, Record
+from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
-from core.federation.oauth.model.device_flow import (
-    MAX_FAILURES,
-    POLL_INTERVAL,
-    SLOW_DOWN_STEP,
-    DeviceCode,
-    DevicePoll,
-    DeviceRequest,
-    DeviceRequestStatus,
-)
-from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.federation.oauth.model import device_flow
+from core.kernel import callers
 
 # For a row in `request` and the session `s` that approved it
-DEVICE_POLL: Final = Record(
-    DevicePoll,
+DEVICE_POLL: Final = records.Record(
+    device_flow.DevicePoll,
     "request",
     service=CONTEXT.as_field(),
-    status=DeviceRequestStatus,
+    status=device_flow.DeviceRequestStatus,
     account=ACCOUNT.as_field(if_any="id"),
-    openid=Columns(
+    openid=records.Columns(
         "request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope, null, "
-        + resource_facts("request", "s.user_id"),
-        GRANT_WIDTH,
-        to_grant,
+        + openid.resource_facts("request", "s.user_id"),
+        openid.GRANT_WIDTH,
+        openid.to_grant,
     ),
     proofs=proof_columns("s"),
     risk_is_high="coalesce(s.risk_is_high, false)",
@@ -60,17 +52,17 @@ POLL: Final = f"""
     select {DEVICE_POLL.columns}
     from request join (services v join organizations vo on vo.id = v.org_id) on v.id = request.service_id
     left join (sessions s join users u on u.id = s.user_id) on s.id = request.session_id"""
-DEVICE_REQUEST: Final = Record(
-    DeviceRequest,
+DEVICE_REQUEST: Final = records.Record(
+    device_flow.DeviceRequest,
     "d",
     service="v.name",
     client_uri="v.client_uri",
     organization="o.name",
-    organization_status=Column(sql="o.status", read=OrganizationStatus),
-    status=DeviceRequestStatus,
+    organization_status=records.Column(sql="o.status", read=callers.OrganizationStatus),
+    status=device_flow.DeviceRequestStatus,
     is_locked="d.failures >= %(errors)s",
-    scope=Columns("d.scope", 1, lambda row: to_scope(*row)),
-    api=Column(
+    scope=records.Columns("d.scope", 1, lambda row: openid.to_scope(*row)),
+    api=records.Column(
         sql=f"(select {access_sql('r', 'd.api_scope')} from api_resources r where r.id = d.api_resource_id and r.org_id = d.org_id)",
         read=to_resource_access,
     ),
@@ -80,7 +72,7 @@ DEVICE_REQUEST: Final = Record(
 class DeviceCodes(Repository):
     """Device codes in PostgreSQL, and device polls."""
 
-    async def add(self, code: DeviceCode) -> bool:
+    async def add(self, code: device_flow.DeviceCode) -> bool:
         # Lock the service with `for key share`: it must not be deleted before this row, which
         # refers to it, is committed.
         return await self._exists(
@@ -100,32 +92,34 @@ class DeviceCodes(Repository):
             code_challenge=code.code_challenge,
             address=code.address,
             agent=code.agent,
-            interval=POLL_INTERVAL,
+            interval=device_flow.POLL_INTERVAL,
             created_at=code.created_at,
             expires_at=code.expires_at,
-            **grant_parameters(code.openid),
+            **openid.grant_parameters(code.openid),
         )
 
     # The user who enters a user code may belong to any organization or none, so this statement and
     # the next name no organization.
 
-    async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
+    async def by_user_code(self, user_code_hash: bytes) -> device_flow.DeviceRequest | None:
         sql = f"""
             select {DEVICE_REQUEST.columns}
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
             where d.user_code_hash = %(user_code_hash)s"""
-        return await self._one(DEVICE_REQUEST.read, sql, user_code_hash=user_code_hash, errors=MAX_FAILURES)
+        return await self._one(DEVICE_REQUEST.read, sql, user_code_hash=user_code_hash, errors=device_flow.MAX_FAILURES)
 
-    async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
+    async def decide(self, user_code_hash: bytes, status: device_flow.DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         sql = """
             update device_codes set status = %(status)s, session_id = %(session_id)s
             where user_code_hash = %(user_code_hash)s and status = 'pending' and failures < %(errors)s and expires_at > %(now)s
             returning 1"""
-        return await self._exists(sql, user_code_hash=user_code_hash, status=status, session_id=session_id, errors=MAX_FAILURES, now=now)
+        return await self._exists(
+            sql, user_code_hash=user_code_hash, status=status, session_id=session_id, errors=device_flow.MAX_FAILURES, now=now
+        )
 
     async def poll(
         self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime, *, is_authenticated: bool = False
-    ) -> DevicePoll | None:
+    ) -> device_flow.DevicePoll | None:
         return await self._one(
             DEVICE_POLL.read,
             POLL,
@@ -133,12 +127,12 @@ class DeviceCodes(Repository):
             client_id=client_id,
             challenge=challenge,
             is_authenticated=is_authenticated,
-            errors=MAX_FAILURES,
-            slower=SLOW_DOWN_STEP,
+            errors=device_flow.MAX_FAILURES,
+            slower=device_flow.SLOW_DOWN_STEP,
             now=now,
         )
 
-    async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
+    async def redeem(self, device_code_hash: bytes, service: callers.ServiceContext, now: datetime) -> bool:
         sql = """
             update device_codes set status = 'redeemed'
             where device_code_hash = %(device_code_hash)s and org_id = %(org_id)s and service_id = %(service_id)s

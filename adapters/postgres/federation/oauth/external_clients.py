@@ -6,11 +6,11 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STORED, to_client
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Answer, Repository
 from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.services import Service
-from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
+from core.federation.oauth.model import external_clients
 
 # For an external client `v`
 UNUSED: Final = f"""
@@ -25,10 +25,10 @@ LATER_FAILURES: Final = """
     document_failing_since = case when document_failing_since > %(document_fetched_at)s then document_failing_since
         when document_failed_at > %(document_fetched_at)s then document_failed_at end,
     document_failed_at = case when document_failed_at > %(document_fetched_at)s then document_failed_at end"""
-UNUSED_CLIENT: Final = Record(UnusedClient, "v")
+UNUSED_CLIENT: Final = Record(external_clients.UnusedClient, "v")
 
 
-class ExternalClients(Repository):
+class ExternalClients(statements.Repository):
     """Implements `ports.storage.federation.oauth.ExternalClients`."""
 
     async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
@@ -40,7 +40,7 @@ class ExternalClients(Repository):
         found = await self._one(lambda row: (bool(row[0]), SERVICE.read(row[2:]) if row[1] else None), sql, **values)
         return found or (False, None)
 
-    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> IdentifiedClient | None:
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> external_clients.IdentifiedClient | None:
         sql = f"""
             with granted as (
                 select service_id, expires_at > %(now)s as is_live, api_resource_id from authorization_codes
@@ -54,7 +54,11 @@ class ExternalClients(Repository):
             join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true
             left join api_resources r on r.id = granted.api_resource_id"""
         return await self._one(
-            lambda row: IdentifiedClient(*to_client(row), *row[-2:]), sql, client_uri=client_uri, secret_hash=secret_hash, now=now
+            lambda row: external_clients.IdentifiedClient(*to_client(row), *row[-2:]),
+            sql,
+            client_uri=client_uri,
+            secret_hash=secret_hash,
+            now=now,
         )
 
     async def is_known(self, client_uri: str, registered_at: datetime) -> bool:
@@ -72,14 +76,16 @@ class ExternalClients(Repository):
             where org_id = %(org_id)s and identifier = %(identifier)s and external_token_endpoint_audience"""
         return await self._exists(sql, org_id=org_id, identifier=identifier)
 
-    async def find_unused(self, last: UnusedClient | None, before: datetime, now: datetime) -> UnusedClient | None:
+    async def find_unused(
+        self, last: external_clients.UnusedClient | None, before: datetime, now: datetime
+    ) -> external_clients.UnusedClient | None:
         # A condition on the row, so that the index on the time leads to the next row.
         later = "" if last is None else "and (v.document_fetched_at, v.id) > (%(fetched_at)s, %(last_id)s)"
         sql = f"select {UNUSED_CLIENT.columns} from services v where {UNUSED} {later} order by v.document_fetched_at, v.id limit 1"
         values = {} if last is None else {"fetched_at": last.document_fetched_at, "last_id": last.id}
         return await self._one(UNUSED_CLIENT.read, sql, before=before, now=now, **values)
 
-    async def lock_unused(self, client: UnusedClient, before: datetime, now: datetime) -> bool:
+    async def lock_unused(self, client: external_clients.UnusedClient, before: datetime, now: datetime) -> bool:
         sql = f"select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s and {UNUSED} for update of v"
         return await self._exists(sql, org_id=client.org_id, service_id=client.id, before=before, now=now)
 
@@ -96,7 +102,7 @@ class ExternalClients(Repository):
             where org_id = %(org_id)s and id = %(service_id)s and document_failing_since <= %(document_fetched_at)s"""
         await self._run(sql, org_id=org_id, service_id=service_id, document_fetched_at=fetched_at)
 
-    def is_stored(self, service: Service, resource_id: UUID) -> Answer[bool]:
+    def is_stored(self, service: Service, resource_id: UUID) -> statements.Answer[bool]:
         sql = """
             select 1 from services v join api_resource_clients c on c.service_id = v.id and c.resource_id = %(resource_id)s
             where v.org_id = %(org_id)s and v.id = %(id)s and v.document_fetched_at >= %(fetched_at)s"""

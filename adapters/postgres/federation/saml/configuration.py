@@ -10,8 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.engine import records, statements
 from core.federation.saml.model.configuration import (
     PREVIOUS_KEPT,
     AttributeFormat,
@@ -21,14 +20,14 @@ from core.federation.saml.model.configuration import (
     SamlConfiguration,
     SamlSetup,
 )
-from ports.crypto import SecretContext, Vault
+from ports import crypto
 
-CONFIGURATION: Final = Record(
+CONFIGURATION: Final = records.Record(
     SamlConfiguration,
     "c",
     name_id_format=NameIdFormat,
-    attribute_mapping=Column(write=lambda mapping: Jsonb(dict(mapping))),
-    attribute_formats=Column(
+    attribute_mapping=records.Column(write=lambda mapping: Jsonb(dict(mapping))),
+    attribute_formats=records.Column(
         read=lambda formats: {name: AttributeFormat(each.get("name_format"), each.get("separator")) for name, each in formats.items()},
         write=lambda formats: Jsonb({name: asdict(each) for name, each in formats.items()}),
     ),
@@ -46,23 +45,23 @@ SETUP_TABLES: Final = """
     left join saml_certificates k on k.service_id = v.id and k.deactivated_at is null"""
 
 
-def secret_context(row: UUID) -> SecretContext:
-    return SecretContext("saml_certificates", str(row), "private_key")
+def secret_context(row: UUID) -> crypto.SecretContext:
+    return crypto.SecretContext("saml_certificates", str(row), "private_key")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
     """An encrypted private key, decrypted by a call. Two stored keys are equal if they have the same ciphertext."""
 
-    vault: Vault = field(repr=False)
+    vault: crypto.Vault = field(repr=False)
     sealed: bytes = field(repr=False)
-    context: SecretContext
+    context: crypto.SecretContext
 
     def __call__(self) -> bytes:
         return self.vault.open(self.sealed, self.context)
 
 
-def to_certificate(vault: Vault, row: Row) -> SamlCertificate:
+def to_certificate(vault: crypto.Vault, row: statements.Row) -> SamlCertificate:
     return SamlCertificate(
         id=row[0],
         certificate=row[1],
@@ -73,7 +72,7 @@ def to_certificate(vault: Vault, row: Row) -> SamlCertificate:
     )
 
 
-def to_setup(vault: Vault, row: Row) -> SamlSetup:
+def to_setup(vault: crypto.Vault, row: statements.Row) -> SamlSetup:
     """Return the value from a row that starts with the SETUP columns."""
     configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
@@ -81,7 +80,7 @@ def to_setup(vault: Vault, row: Row) -> SamlSetup:
     )
 
 
-class Saml(SealingRepository):
+class Saml(statements.SealingRepository):
     """SAML configurations and certificates in PostgreSQL."""
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None:

@@ -5,20 +5,19 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
-from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine import records, statements
+from core.federation.saml.model import sign_on
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import EndedSessions, LogoutInitiator, SamlLogout, SamlSession
 
-SESSION: Final = Record(
-    SamlSession,
+SESSION: Final = records.Record(
+    sign_on.SamlSession,
     "p",
-    name_id=Record(NameId, "p", value="p.name_id", format=Column(sql="p.name_id_format", read=NameIdFormat)).as_field(),
+    name_id=records.Record(NameId, "p", value="p.name_id", format=records.Column(sql="p.name_id_format", read=NameIdFormat)).as_field(),
     former_names=tuple,
 )
 MAX_TIMES_SENT: Final = 2  # for a single request
-LOGOUT: Final = Record(SamlLogout, "l", initiator=Record(LogoutInitiator, "l").as_field())
+LOGOUT: Final = records.Record(sign_on.SamlLogout, "l", initiator=records.Record(sign_on.LogoutInitiator, "l").as_field())
 # No lock on the service: it may be deleted at any time during the logout, so every later step looks
 # it up again.
 INSERT_LOGOUT: Final = LOGOUT.insert(
@@ -39,14 +38,14 @@ INSERT_REQUEST: Final = SESSION.insert(
 )
 
 
-def _to_request(row: Row) -> tuple[str, SamlSession]:
+def _to_request(row: statements.Row) -> tuple[str, sign_on.SamlSession]:
     return row[SESSION.width], SESSION.read(row)
 
 
-class SamlLogouts(Repository):
+class SamlLogouts(statements.Repository):
     """SAML sessions and logouts in PostgreSQL."""
 
-    async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
+    async def sessions(self, session_id: UUID, now: datetime) -> list[sign_on.SamlSession]:
         sql = f"""
             select {SESSION.columns} from saml_sessions p
             where p.session_id = %(session_id)s and exists (select 1 from sessions s where s.id = p.session_id and {SESSION_NOT_ENDED})
@@ -68,7 +67,7 @@ class SamlLogouts(Repository):
             now=now,
         )
 
-    async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> EndedSessions:
+    async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> sign_on.EndedSessions:
         sql = f"""
             with ended as (
                 update sessions s set ended_at = %(now)s from saml_sessions p
@@ -79,15 +78,15 @@ class SamlLogouts(Repository):
                    exists (select 1 from saml_sessions o join ended e on e.id = o.session_id where o.service_id <> %(service_id)s)
             from ended"""
         ended = await self._one(
-            lambda row: EndedSessions(row[0], row[1]), sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now
+            lambda row: sign_on.EndedSessions(row[0], row[1]), sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now
         )
         assert ended is not None, "an aggregate has one row"
         return ended
 
-    async def add(self, logout: SamlLogout) -> bool:
+    async def add(self, logout: sign_on.SamlLogout) -> bool:
         return await self._exists(INSERT_LOGOUT, **LOGOUT.values(logout))
 
-    async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
+    async def lock(self, browser_hash: bytes, now: datetime) -> sign_on.SamlLogout | None:
         sql = f"""
             select {LOGOUT.columns} from saml_logouts l
             where l.browser_hash = %(browser_hash)s and l.expires_at > %(now)s for update"""
@@ -96,7 +95,9 @@ class SamlLogouts(Repository):
     async def mark_partial(self, logout_id: UUID) -> None:
         await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
 
-    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
+    async def add_request(
+        self, logout_id: UUID, request_id: str, user_id: UUID, session: sign_on.SamlSession, done_at: datetime | None
+    ) -> bool:
         return await self._exists(
             INSERT_REQUEST,
             **SESSION.values(session),
@@ -107,11 +108,11 @@ class SamlLogouts(Repository):
             answered_at=done_at,
         )
 
-    async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
+    async def requested_sessions(self, logout_id: UUID) -> list[sign_on.SamlSession]:
         sql = f"select {SESSION.columns} from saml_logout_requests p where p.logout_id = %(logout_id)s order by p.request_id"
         return await self._all(SESSION.read, sql, logout_id=logout_id)
 
-    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
+    async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, sign_on.SamlSession] | None:
         # A request that was sent and has no response comes first. Anonymization empties the name,
         # and a request without the name cannot be sent.
         sql = f"""
@@ -123,7 +124,7 @@ class SamlLogouts(Repository):
             returning {SESSION.columns}, p.request_id"""
         return await self._one(_to_request, sql, logout_id=logout_id, now=now, most=MAX_TIMES_SENT)
 
-    async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
+    async def last_request(self, logout_id: UUID) -> tuple[str, sign_on.SamlSession] | None:
         # Anonymization empties the name, and a request without the name cannot be sent again.
         sql = f"""
             select {SESSION.columns}, p.request_id from saml_logout_requests p

@@ -9,9 +9,10 @@ from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.flows import FLOW
 from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
+from adapters.postgres.engine import statements
 from adapters.postgres.engine.flow_columns import NO_PROOFS
-from adapters.postgres.engine.statements import Answer, SealingRepository
-from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
+from adapters.postgres.federation.saml import configuration
+from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES
 from adapters.postgres.tenancy.members import CONFIRM
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
@@ -35,7 +36,7 @@ ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
 MAX_FORMER_NAMES: Final = 20  # for a single SAML session
 
 
-class SamlSignOns(SealingRepository):
+class SamlSignOns(statements.SealingRepository):
     """SAML sign-ons and persistent names in PostgreSQL."""
 
     async def begin(self, flow: Flow, request_id_hash: bytes) -> bool:
@@ -45,7 +46,7 @@ class SamlSignOns(SealingRepository):
         self, org_slug: str, service_slug: str, state_hash: bytes, browser_hashes: Sequence[bytes], begun_after: datetime, now: datetime
     ) -> tuple[SamlSetup, Flow | None] | None:
         return await self._one(
-            lambda row: (to_setup(self._vault, row), to_flow_if_any(row[SETUP_WIDTH:])),
+            lambda row: (configuration.to_setup(self._vault, row), to_flow_if_any(row[configuration.SETUP_WIDTH :])),
             f"""
             select {SETUP}, {FLOW.columns} from {SETUP_TABLES}
             left join sign_in_flows f on {PENDING} and f.browser_hash = any(%(browser_hashes)s)
@@ -84,7 +85,7 @@ class SamlSignOns(SealingRepository):
             now=now,
         )
 
-    def lock_user(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Answer[Account | None]:
+    def lock_user(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> statements.Answer[Account | None]:
         # Lock order: membership, account. Every statement also sees the changes that were committed
         # while the previous statement waited for its lock.
         confirm = f"with confirmed as ({CONFIRM}{ORGANIZATION})" if confirm_membership else ""
@@ -94,7 +95,7 @@ class SamlSignOns(SealingRepository):
         self._run(sql, org_slug=org_slug, user_id=user_id, now=now)
         return self._one(ACCOUNT.read, LOCK_ACCOUNT, user_id=user_id)
 
-    def lock_session(self, session_id: UUID, user_id: UUID, now: datetime) -> Answer[bool]:
+    def lock_session(self, session_id: UUID, user_id: UUID, now: datetime) -> statements.Answer[bool]:
         # Lock order: later locks are on rows of the session, on the user's name at the service, and on the totals of
         # logins and the audit log. A transaction that locks such rows before the session has locked the account first,
         # so there is no deadlock.
@@ -121,7 +122,7 @@ class SamlSignOns(SealingRepository):
 
     def add_session(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
-    ) -> Answer[str | None]:
+    ) -> statements.Answer[str | None]:
         return self._one(
             lambda row: str(row[0]),
             """

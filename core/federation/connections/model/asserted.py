@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
-from core.accounts.model.profiles import Profile, parse_fact, parse_name
+from core.accounts.model import profiles
 from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
 from core.federation.connections.model.answers import AnswerRefused
 from core.federation.connections.model.connections import OrganizationConnection
@@ -63,7 +63,7 @@ class AssertedPerson:
     subject: str
     email: Email | None  # None: the claim is missing, or no address
     is_email_verified: bool
-    profile: Profile  # names, and for a new account the picture and the locale
+    profile: profiles.Profile  # names, and for a new account the picture and the locale
     groups: frozenset[str] | None  # the values of the claim with the groups; None: it is missing
     has_second_factor: bool
     authenticated_at: datetime | None
@@ -84,12 +84,12 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         subject=received.subject,
         email=_valid(Email.parse, received.first(mapping.email)),
         is_email_verified=settings.trusts_email if received.is_email_verified is None else received.is_email_verified,
-        profile=Profile(
-            name=_valid(parse_name, received.first(mapping.name)),
-            given_name=_valid(parse_name, received.first(mapping.given_name)),
-            family_name=_valid(parse_name, received.first(mapping.family_name)),
-            picture=_valid(partial(parse_fact, "picture"), received.first(mapping.picture)),
-            locale=_valid(partial(parse_fact, "locale"), received.first(mapping.locale)),
+        profile=profiles.Profile(
+            name=_valid(profiles.parse_name, received.first(mapping.name)),
+            given_name=_valid(profiles.parse_name, received.first(mapping.given_name)),
+            family_name=_valid(profiles.parse_name, received.first(mapping.family_name)),
+            picture=_valid(partial(profiles.parse_fact, "picture"), received.first(mapping.picture)),
+            locale=_valid(partial(profiles.parse_fact, "locale"), received.first(mapping.locale)),
         ),
         groups=None if groups is None else frozenset(groups),
         has_second_factor=received.has_second_factor and settings.trusts_second_factor,

@@ -8,116 +8,114 @@ from typing import Final
 from uuid import UUID
 
 from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings
-from core.federation.saml.model.configuration import CertificateState, SamlCertificate
-from core.kernel.connections import PLATFORM_CONNECTIONS, TEST_PROVIDER, ConnectionProtocol, RequiredConnection
+from core.federation.saml.model import configuration
+from core.kernel import connections, errors, values
 from core.kernel.display import to_words
-from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.values import Email, Slug
 
 MAX_CONNECTIONS: Final = 20  # of one organization
 MAX_GROUPS: Final = 200  # mappings of one connection
 MAX_CERTIFICATES: Final = 8  # of one identity provider
 # The path of the page that creates a connection, and the names of the platform's connections.
-RESERVED_SLUGS: Final = frozenset({"new", *PLATFORM_CONNECTIONS})
+RESERVED_SLUGS: Final = frozenset({"new", *connections.PLATFORM_CONNECTIONS})
 
 
-class OrganizationConnectionNotFound(NotFound):
+class OrganizationConnectionNotFound(errors.NotFound):
     """This connection does not exist. See the list of connections."""
 
 
-class ConnectionSlugTaken(Conflict):
+class ConnectionSlugTaken(errors.Conflict):
     """Another connection of the organization has this slug. Choose another one."""
 
 
-class TooManyConnections(Conflict):
+class TooManyConnections(errors.Conflict):
     """The organization has 20 connections. Remove one that is no longer used."""
 
 
-class ConnectionIncomplete(Invalid):
+class ConnectionIncomplete(errors.Invalid):
     """An active connection needs more values than this one has. Set them first."""
 
 
-class ConnectionForTestsOnly(Conflict):
+class ConnectionForTestsOnly(errors.Conflict):
     """The test provider signs no users in. Create a connection to your identity provider, and activate that one."""
 
 
-class ConnectionChanged(Conflict):
+class ConnectionChanged(errors.Conflict):
     """The connection has changed since you read it. Read its values again, then repeat your last step."""
 
 
-class ConnectionChangedByOthers(Conflict):
+class ConnectionChangedByOthers(errors.Conflict):
     """Others have changed this connection since it was last active. Read its values, then send `version` or `issuer` with the request."""
 
 
-class ConnectionTestOver(NotFound):
+class ConnectionTestOver(errors.NotFound):
     """This test sign-in is over, or you began it in another browser. Go back to the connection, and begin another one."""
 
 
-class ConnectionAboveOwn(Forbidden):
+class ConnectionAboveOwn(errors.Forbidden):
     """Users with more rights than yours sign in through this connection. Ask a member with these rights to make this change."""
 
     audited = True
 
 
-class ConnectionNeedsAdmin(Forbidden):
+class ConnectionNeedsAdmin(errors.Forbidden):
     """An identity provider can act as each user of an active connection. This needs all rights of an admin. Ask an admin or the owner."""
 
     audited = True
 
 
-class MappedGroupNotFound(NotFound):
+class MappedGroupNotFound(errors.NotFound):
     """This connection has no such mapping of a group. See the list of its groups."""
 
 
-class GroupMappedAlready(Conflict):
+class GroupMappedAlready(errors.Conflict):
     """This connection already gives this group for this value. Nothing was changed."""
 
 
-class TooManyMappedGroups(Conflict):
+class TooManyMappedGroups(errors.Conflict):
     """This connection has 200 mappings of groups. Remove one that is no longer used."""
 
 
-class ConnectionProtocolMissing(Invalid):
+class ConnectionProtocolMissing(errors.Invalid):
     """Send either oidc or saml: a connection has one protocol."""
 
 
-class NoConnectionChanges(Invalid):
+class NoConnectionChanges(errors.Invalid):
     """The request changes nothing. Send a name, settings or a mapping."""
 
 
-class ConnectionFieldFixed(Conflict):
+class ConnectionFieldFixed(errors.Conflict):
     """The protocol is fixed, and from the first activation on the issuer, entity ID and subject. Create another connection."""
 
 
-class ConnectionRouted(Conflict):
+class ConnectionRouted(errors.Conflict):
     """Domains lead to this connection. First remove their routes, or choose another identity provider for them."""
 
 
-class ClientSecretNotUsed(Invalid):
+class ClientSecretNotUsed(errors.Invalid):
     """Connections with SAML have no client secret."""
 
 
-class NextKeyExists(Conflict):
+class NextKeyExists(errors.Conflict):
     """This connection already has a next key. Give it to the identity provider, and activate it."""
 
 
-class ConnectionKeyNotFound(NotFound):
+class ConnectionKeyNotFound(errors.NotFound):
     """This connection has no next key. Create one, and give it to the identity provider before you activate it."""
 
 
-class ProviderCertificateInvalid(Invalid):
+class ProviderCertificateInvalid(errors.Invalid):
     """The certificate must be one X.509 certificate in PEM, with an RSA key of 2048 to 8192 bits, without a private key."""
 
 
-class ProviderCertificateNotFound(NotFound):
+class ProviderCertificateNotFound(errors.NotFound):
     """This connection has no such certificate. See the list of its certificates."""
 
 
-class ProviderCertificateExists(Conflict):
+class ProviderCertificateExists(errors.Conflict):
     """This connection already has this certificate. Nothing was changed."""
 
 
-class TooManyProviderCertificates(Conflict):
+class TooManyProviderCertificates(errors.Conflict):
     """The connection has 8 certificates. Remove one that the identity provider no longer uses."""
 
 
@@ -135,7 +133,7 @@ class OrganizationConnection:
 
     id: UUID
     org_id: UUID
-    slug: Slug
+    slug: values.Slug
     name: str
     preset: str | None  # the product, of PRESETS, or TEST_PROVIDER
     state: ConnectionState
@@ -156,23 +154,23 @@ class OrganizationConnection:
         return not {*self.changed_by} <= {actor_id}
 
     @property
-    def as_required(self) -> RequiredConnection:
+    def as_required(self) -> connections.RequiredConnection:
         """The connection as sign-in policies name it."""
-        return RequiredConnection(self.id, self.slug)
+        return connections.RequiredConnection(self.id, self.slug)
 
     @property
     def uses_test_provider(self) -> bool:
         """Whether an admin plays its identity provider. It is a draft forever."""
-        return self.preset == TEST_PROVIDER
+        return self.preset == connections.TEST_PROVIDER
 
     @property
-    def protocol(self) -> ConnectionProtocol:
+    def protocol(self) -> connections.ConnectionProtocol:
         return self.settings.protocol
 
     @property
     def has_certificates(self) -> bool:
         """Whether its identity provider signs with keys of certificates that an admin, or a set-up link, gives."""
-        return self.protocol is ConnectionProtocol.SAML and not self.uses_test_provider
+        return self.protocol is connections.ConnectionProtocol.SAML and not self.uses_test_provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +244,7 @@ class ConnectionCredentials:
 
     connection: OrganizationConnection
     client_secret: str | None = field(repr=False)
-    keys: Mapping[CertificateState, SamlCertificate]
+    keys: Mapping[configuration.CertificateState, configuration.SamlCertificate]
     certificates: Sequence[ProviderCertificate]
 
 
@@ -258,7 +256,7 @@ class ConnectionIdentity:
     connection_id: UUID
     user_id: UUID
     subject: str
-    email: Email | None  # as the identity provider sent it last
+    email: values.Email | None  # as the identity provider sent it last
     linked_at: datetime
     last_used_at: datetime
 

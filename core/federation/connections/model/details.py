@@ -5,26 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from core.federation.connections.model.connections import (
-    ConnectionIncomplete,
-    MappedGroup,
-    MissingPart,
-    OrganizationConnection,
-    ProviderCertificate,
-)
+from core.federation.connections.model import connections
 from core.federation.connections.model.health import ConnectionHealth
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, to_document
-from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.federation.saml.model import configuration
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionDetails:
     """A connection with our keys at the identity provider, its certificates, and the groups that it gives."""
 
-    connection: OrganizationConnection
-    keys: Mapping[CertificateState, SamlCertificate]
-    certificates: Sequence[ProviderCertificate]
-    groups: Sequence[MappedGroup] = ()  # empty for a sign-in
+    connection: connections.OrganizationConnection
+    keys: Mapping[configuration.CertificateState, configuration.SamlCertificate]
+    certificates: Sequence[connections.ProviderCertificate]
+    groups: Sequence[connections.MappedGroup] = ()  # empty for a sign-in
     health: ConnectionHealth | None = None  # of `find`, if it is active and was refreshed
 
     @property
@@ -40,7 +34,7 @@ class ConnectionDetails:
         return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
-    def missing(self) -> Sequence[MissingPart]:
+    def missing(self) -> Sequence[connections.MissingPart]:
         """What the connection still needs before users can sign in through it. A test at the test provider needs nothing."""
         settings = self.connection.settings
         if self.connection.uses_test_provider:
@@ -48,17 +42,17 @@ class ConnectionDetails:
         if isinstance(settings, OidcSettings):
             has_key = settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT
             needed = {
-                MissingPart.ISSUER: not settings.issuer,
-                MissingPart.CLIENT_ID: not settings.client_id,
-                MissingPart.CLIENT_SECRET: not has_key and self.connection.client_secret_set_at is None,
-                MissingPart.KEY: has_key and CertificateState.ACTIVE not in self.keys,
+                connections.MissingPart.ISSUER: not settings.issuer,
+                connections.MissingPart.CLIENT_ID: not settings.client_id,
+                connections.MissingPart.CLIENT_SECRET: not has_key and self.connection.client_secret_set_at is None,
+                connections.MissingPart.KEY: has_key and configuration.CertificateState.ACTIVE not in self.keys,
             }
         else:
             needed = {
-                MissingPart.ENTITY_ID: not settings.entity_id,
-                MissingPart.SSO_URL: not settings.sso_url,
-                MissingPart.CERTIFICATE: not any(each.is_active for each in self.certificates),
-                MissingPart.KEY: settings.signs_requests and CertificateState.ACTIVE not in self.keys,
+                connections.MissingPart.ENTITY_ID: not settings.entity_id,
+                connections.MissingPart.SSO_URL: not settings.sso_url,
+                connections.MissingPart.CERTIFICATE: not any(each.is_active for each in self.certificates),
+                connections.MissingPart.KEY: settings.signs_requests and configuration.CertificateState.ACTIVE not in self.keys,
             }
         return [part for part, is_missing in needed.items() if is_missing]
 
@@ -66,4 +60,4 @@ class ConnectionDetails:
         """Check that nothing is missing. Raises: ConnectionIncomplete, with the names of the missing values."""
         if self.missing:
             names = ", ".join(part.label for part in self.missing)
-            raise ConnectionIncomplete(f"An active connection needs more values than this one has. Set these first: {names}.")
+            raise connections.ConnectionIncomplete(f"An active connection needs more values than this one has. Set these first: {names}.")

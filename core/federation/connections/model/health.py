@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final, Self
 from uuid import UUID
 
+from core.federation.connections.model import openid
 from core.federation.connections.model.connections import ProviderCertificate
-from core.federation.connections.model.openid import OPENID_FAULTS, OpenIdFault
 from core.federation.saml.model.configuration import SamlCertificate
 
 ANNOUNCED_DAYS: Final = (60, 30, 7)  # before the end of a certificate; of several that are due, only the nearest is announced
@@ -47,7 +47,7 @@ HEALTH_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
         HealthProblem.CERTIFICATE_EXPIRED: "All certificates of the identity provider have expired. Add the one that it uses now.",
         HealthProblem.OWN_CERTIFICATE_EXPIRES: f"Our certificate for this connection expires soon. {_NEXT_KEY}",
         HealthProblem.OWN_CERTIFICATE_EXPIRED: f"Our certificate for this connection has expired. {_NEXT_KEY}",
-        **{fault.value: message for fault, message in OPENID_FAULTS.items()},
+        **{fault.value: message for fault, message in openid.OPENID_FAULTS.items()},
         "metadata_not_fetched": "The metadata can't be fetched. Check their address.",
         "metadata_invalid": "The metadata can't be read. Check their address.",
         "metadata_expired": (
@@ -59,7 +59,7 @@ HEALTH_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
         "provider_certificate_invalid": "The metadata have no certificate that can be used: RSA with 2048 to 8192 bits.",
         "too_many_provider_certificates": "The connection has 8 certificates. Remove those that are no longer used.",
         # A refresh has no user who waits.
-        OpenIdFault.UNREACHABLE: "The identity provider can't be reached. Check its address, and that its host is public.",
+        openid.OpenIdFault.UNREACHABLE: "The identity provider can't be reached. Check its address, and that its host is public.",
     }
 )
 

@@ -19,10 +19,8 @@ from core.federation.connections.model.answers import AnswerRefused
 from core.federation.connections.model.settings import ProviderAuthentication
 from core.federation.oauth.model.authorization import s256_challenge
 from core.federation.saml.model.configuration import SamlCertificate
-from core.kernel import uris
-from core.kernel.connections import ConnectionSlug, ProviderTokens
+from core.kernel import connections, outbound, uris
 from core.kernel.errors import Invalid
-from core.kernel.outbound import LONGEST_URL, SendFailure
 from core.kernel.values import is_printable
 
 MAX_ANSWER_SIZE: Final = 256 * 1024  # bytes of metadata, a JWK set, tokens, or userinfo
@@ -150,7 +148,7 @@ class OpenIdProviderUnreachable(Invalid):
 
     fault = OpenIdFault.UNREACHABLE
 
-    def __init__(self, reason: SendFailure) -> None:
+    def __init__(self, reason: outbound.SendFailure) -> None:
         super().__init__()
         self.reason = reason
 
@@ -188,7 +186,7 @@ class OpenIdClient:
     client_id: str
     authentication: ProviderAuthentication
     org_id: UUID | None = None  # requests count for this organization's limit; None: only for the connection's limit
-    provider: ConnectionSlug | None = None  # set for a platform provider, whose failures are for the operator
+    provider: connections.ConnectionSlug | None = None  # set for a platform provider, whose failures are for the operator
     metadata: "OpenIdProviderMetadata | None" = None  # from the operator's settings; None: the issuer publishes the metadata
     client_secret: str | None = field(default=None, repr=False)
     key: SamlCertificate | None = field(default=None, repr=False)  # it signs our client assertions
@@ -240,7 +238,7 @@ class OpenIdAnswer:
     claims: Mapping[str, Any]
     id_token: str = field(repr=False)  # empty with plain OAuth
     end_session_endpoint: str | None = None  # of the provider
-    tokens: ProviderTokens | None = None  # for a platform provider's API
+    tokens: connections.ProviderTokens | None = None  # for a platform provider's API
 
     @property
     def subject(self) -> str:
@@ -305,7 +303,7 @@ def is_provider_url(issuer: str, url: str) -> bool:
     # Answers that come over http could be exchanged on their way. `is_web_url` accepts http on the loopback interface, and the
     # guard refuses it, unless the operator allows it.
     is_downgrade = issuer.startswith("https://") and not url.startswith("https://")
-    return len(url) <= LONGEST_URL and uris.is_web_url(url) and uris.target_flaw(url) is None and not is_downgrade
+    return len(url) <= outbound.LONGEST_URL and uris.is_web_url(url) and uris.target_flaw(url) is None and not is_downgrade
 
 
 def authorization_url(client: OpenIdClient, metadata: OpenIdProviderMetadata, request: CodeRequest) -> str:

@@ -9,31 +9,29 @@ from uuid import UUID
 from core.accounts.model.profiles import NO_PROFILE
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.logins import ProviderSession
-from core.kernel.errors import Conflict, Forbidden, NotFound
-from core.kernel.proofs import Method, Proof
-from core.kernel.values import Email, rfc3339
+from core.kernel import errors, proofs, values
 from core.tenancy.model.invitations import TeamFull
 
 LINK_TTL: Final = timedelta(hours=1)  # in which the user signs in to the account that is linked
 
 
-class ConnectionNotActive(Conflict):
+class ConnectionNotActive(errors.Conflict):
     """Your organization's identity provider is not set up for sign-ins yet, or no longer. Contact your IT department."""
 
 
-class AddressOutside(Forbidden):
+class AddressOutside(errors.Forbidden):
     """Your organization's identity provider sent no email address at a domain of your organization. Contact your IT department."""
 
 
-class AddressReserved(Conflict):
+class AddressReserved(errors.Conflict):
     """This email address belonged to another account until recently. Try again in three days, or contact your IT department."""
 
 
-class PlatformOwnerRefused(Forbidden):
+class PlatformOwnerRefused(errors.Forbidden):
     """Your account administers this platform. Sign in with a way of your own, such as your password or a passkey."""
 
 
-class OtherPersonLinked(Conflict):
+class OtherPersonLinked(errors.Conflict):
     """Your account is linked with another user of your organization's identity provider. Ask an admin of the organization to unlink it."""
 
 
@@ -41,15 +39,15 @@ class ConnectionTeamFull(TeamFull):
     """Your organization has reached its member limit. Ask an admin of the organization to make room, then sign in again."""
 
 
-class ConnectionPersonNotFound(NotFound):
+class ConnectionPersonNotFound(errors.NotFound):
     """The connection does not know this user. See the list of its people."""
 
 
-class ConnectionNotLinked(NotFound):
+class ConnectionNotLinked(errors.NotFound):
     """Your account is not linked with this connection. See the list of your linked accounts."""
 
 
-class LinkNeeded(Conflict):
+class LinkNeeded(errors.Conflict):
     """An account with your email address exists already. Sign in to it once to link it with your organization."""
 
 
@@ -87,9 +85,9 @@ class ConnectionPerson:
     """A person that a connection knows. Times are UTC."""
 
     user_id: UUID
-    email: Email  # of the account
+    email: values.Email  # of the account
     subject: str
-    provider_email: Email | None  # as the identity provider sent it last
+    provider_email: values.Email | None  # as the identity provider sent it last
     linked_at: datetime
     last_used_at: datetime
 
@@ -128,8 +126,8 @@ class PendingLink:
             "email": person.email,
             "groups": None if person.groups is None else sorted(person.groups),
             "has_second_factor": person.has_second_factor,
-            "ends_at": None if person.ends_at is None else rfc3339(person.ends_at),
-            "at": rfc3339(self.at),
+            "ends_at": None if person.ends_at is None else values.rfc3339(person.ends_at),
+            "at": values.rfc3339(self.at),
             "is_fresh": self.is_fresh,
             "id": str(self.id),
             "is_agreed": self.is_agreed,
@@ -150,7 +148,7 @@ class PendingLink:
             connection_id=UUID(stored["connection_id"]),
             org_id=UUID(stored["org_id"]),
             subject=stored["subject"],
-            email=Email(stored["email"]),
+            email=values.Email(stored["email"]),
             is_email_verified=True,
             profile=NO_PROFILE,
             groups=None if groups is None else frozenset(groups),
@@ -163,10 +161,10 @@ class PendingLink:
         return cls(UUID(stored["id"]), person, at, stored["is_fresh"], stored["is_agreed"], logout)
 
 
-def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUID | None = None) -> Proof:
+def proof_of(person: AssertedPerson, at: datetime, *, is_fresh: bool, login: UUID | None = None) -> proofs.Proof:
     """Return the proof of a sign-in at a connection. It counts in the organization of the connection alone."""
-    return Proof(
-        Method.CONNECTION,
+    return proofs.Proof(
+        proofs.Method.CONNECTION,
         at,
         is_fresh=is_fresh,
         user_verified=person.has_second_factor,

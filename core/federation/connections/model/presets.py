@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings
+from core.federation.connections.model import settings
 from core.federation.saml.model.configuration import NameIdFormat
-from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
+from core.kernel import connections
 from core.kernel.errors import Invalid
 
 _CLAIMS: Final = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"
 _MICROSOFT: Final = "http://schemas.microsoft.com/"
 
 
-PLAIN: Final = ClaimMapping()
+PLAIN: Final = settings.ClaimMapping()
 # The parameter of an authorization request that names the domain of the user, of products with a name of their own for it.
 DOMAIN_PARAMETERS: Final[Mapping[str | None, str]] = MappingProxyType({"google-workspace": "hd"})
 
@@ -28,7 +28,7 @@ class PresetProtocol:
 
     identifier: str
     steps: tuple[str, ...]  # on the side of the product, in the imperative
-    mapping: ClaimMapping = PLAIN
+    mapping: settings.ClaimMapping = PLAIN
     scopes: tuple[str, ...] = ("email", "profile")  # with OpenID Connect
     sso_url: str = ""  # with SAML
     name_id_format: NameIdFormat = NameIdFormat.PERSISTENT
@@ -40,7 +40,7 @@ class Preset:
     """A product."""
 
     name: str
-    protocols: Mapping[ConnectionProtocol, PresetProtocol]
+    protocols: Mapping[connections.ConnectionProtocol, PresetProtocol]
 
 
 class PresetUnknown(Invalid):
@@ -50,29 +50,33 @@ class PresetUnknown(Invalid):
         super().__init__(f"There is no such preset. Choose one of {', '.join(PRESETS)}, or leave it out.")
 
 
-def default_mapping(preset: str | None, protocol: ConnectionProtocol) -> ClaimMapping:
+def default_mapping(preset: str | None, protocol: connections.ConnectionProtocol) -> settings.ClaimMapping:
     """Return the mapping of a new connection."""
-    if preset == TEST_PROVIDER:
+    if preset == connections.TEST_PROVIDER:
         return _GROUPS
     return PLAIN if preset is None else PRESETS[preset].protocols[protocol].mapping
 
 
-def first_settings(preset: str | None, protocol: ConnectionProtocol) -> OidcSettings | SamlSettings:
+def first_settings(preset: str | None, protocol: connections.ConnectionProtocol) -> settings.OidcSettings | settings.SamlSettings:
     """Return the settings of a new connection, with the values of its preset that an organization need not know."""
     product = PRESETS.get(preset or "")
     values = None if product is None else product.protocols[protocol]
-    if protocol is ConnectionProtocol.OIDC:
-        return OidcSettings() if values is None else OidcSettings(scopes=values.scopes)
-    return SamlSettings() if values is None else SamlSettings(name_id_format=values.name_id_format, subject=values.subject)
+    if protocol is connections.ConnectionProtocol.OIDC:
+        return settings.OidcSettings() if values is None else settings.OidcSettings(scopes=values.scopes)
+    return (
+        settings.SamlSettings() if values is None else settings.SamlSettings(name_id_format=values.name_id_format, subject=values.subject)
+    )
 
 
 def _preset(name: str, *, oidc: PresetProtocol, saml: PresetProtocol) -> Preset:
-    return Preset(name=name, protocols=MappingProxyType({ConnectionProtocol.OIDC: oidc, ConnectionProtocol.SAML: saml}))
+    return Preset(
+        name=name, protocols=MappingProxyType({connections.ConnectionProtocol.OIDC: oidc, connections.ConnectionProtocol.SAML: saml})
+    )
 
 
-_OWN_NAMES: Final = ClaimMapping(name=None, given_name="firstName", family_name="lastName", groups="groups")
-_GROUPS: Final = ClaimMapping(groups="groups")
-_XML_NAMES: Final = ClaimMapping(
+_OWN_NAMES: Final = settings.ClaimMapping(name=None, given_name="firstName", family_name="lastName", groups="groups")
+_GROUPS: Final = settings.ClaimMapping(groups="groups")
+_XML_NAMES: Final = settings.ClaimMapping(
     email=f"{_CLAIMS}emailaddress", name=None, given_name=f"{_CLAIMS}givenname", family_name=f"{_CLAIMS}surname"
 )
 
@@ -125,7 +129,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
                 identifier="https://sts.windows.net/11111111-2222-3333-4444-555555555555/",
                 sso_url="https://login.microsoftonline.com/11111111-2222-3333-4444-555555555555/saml2",
                 subject=f"{_MICROSOFT}identity/claims/objectidentifier",
-                mapping=ClaimMapping(
+                mapping=settings.ClaimMapping(
                     email=f"{_CLAIMS}emailaddress",
                     name=f"{_MICROSOFT}identity/claims/displayname",
                     given_name=f"{_CLAIMS}givenname",
@@ -275,7 +279,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             oidc=PresetProtocol(
                 identifier="https://adfs.acme.com/adfs",
                 scopes=("email", "profile", "allatclaims"),
-                mapping=ClaimMapping(name="unique_name", groups="group"),
+                mapping=settings.ClaimMapping(name="unique_name", groups="group"),
                 steps=(
                     "In AD FS Management, add an application group of the type Server application accessing a web API.",
                     "Enter the redirect URI of this connection, and copy the client identifier.",
@@ -288,7 +292,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             saml=PresetProtocol(
                 identifier="http://adfs.acme.com/adfs/services/trust",
                 sso_url="https://adfs.acme.com/adfs/ls/",
-                mapping=ClaimMapping(
+                mapping=settings.ClaimMapping(
                     email=_XML_NAMES.email,
                     name=None,
                     given_name=_XML_NAMES.given_name,
@@ -320,7 +324,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
                 identifier="https://authentik.acme.com/",
                 sso_url="https://authentik.acme.com/application/saml/gatehouse/sso/binding/redirect/",
                 subject="http://schemas.goauthentik.io/2021/02/saml/uid",
-                mapping=ClaimMapping(
+                mapping=settings.ClaimMapping(
                     email=f"{_CLAIMS}emailaddress",
                     name=f"{_CLAIMS}name",
                     given_name=None,

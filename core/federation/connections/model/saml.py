@@ -10,23 +10,23 @@ from typing import Any
 
 from core.federation.connections.model.saml_responses import AssertedNameId
 from core.federation.connections.model.settings import SsoBinding
-from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate
-from core.kernel.errors import Conflict, Invalid
+from core.federation.saml.model import configuration
+from core.kernel import errors
 
 
-class NoIdentityProvider(Invalid):
+class NoIdentityProvider(errors.Invalid):
     """This metadata has no identity provider (IDPSSODescriptor). Paste the metadata of your identity provider, not of an application."""
 
 
-class SeveralIdentityProviders(Invalid):
+class SeveralIdentityProviders(errors.Invalid):
     """This metadata has several identity providers. Paste only the EntityDescriptor of yours."""
 
 
-class MetadataNotUsed(Conflict):
+class MetadataNotUsed(errors.Conflict):
     """This connection uses OpenID Connect, which needs no SAML metadata. Set the issuer instead."""
 
 
-class CookiesNeeded(Invalid):
+class CookiesNeeded(errors.Invalid):
     """Your browser did not send the cookie of this sign-in. Allow cookies for this site, and start the sign-in again."""
 
 
@@ -50,10 +50,10 @@ class OwnServiceProvider:
     entity_id: str
     acs_url: str
     slo_url: str
-    name_id_format: NameIdFormat | None  # to ask for; None: an attribute identifies users
+    name_id_format: configuration.NameIdFormat | None  # to ask for; None: an attribute identifies users
     signs_requests: bool
-    signing: Sequence[SamlCertificate]  # the active one first, which signs
-    encryption: Sequence[SamlCertificate]  # to encrypt assertions with
+    signing: Sequence[configuration.SamlCertificate]  # the active one first, which signs
+    encryption: Sequence[configuration.SamlCertificate]  # to encrypt assertions with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

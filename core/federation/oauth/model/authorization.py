@@ -16,13 +16,10 @@ from typing import Final, Self
 from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
-from core.applications.model.services import REDIRECT_URIS, Service, UnregisteredUri, UriNotRegistered
+from core.applications.model import services
 from core.authentication.model.openid import OpenIdGrant
-from core.kernel import uris
-from core.kernel.callers import BrowserSession, ServiceContext
+from core.kernel import callers, errors, uris, values
 from core.kernel.claims import FRONTEND_CLIENT_ID
-from core.kernel.errors import GrantInvalid, Invalid, refuse
-from core.kernel.values import base64url, digest, is_printable, parse_id
 from core.programs.model.api_resources import ApiResource
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
@@ -38,27 +35,27 @@ class ResponseMode(StrEnum):
     FORM_POST = "form_post"
 
 
-class OrgOrServiceMissing(Invalid):
+class OrgOrServiceMissing(errors.Invalid):
     """To sign in to an application, send both org and service. To sign in to your account, send neither."""
 
 
-class ClientIdMismatch(Invalid):
+class ClientIdMismatch(errors.Invalid):
     """The client_id belongs to a different application than org and service. Send either client_id, or org and service."""
 
 
-class AuthorizationCodeInvalid(GrantInvalid):
+class AuthorizationCodeInvalid(errors.GrantInvalid):
     """The code is unknown, expired or used, or is for another client, redirect_uri, code_challenge or DPoP key. Request a new code."""
 
 
-class RedirectUriMissing(Invalid):
+class RedirectUriMissing(errors.Invalid):
     """Send redirect_uri. Only an application with exactly one registered redirect URI can leave it out."""
 
 
-class RedirectUriNotRegistered(UriNotRegistered):
+class RedirectUriNotRegistered(services.UriNotRegistered):
     """This redirect URI is not registered for the application, so nothing is sent to it. Send a registered redirect URI."""
 
 
-class AuthorizationRefused(Invalid):
+class AuthorizationRefused(errors.Invalid):
     """The browser returns to the application with an error: the request is not valid, or it cannot be fulfilled."""
 
 
@@ -158,8 +155,8 @@ class Authorization:
     """
 
     request: AuthorizationRequest
-    service: Service | None
-    context: ServiceContext | None
+    service: services.Service | None
+    context: callers.ServiceContext | None
     # The requested redirect URI, or the only registered one. None if the user signs in to the
     # platform itself and it has no frontend: then the browser continues at our account page. None
     # for an external client until its document is loaded.
@@ -176,7 +173,7 @@ class Authorization:
 class AuthorizationCode:
     """A new authorization code: its user, browser session, and the values that the token request must repeat. Times are UTC."""
 
-    service: ServiceContext | None  # None for the platform's frontend
+    service: callers.ServiceContext | None  # None for the platform's frontend
     user_id: UUID
     browser_session_id: UUID
     redirect_uri: str | None  # None if the request had none
@@ -193,7 +190,7 @@ class PresentedCode:
     """An authorization code as a client presents it, with the values of its token request."""
 
     hash: bytes
-    service: ServiceContext | None  # the client; None for the platform's frontend
+    service: callers.ServiceContext | None  # the client; None for the platform's frontend
     redirect_uri: str | None
     challenge: str | None
     is_registered: bool  # the redirect URI: it can stand for one that the authorization request left out
@@ -216,12 +213,12 @@ class RedeemedAuthorizationCode:
 
     address: str | None
     agent: str | None
-    browser: BrowserSession
+    browser: callers.BrowserSession
     openid: OpenIdGrant | None = None
     nonce: str | None = None
 
 
-def choose_redirect_uri(service: Service, requested: str | None) -> str:
+def choose_redirect_uri(service: services.Service, requested: str | None) -> str:
     """Return the redirect URI for the code: the requested one, or else the only registered one.
 
     The requested URI must equal a registered one character by character, or with its host in Unicode
@@ -238,12 +235,12 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
         uris.equals_except_loopback_port(registered, requested) for registered in service.redirect_uris
     ):
         return requested
-    raise RedirectUriNotRegistered(UnregisteredUri(requested, REDIRECT_URIS, service))
+    raise RedirectUriNotRegistered(services.UnregisteredUri(requested, services.REDIRECT_URIS, service))
 
 
 def s256_challenge(verifier: str) -> str:
     """Return the S256 challenge of a code verifier (RFC 7636 section 4.6)."""
-    return base64url(digest(verifier))
+    return values.base64url(values.digest(verifier))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +300,7 @@ def _read_request_object(text: str) -> dict[str, str]:
     if not isinstance(members, dict):
         return {}
     fields: dict[str, str] = {}
-    if isinstance(state := members.get("state"), str) and len(state) <= MAX_STATE_LENGTH and is_printable(state):
+    if isinstance(state := members.get("state"), str) and len(state) <= MAX_STATE_LENGTH and values.is_printable(state):
         fields["state"] = state
     if isinstance(mode := members.get("response_mode"), str):
         fields["response_mode"] = mode
@@ -315,21 +312,21 @@ PREFIX: Final = "urn:ietf:params:oauth:request_uri:"
 PRESENTED_WITHIN: Final = timedelta(seconds=60)
 
 
-class RequestUriInvalid(Invalid):
+class RequestUriInvalid(errors.Invalid):
     """This request_uri is unknown, expired or used, or belongs to another client or browser. Start again at the application."""
 
     oauth_error = "invalid_request_uri"
 
 
-class RequestUriPushed(Invalid):
+class RequestUriPushed(errors.Invalid):
     """A pushed request cannot contain a request_uri. Push the parameters themselves (RFC 9126 section 2.1)."""
 
 
-class PushedRedirectUriMissing(Invalid):
+class PushedRedirectUriMissing(errors.Invalid):
     """Send redirect_uri. A pushed request needs it, even if the application has only one (FAPI 2.0 section 5.3.2.2)."""
 
 
-class PushRefused(Invalid):
+class PushRefused(errors.Invalid):
     """Service accounts and API resources sign no users in. Push the request with the credentials of an application."""
 
     oauth_error = "unauthorized_client"
@@ -373,7 +370,7 @@ class StoredRequest:
     """A pushed request to store. Times are UTC."""
 
     request_hash: bytes
-    service: ServiceContext | None  # None for the platform's frontend
+    service: callers.ServiceContext | None  # None for the platform's frontend
     parameters: str
     created_at: datetime
     expires_at: datetime
@@ -386,9 +383,9 @@ def is_pushed(request_uri: str | None) -> bool:
 
 def hash_of(request_uri: str) -> bytes:
     """Return the hash by which a request is stored."""
-    return digest(request_uri.removeprefix(PREFIX))
+    return values.digest(request_uri.removeprefix(PREFIX))
 
 
 def parse_client_id(client_id: str | None) -> UUID | None:
     """Return the client id of a request that names a pushed request. None: the platform's frontend."""
-    return None if client_id == FRONTEND_CLIENT_ID else parse_id(client_id or "") or refuse(RequestUriInvalid)
+    return None if client_id == FRONTEND_CLIENT_ID else values.parse_id(client_id or "") or errors.refuse(RequestUriInvalid)

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from core.applications.model.client_settings import Jwk, client_host
-from core.federation.oauth.model.client_metadata import ClientMethod, MetadataFlaw, parse_keys, parse_metadata, read_text, read_texts
+from core.applications.model import client_settings
+from core.federation.oauth.model import client_metadata
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.policy import Policy
@@ -61,11 +61,11 @@ class ClientDocument:
     address: str  # the client id
     name: str
     redirect_uris: tuple[str, ...]
-    method: ClientMethod
+    method: client_metadata.ClientMethod
     fetched_at: datetime
     is_native: bool = False  # a program on the user's device
     uses_device_flow: bool = False
-    jwks: tuple[Jwk, ...] | None = None
+    jwks: tuple[client_settings.Jwk, ...] | None = None
     jwks_uri: str | None = None
 
     @property
@@ -84,7 +84,7 @@ def is_address(client_id: str | None) -> bool:
 
 def host_of(address: str) -> str:
     """Return the host of a valid address in A-labels and lower case, with a port other than 443."""
-    return client_host(address) or ""
+    return client_settings.client_host(address) or ""
 
 
 def check_address(address: str, policy: Policy) -> None:
@@ -116,7 +116,7 @@ def parse_document(address: str, media_type: str, body: bytes, policy: Policy, n
         raise ClientDocumentUnavailable(host, "is not served as application/json")
     try:
         return _parse_members(address, _parse_json(body), policy, now)
-    except MetadataFlaw as flaw:
+    except client_metadata.MetadataFlaw as flaw:
         raise ClientDocumentUnavailable(host, str(flaw)) from None
 
 
@@ -126,18 +126,18 @@ def _parse_json(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         members = None
     if not isinstance(members, dict):
-        raise MetadataFlaw("is not a JSON object")
+        raise client_metadata.MetadataFlaw("is not a JSON object")
     return members
 
 
 def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now: datetime) -> ClientDocument:
     if members.get("client_id") != address:
-        raise MetadataFlaw("has another client_id than its own address")
+        raise client_metadata.MetadataFlaw("has another client_id than its own address")
     if _SECRETS & members.keys():
-        raise MetadataFlaw("has a client secret, which a published description must not have")
-    metadata, (jwks, jwks_uri) = parse_metadata(members), parse_keys(members, policy)
+        raise client_metadata.MetadataFlaw("has a client secret, which a published description must not have")
+    metadata, (jwks, jwks_uri) = client_metadata.parse_metadata(members), client_metadata.parse_keys(members, policy)
     method = _method(members, has_keys=jwks is not None or jwks_uri is not None)
-    uses_keys = method is ClientMethod.PRIVATE_KEY_JWT
+    uses_keys = method is client_metadata.ClientMethod.PRIVATE_KEY_JWT
     return ClientDocument(
         address=address,
         name=metadata.name,
@@ -151,33 +151,37 @@ def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now
     )
 
 
-def _method(members: Mapping[str, Any], *, has_keys: bool) -> ClientMethod:
+def _method(members: Mapping[str, Any], *, has_keys: bool) -> client_metadata.ClientMethod:
     """Return the method of the client: the one that it names, or the strongest of several, or that of its keys.
 
     Some documents list all methods as the client would know them from the metadata of a server.
     """
-    named = read_text(members, "token_endpoint_auth_method")
-    several = read_texts(members, "token_endpoint_auth_methods_supported")
-    methods = (named,) if named is not None else several or ((ClientMethod.PRIVATE_KEY_JWT if has_keys else ClientMethod.NONE),)
-    if ClientMethod.PRIVATE_KEY_JWT in methods and has_keys:
-        return ClientMethod.PRIVATE_KEY_JWT
-    if ClientMethod.NONE in methods:
-        return ClientMethod.NONE
-    if ClientMethod.PRIVATE_KEY_JWT in methods:
-        raise MetadataFlaw("names private_key_jwt, but has no keys")
-    raise MetadataFlaw("names no method of authentication that a published client can use: private_key_jwt or none")
+    named = client_metadata.read_text(members, "token_endpoint_auth_method")
+    several = client_metadata.read_texts(members, "token_endpoint_auth_methods_supported")
+    methods = (
+        (named,)
+        if named is not None
+        else several or ((client_metadata.ClientMethod.PRIVATE_KEY_JWT if has_keys else client_metadata.ClientMethod.NONE),)
+    )
+    if client_metadata.ClientMethod.PRIVATE_KEY_JWT in methods and has_keys:
+        return client_metadata.ClientMethod.PRIVATE_KEY_JWT
+    if client_metadata.ClientMethod.NONE in methods:
+        return client_metadata.ClientMethod.NONE
+    if client_metadata.ClientMethod.PRIVATE_KEY_JWT in methods:
+        raise client_metadata.MetadataFlaw("names private_key_jwt, but has no keys")
+    raise client_metadata.MetadataFlaw("names no method of authentication that a published client can use: private_key_jwt or none")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object, each once: two parsers would choose different ones."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise MetadataFlaw("has a member twice")
+        raise client_metadata.MetadataFlaw("has a member twice")
     return members
 
 
 def _refuse_constant(name: str) -> None:
-    raise MetadataFlaw(f"has the value {name}, which is not JSON")
+    raise client_metadata.MetadataFlaw(f"has the value {name}, which is not JSON")
 
 
 def fresh_for(cache_control: str, age: str) -> timedelta:

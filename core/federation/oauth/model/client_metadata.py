@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any, Final
 
 from core.applications.model import client_settings
-from core.applications.model.client_settings import ClientKeysInvalid, Jwk, PrivateKeySent
 from core.kernel import uris
 from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
 from core.kernel.policy import Policy
@@ -88,7 +87,7 @@ def _parse_redirect_uris(values: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[Jwk, ...] | None, str | None]:
+def parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[client_settings.Jwk, ...] | None, str | None]:
     """Return the keys of the client, or the address that publishes them."""
     jwks, jwks_uri = members.get("jwks"), members.get("jwks_uri")
     if jwks is not None and jwks_uri is not None:
@@ -109,9 +108,9 @@ def parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[Jwk, .
         raise MetadataFlaw("has jwks that are not a set of keys")
     try:
         return client_settings.parse_keys(keys), None
-    except PrivateKeySent:
+    except client_settings.PrivateKeySent:
         raise MetadataFlaw("has a private or symmetric key, which is no longer secret") from None
-    except ClientKeysInvalid:
+    except client_settings.ClientKeysInvalid:
         raise MetadataFlaw(f"has keys that are not allowed: {KEY_RULES}") from None
 
 

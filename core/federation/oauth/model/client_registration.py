@@ -12,29 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from core.applications.model import services
 from core.applications.model.client_settings import Jwk
-from core.applications.model.services import ServiceType, SettingChanges
+from core.federation.oauth.model import client_metadata
 from core.federation.oauth.model.client_documents import ClientDocument
-from core.federation.oauth.model.client_metadata import (
-    DEVICE_CODE,
-    NATIVE,
-    ClientMetadata,
-    ClientMethod,
-    MetadataFlaw,
-    RedirectUriFlaw,
-    parse_keys,
-    parse_metadata,
-    read_text,
-    read_texts,
-)
-from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel import errors
 from core.kernel.policy import Policy
 
 REGISTER_PATH: Final = "/auth/register"
 PREFIX: Final = "registered:"  # of a sealed client id: no UUID and no address starts with it
 MAX_LENGTH: Final = 2_000  # of a sealed client id
 VALID_FOR: Final = timedelta(hours=24)  # until a first consent stores the client
-GRANT_TYPES: Final = ("authorization_code", "refresh_token", DEVICE_CODE)  # that an external client can have
+GRANT_TYPES: Final = ("authorization_code", "refresh_token", client_metadata.DEVICE_CODE)  # that an external client can have
 WEB: Final = "web"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 DEFAULT_METHOD: Final = SECRET_METHODS[0]  # RFC 7591 section 2
@@ -43,7 +32,7 @@ _RAW: Final = -zlib.MAX_WBITS  # deflate without a header
 _MAX_JSON: Final = 64 * 1024  # bytes of the JSON in a sealed client id
 
 
-class RegistrationInvalid(Invalid):
+class RegistrationInvalid(errors.Invalid):
     """The metadata of the client are not valid. Correct them, and register again."""
 
     oauth_error = "invalid_client_metadata"
@@ -59,17 +48,17 @@ class RegisteredRedirectUriInvalid(RegistrationInvalid):
     oauth_error = "invalid_redirect_uri"
 
 
-class SoftwareStatementRefused(Invalid):
+class SoftwareStatementRefused(errors.Invalid):
     """Software statements are not accepted here. Register without software_statement."""
 
     oauth_error = "unapproved_software_statement"
 
 
-class RegistrationClosed(Unauthenticated):
+class RegistrationClosed(errors.Unauthenticated):
     """Clients cannot register themselves here. Send a registration token (initial access token), or ask an admin to register the client."""
 
 
-class SealedClientInvalid(Invalid):
+class SealedClientInvalid(errors.Invalid):
     """This client_id was not issued here. Start again in the application, so that it registers again."""
 
 
@@ -85,25 +74,25 @@ class SealedClientsClosed(SealedClientInvalid):
 class Registration:
     """The checked registration of a client."""
 
-    metadata: ClientMetadata
+    metadata: client_metadata.ClientMetadata
     grant_types: tuple[str, ...]
-    method: str = ClientMethod.NONE.value  # at the token endpoint
+    method: str = client_metadata.ClientMethod.NONE.value  # at the token endpoint
     jwks: tuple[Jwk, ...] | None = None
     jwks_uri: str | None = None
 
     @property
     def application_type(self) -> str:
-        return NATIVE if self.metadata.is_native else WEB
+        return client_metadata.NATIVE if self.metadata.is_native else WEB
 
     @property
-    def service_type(self) -> ServiceType:
+    def service_type(self) -> services.ServiceType:
         """The type of the application of an organization that the client becomes."""
         if self.metadata.is_native:
-            return ServiceType.DESKTOP
-        return ServiceType.SPA if self.method == ClientMethod.NONE else ServiceType.WEB
+            return services.ServiceType.DESKTOP
+        return services.ServiceType.SPA if self.method == client_metadata.ClientMethod.NONE else services.ServiceType.WEB
 
     @property
-    def settings(self) -> SettingChanges:
+    def settings(self) -> services.SettingChanges:
         """The settings of this application. It asks each user for consent each time, until an admin changes that."""
         keys: dict[str, object] = {"jwks": self.jwks, "jwks_uri": self.jwks_uri}
         chosen = {name: value for name, value in keys.items() if value is not None}
@@ -118,13 +107,13 @@ def parse_registration(members: Mapping[str, Any], policy: Policy, *, with_token
     if members.get("software_statement") is not None:
         raise SoftwareStatementRefused
     try:
-        metadata = parse_metadata(members)
+        metadata = client_metadata.parse_metadata(members)
         _check_application_type(members, metadata)
-        asked = read_texts(members, "grant_types") or GRANT_TYPES[:2]
+        asked = client_metadata.read_texts(members, "grant_types") or GRANT_TYPES[:2]
         registration = Registration(metadata=metadata, grant_types=tuple(name for name in GRANT_TYPES if name in asked))
         return _with_method(registration, members, policy) if with_token and not metadata.is_native else registration
-    except MetadataFlaw as flaw:
-        refusal = RegisteredRedirectUriInvalid if isinstance(flaw, RedirectUriFlaw) else RegistrationInvalid
+    except client_metadata.MetadataFlaw as flaw:
+        refusal = RegisteredRedirectUriInvalid if isinstance(flaw, client_metadata.RedirectUriFlaw) else RegistrationInvalid
         raise refusal(f"The registration {flaw}. Correct it, and register again.") from None
 
 
@@ -133,16 +122,16 @@ def _with_method(registration: Registration, members: Mapping[str, Any], policy:
 
     Raises: MetadataFlaw.
     """
-    method = read_text(members, "token_endpoint_auth_method") or DEFAULT_METHOD
-    if method == ClientMethod.PRIVATE_KEY_JWT:
-        jwks, jwks_uri = parse_keys(members, policy)
+    method = client_metadata.read_text(members, "token_endpoint_auth_method") or DEFAULT_METHOD
+    if method == client_metadata.ClientMethod.PRIVATE_KEY_JWT:
+        jwks, jwks_uri = client_metadata.parse_keys(members, policy)
         if jwks is None and jwks_uri is None:
-            raise MetadataFlaw("names private_key_jwt, but has no keys")
+            raise client_metadata.MetadataFlaw("names private_key_jwt, but has no keys")
         return replace(registration, method=method, jwks=jwks, jwks_uri=jwks_uri)
-    return replace(registration, method=method if method in (*SECRET_METHODS, ClientMethod.NONE) else DEFAULT_METHOD)
+    return replace(registration, method=method if method in (*SECRET_METHODS, client_metadata.ClientMethod.NONE) else DEFAULT_METHOD)
 
 
-def _check_application_type(members: Mapping[str, Any], metadata: ClientMetadata) -> None:
+def _check_application_type(members: Mapping[str, Any], metadata: client_metadata.ClientMetadata) -> None:
     """Check the redirect URIs against the type, if the client names one. Without one, its redirect URIs tell the type.
 
     A native application can have https, too: an address that the system opens in the application (RFC 8252 section 7.2).
@@ -150,10 +139,10 @@ def _check_application_type(members: Mapping[str, Any], metadata: ClientMetadata
     Raises: MetadataFlaw, RedirectUriFlaw.
     """
     named = members.get("application_type")
-    if named not in (None, WEB, NATIVE):
-        raise MetadataFlaw("has an application_type other than web and native")
+    if named not in (None, WEB, client_metadata.NATIVE):
+        raise client_metadata.MetadataFlaw("has an application_type other than web and native")
     if named == WEB and metadata.is_native:
-        raise RedirectUriFlaw("has the application_type web, and a redirect URI that does not start with https://")
+        raise client_metadata.RedirectUriFlaw("has the application_type web, and a redirect URI that does not start with https://")
 
 
 # The sealed client id
@@ -169,7 +158,7 @@ def has_sealed_form(client_id: str) -> bool:
     return len(client_id) <= MAX_LENGTH and _SEALED.fullmatch(client_id) is not None
 
 
-def to_payload(metadata: ClientMetadata, issued_at: datetime) -> bytes:
+def to_payload(metadata: client_metadata.ClientMetadata, issued_at: datetime) -> bytes:
     """Return the metadata in the short form that is sealed. Raises: RegistrationTooLong if `from_payload` could not read them."""
     flags = {"a": int(metadata.is_native), "d": int(metadata.uses_device_flow)}
     fields = {"t": int(issued_at.timestamp()), "n": metadata.name, "r": metadata.redirect_uris, **flags}
@@ -188,7 +177,7 @@ def from_payload(client_id: str, payload: bytes) -> ClientDocument | None:
             address=client_id,
             name=fields["n"],
             redirect_uris=tuple(fields["r"]),
-            method=ClientMethod.NONE,
+            method=client_metadata.ClientMethod.NONE,
             fetched_at=datetime.fromtimestamp(fields["t"], UTC),
             is_native=bool(fields["a"]),
             uses_device_flow=bool(fields["d"]),

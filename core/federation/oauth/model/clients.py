@@ -14,9 +14,9 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication.model.sessions import Presenter
+from core.kernel import errors
 from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
-from core.kernel.errors import ClientInvalid, Invalid
 from core.kernel.values import is_printable, read_time
 from core.programs.model.credentials import PipelineTrust
 
@@ -88,7 +88,7 @@ LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the client
 MAX_ID_LENGTH: Final = 255
 
 
-class ClientAssertionInvalid(ClientInvalid):
+class ClientAssertionInvalid(errors.ClientInvalid):
     """The client assertion is not valid. Check its claims and its signature."""
 
     def __init__(self, reason: str) -> None:
@@ -100,7 +100,7 @@ class AssertionKeyUnknown(ClientAssertionInvalid):
     """The client assertion is not signed with a registered key. Register its key, or sign with a registered one."""
 
     def __init__(self) -> None:
-        ClientInvalid.__init__(self)
+        errors.ClientInvalid.__init__(self)
 
 
 def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collection[str], now: datetime) -> tuple[str, datetime]:
@@ -133,13 +133,13 @@ def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collectio
     return token_id, expires_at + LEEWAY
 
 
-class ClientCredentialsRefused(Invalid):
+class ClientCredentialsRefused(errors.Invalid):
     """This client cannot get tokens for itself. Use a service account, or send the secret of a confidential application."""
 
     oauth_error = "unauthorized_client"
 
 
-class ScopeNotAllowed(Invalid):
+class ScopeNotAllowed(errors.Invalid):
     """One of these scopes is not granted to this client. Ask for fewer, or ask an admin of the organization to grant them."""
 
     oauth_error = "invalid_scope"

@@ -9,9 +9,7 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.client_settings import client_host
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
-from core.kernel import uris
-from core.kernel.callers import OrganizationStatus, ServiceContext
-from core.kernel.errors import GrantInvalid, Invalid
+from core.kernel import callers, errors, uris
 from core.kernel.proofs import SessionProofs
 from core.programs.model.api_resources import ResourceAccess
 
@@ -28,48 +26,48 @@ USER_CODE_ATTEMPTS: Final = 5  # to find an unused user code; the first attempt 
 MAX_TYPED_LENGTH: Final = 64  # characters of a typed user code, including spaces and dashes
 
 
-class ApplicationMissing(Invalid):
+class ApplicationMissing(errors.Invalid):
     """The application is missing. Send client_id, or org and service."""
 
 
-class DeviceFlowRefused(Invalid):
+class DeviceFlowRefused(errors.Invalid):
     """This application cannot use the device flow. Use the authorization code flow with PKCE in a browser."""
 
     oauth_error = "unauthorized_client"
 
 
-class UserCodeUnknown(Invalid):
+class UserCodeUnknown(errors.Invalid):
     """No device is waiting for this code. Enter the code exactly as the device shows it, or start again on the device."""
 
 
-class DeviceCodeExpired(Invalid):
+class DeviceCodeExpired(errors.Invalid):
     """The code has expired. Start again on the device."""
 
     code = "DEVICE_CODE_EXPIRED"
     oauth_error = "expired_token"
 
 
-class DeviceCodePending(Invalid):
+class DeviceCodePending(errors.Invalid):
     """The user has not approved this device yet. Poll again after the interval."""
 
     code = "DEVICE_CODE_PENDING"
     oauth_error = "authorization_pending"
 
 
-class SlowDown(Invalid):
+class SlowDown(errors.Invalid):
     """You polled too early. Wait five seconds longer between polls from now on."""
 
     code = "DEVICE_CODE_PENDING"  # a client that does not know `slow_down` must keep polling too
     oauth_error = "slow_down"
 
 
-class DeviceCodeDenied(Invalid):
+class DeviceCodeDenied(errors.Invalid):
     """The user denied this device, or the session that approved it has ended. Start again at POST /auth/device/code."""
 
     oauth_error = "access_denied"
 
 
-class DeviceCodeInvalid(GrantInvalid):
+class DeviceCodeInvalid(errors.GrantInvalid):
     """The device code is unknown or used, or belongs to another client_id or code_verifier. Start again at POST /auth/device/code."""
 
 
@@ -103,7 +101,7 @@ class DeviceCode:
 
     device_code_hash: bytes = field(repr=False)
     user_code_hash: bytes = field(repr=False)
-    service: ServiceContext
+    service: callers.ServiceContext
     code_challenge: str | None  # S256, or None if the device sent none
     address: str | None
     agent: str | None
@@ -130,7 +128,7 @@ class DeviceRequest:
     client_uri: str | None  # the address of an external client, or None for an application
     org_id: UUID
     organization: str  # its name
-    organization_status: OrganizationStatus
+    organization_status: callers.OrganizationStatus
     address: str | None
     agent: str | None
     created_at: datetime
@@ -167,7 +165,7 @@ class DevicePoll:
     None or empty before the approval.
     """
 
-    service: ServiceContext
+    service: callers.ServiceContext
     status: DeviceRequestStatus
     expires_at: datetime
     is_locked: bool  # after too many failures

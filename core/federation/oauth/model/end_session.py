@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from core.applications.model.services import Service, UriNotRegistered
+from core.applications.model import services
 from core.kernel.errors import Invalid
 
 END_SESSION_PATH: Final = "/auth/end-session"
@@ -18,7 +18,7 @@ class PostLogoutClientMissing(Invalid):
     """This post_logout_redirect_uri has no application. Send id_token_hint or client_id with it."""
 
 
-class PostLogoutRedirectUriNotRegistered(UriNotRegistered):
+class PostLogoutRedirectUriNotRegistered(services.UriNotRegistered):
     """This post_logout_redirect_uri is not registered for the application, so the user is not sent there. Send a registered one."""
 
 
@@ -53,7 +53,7 @@ class LogoutRequestFacts:
     """
 
     request: EndSessionRequest
-    service: Service | None
+    service: services.Service | None
     return_url: str | None
     has_hint: bool  # the request has an ID token of the application, of any session
     is_proven: bool  # the hint names a session that was authorized in this browser

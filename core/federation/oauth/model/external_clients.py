@@ -7,42 +7,39 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid5
 
+from core.applications.model import services
 from core.applications.model.client_settings import known_name
-from core.applications.model.services import Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
-from core.federation.oauth.model.authorization import RedirectUriMissing, RedirectUriNotRegistered
-from core.federation.oauth.model.client_documents import ClientDocument, host_of, is_address
+from core.federation.oauth.model import authorization, client_documents
+from core.federation.oauth.model.client_documents import host_of
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.federation.oauth.model.client_registration import is_sealed
-from core.kernel import uris
-from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel import callers, errors, rate_limits, uris
 from core.kernel.claims import external_client_id
 from core.kernel.display import format_day
-from core.kernel.errors import Forbidden, GrantInvalid, Invalid, Limited
-from core.kernel.rate_limits import Bucket, Window
 from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
 # New clients, which no user of the organization has agreed to, and further fetches of documents. Only fetches that succeed
 # count for the platform. One person alone cannot use up the fetches of an organization.
-OF_PERSON: Final = Window("new-clients", 3600.0, 10)
-OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
+OF_PERSON: Final = rate_limits.Window("new-clients", 3600.0, 10)
+OF_PERSON_AND_CLIENT: Final = rate_limits.Bucket("new-client", 3600.0, 1)
 FAILURE_NOTED_FOR: Final = timedelta(minutes=1)  # further ones of the same client change nothing until then
-FETCHES_OF_PERSON: Final = Window("client-documents", 60.0, 10)
-OF_ORGANIZATION: Final = Window("client-documents", 60.0, 20)
-FIRST_OF_ORGANIZATION: Final = Window("first-client-documents", 60.0, 5)  # allowed even if the platform's fetches are used up
-OF_PLATFORM: Final = Window("client-documents", 60.0, 60)
+FETCHES_OF_PERSON: Final = rate_limits.Window("client-documents", 60.0, 10)
+OF_ORGANIZATION: Final = rate_limits.Window("client-documents", 60.0, 20)
+FIRST_OF_ORGANIZATION: Final = rate_limits.Window("first-client-documents", 60.0, 5)  # allowed even if the platform's fetches are used up
+OF_PLATFORM: Final = rate_limits.Window("client-documents", 60.0, 60)
 PLATFORM: Final = "platform"
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 
-class ClientResourceUnknown(Invalid):
+class ClientResourceUnknown(errors.Invalid):
     """The application asked for no API that Gatehouse knows (parameter resource). Check the address of the API in its settings."""
 
     oauth_error = "invalid_target"
 
 
-class ClientNotAdmitted(Forbidden):
+class ClientNotAdmitted(errors.Forbidden):
     """The organization does not let this application use its API. Ask its administrators to allow the host of the application."""
 
     def __init__(self, host: str | None) -> None:
@@ -54,7 +51,7 @@ class ClientNotAdmitted(Forbidden):
         )
 
 
-class ClientDocumentsLimited(Limited):
+class ClientDocumentsLimited(errors.Limited):
     """Too many new applications asked for access in a short time. Try again later."""
 
     def __init__(self, retry_after: float) -> None:
@@ -62,7 +59,7 @@ class ClientDocumentsLimited(Limited):
         self.message = f"Too many new applications asked for access in a short time. Try again in {self.wait}."
 
 
-class ClientDocumentGone(GrantInvalid):
+class ClientDocumentGone(errors.GrantInvalid):
     """The description that the application publishes of itself has not been available for too long. Sign in again when it is."""
 
     def __init__(self, host: str, since: datetime) -> None:
@@ -72,7 +69,7 @@ class ClientDocumentGone(GrantInvalid):
         )
 
 
-class ExternalGrantUnknown(GrantInvalid):
+class ExternalGrantUnknown(errors.GrantInvalid):
     """This code or token was not issued to this client_id. Start a new sign-in."""
 
 
@@ -84,8 +81,8 @@ class IdentifiedClient:
     its assertions.
     """
 
-    service: Service
-    context: ServiceContext
+    service: services.Service
+    context: callers.ServiceContext
     is_live: bool
     accepts_token_endpoint: bool
 
@@ -102,25 +99,25 @@ class UnusedClient:
 
 def is_external(client_id: str | None) -> bool:
     """Return whether a client id is that of an external client: the address of its document, or a sealed copy of its metadata."""
-    return is_address(client_id) or is_sealed(client_id)
+    return client_documents.is_address(client_id) or is_sealed(client_id)
 
 
-def check_document(service: Service | None) -> None:
+def check_document(service: services.Service | None) -> None:
     """Check that an external client may get tokens by its stored metadata. Raises: ClientDocumentGone."""
     if service is not None and service.document_failing_since is not None and service.is_document_gone:
         raise ClientDocumentGone(service.known_name, service.document_failing_since)
 
 
-def draft_service(address: str, api: ApiResource, now: datetime) -> Service:
+def draft_service(address: str, api: ApiResource, now: datetime) -> services.Service:
     """Return the external client before its metadata count. It has the name from `known_name`, and no redirect URI."""
     id_ = external_client_id(api.org_id, address)
     slug = _NOT_IN_SLUG.sub("-", "registered" if is_sealed(address) else host_of(address))[:50].strip("-")
-    return Service(
+    return services.Service(
         id=id_,
         org_id=api.org_id,
         slug=Slug(f"{slug}-{id_.hex[:12]}"),
         name=known_name(address),
-        service_type=ServiceType.SPA,
+        service_type=services.ServiceType.SPA,
         client_id=id_,
         credential_id=uuid5(id_, "credential"),
         client_secret_hash=None,
@@ -133,13 +130,13 @@ def draft_service(address: str, api: ApiResource, now: datetime) -> Service:
     )
 
 
-def to_service(document: ClientDocument, api: ApiResource, now: datetime) -> Service:
+def to_service(document: client_documents.ClientDocument, api: ApiResource, now: datetime) -> services.Service:
     """Return the external client with this document as an application of the organization of the API resource."""
-    public = ServiceType.DESKTOP if document.is_native else ServiceType.SPA
+    public = services.ServiceType.DESKTOP if document.is_native else services.ServiceType.SPA
     return replace(
         draft_service(document.address, api, now),
         name=document.name,
-        service_type=ServiceType.WEB if document.method is ClientMethod.PRIVATE_KEY_JWT else public,
+        service_type=services.ServiceType.WEB if document.method is ClientMethod.PRIVATE_KEY_JWT else public,
         redirect_uris=document.redirect_uris,
         jwks=document.jwks,
         jwks_uri=document.jwks_uri,
@@ -149,16 +146,16 @@ def to_service(document: ClientDocument, api: ApiResource, now: datetime) -> Ser
     )
 
 
-def context_of(service: Service, org_slug: str, *, has_sign_in_policy: bool) -> ServiceContext:
+def context_of(service: services.Service, org_slug: str, *, has_sign_in_policy: bool) -> callers.ServiceContext:
     """Return the context of an external client that may not be stored yet. Its organization is active."""
-    return ServiceContext(
+    return callers.ServiceContext(
         id=service.id,
         slug=service.slug,
         client_id=service.client_id,
         is_public=service.service_type.is_public,
         org_id=service.org_id,
         org_slug=org_slug,
-        status=OrganizationStatus.ACTIVE,
+        status=callers.OrganizationStatus.ACTIVE,
         has_sign_in_policy=has_sign_in_policy,
         client_uri=service.client_uri,
     )
@@ -170,7 +167,7 @@ def narrow(api: ApiResource) -> ApiResource:
     return replace(api, scopes=tuple(scope for scope in api.scopes if scope.name in names))
 
 
-def facts_of(service: Service, redirect_uri: str | None) -> ClientFacts | None:
+def facts_of(service: services.Service, redirect_uri: str | None) -> ClientFacts | None:
     """Return what a consent covers of an external client, or None for a registered application."""
     if not service.is_external:
         return None
@@ -184,17 +181,17 @@ def find_published(published: Sequence[str], redirect_uri: str) -> str | None:
     return equal or next((uri for uri in published if uris.equals_except_loopback_port(uri, redirect_uri)), None)
 
 
-def choose_redirect_uri(service: Service, redirect_uri: str | None) -> str:
+def choose_redirect_uri(service: services.Service, redirect_uri: str | None) -> str:
     """Return the redirect URI for the code."""
     if redirect_uri is None:
-        raise RedirectUriMissing
+        raise authorization.RedirectUriMissing
     published = find_published(service.redirect_uris, redirect_uri)
     if published is None:
         raise ClientRedirectUnknown(service.client_uri or "")
     return redirect_uri if uris.equals_except_loopback_port(published, redirect_uri) else published
 
 
-class ClientRedirectUnknown(RedirectUriNotRegistered):
+class ClientRedirectUnknown(authorization.RedirectUriNotRegistered):
     """The application does not list this redirect URI in its description, so nothing is sent to it. Tell its developer."""
 
     def __init__(self, client_uri: str) -> None:

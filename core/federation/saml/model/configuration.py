@@ -13,9 +13,8 @@ from typing import Final
 from uuid import UUID
 
 from core.authentication.model.claim_document import LIST_CLAIMS, SOURCES, is_source
-from core.kernel import uris
+from core.kernel import errors, uris
 from core.kernel.callers import ServiceContext
-from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import is_printable
 
 CERTIFICATE_YEARS: Final = 3
@@ -28,43 +27,43 @@ MAX_VALUES: Final = 500  # of an attribute
 MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # of the PEM of a service
 
 
-class EntityIdMissing(Invalid):
+class EntityIdMissing(errors.Invalid):
     """SAML needs the entity ID of the application. Copy it from the settings or the metadata of the application."""
 
 
-class EntityIdInvalid(Invalid):
+class EntityIdInvalid(errors.Invalid):
     """The entity ID must have 1 to 1024 characters, without spaces at the start or the end. The application defines it."""
 
 
-class AcsUrlMissing(Invalid):
+class AcsUrlMissing(errors.Invalid):
     """SAML needs the response URL (ACS) of the application. Copy it from the settings or the metadata of the application."""
 
 
-class AcsUrlInvalid(Invalid):
+class AcsUrlInvalid(errors.Invalid):
     """The response URL (ACS) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
-class SloUrlInvalid(Invalid):
+class SloUrlInvalid(errors.Invalid):
     """The URL for logouts (SLO) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
-class SloResponseUrlInvalid(Invalid):
+class SloResponseUrlInvalid(errors.Invalid):
     """The URL for logout responses must start with https://, or with http:// on localhost, and have no user name and no fragment."""
 
 
-class SloCertificateInvalid(Invalid):
+class SloCertificateInvalid(errors.Invalid):
     """The certificate for logouts must be one X.509 certificate in PEM, with an RSA key of at least 2048 bits, without a private key."""
 
 
-class SloCertificateReplaced(Invalid):
+class SloCertificateReplaced(errors.Invalid):
     """This change replaces or removes the certificate for logouts. Confirm the change."""
 
 
-class NameIdFormatUnknown(Invalid):
+class NameIdFormatUnknown(errors.Invalid):
     """The name_id_format must be emailAddress, unspecified, persistent or transient, or the URN of one of them."""
 
 
-class AttributeSourceUnknown(Invalid):
+class AttributeSourceUnknown(errors.Invalid):
     """The attribute_mapping has an unknown source."""
 
     def __init__(self, source: str) -> None:
@@ -74,15 +73,15 @@ class AttributeSourceUnknown(Invalid):
         )
 
 
-class AttributeNameInvalid(Invalid):
+class AttributeNameInvalid(errors.Invalid):
     """The attribute names must be different and have 1 to 256 characters, without spaces at the start or the end."""
 
 
-class AttributeFormatInvalid(Invalid):
+class AttributeFormatInvalid(errors.Invalid):
     """A format needs the name of an attribute and a URI such as urn:a:b, at most 256 characters. Its separator has 1 to 10."""
 
 
-class SamlValuesNotJoinable(Forbidden):
+class SamlValuesNotJoinable(errors.Forbidden):
     """Values of an attribute cannot be told apart with this separator. Ask an admin of the organization to choose another one."""
 
     def __init__(self, name: str, separator: str) -> None:
@@ -92,7 +91,7 @@ class SamlValuesNotJoinable(Forbidden):
         )
 
 
-class TooManySamlValues(Forbidden):
+class TooManySamlValues(errors.Forbidden):
     """The application cannot get all values of an attribute. Ask an admin of the organization to send it fewer."""
 
     def __init__(self, name: str) -> None:
@@ -101,31 +100,31 @@ class TooManySamlValues(Forbidden):
         )
 
 
-class SignatureRequired(Invalid):
+class SignatureRequired(errors.Invalid):
     """Responses must be signed. Sign assertions, responses or both."""
 
 
-class SamlNotEnabled(Invalid):
+class SamlNotEnabled(errors.Invalid):
     """SAML is not enabled for this application. Enable it first, then create a certificate."""
 
 
-class CertificateNotFound(NotFound):
+class CertificateNotFound(errors.NotFound):
     """This application has no active certificate. Create one."""
 
 
-class NextCertificateNotFound(NotFound):
+class NextCertificateNotFound(errors.NotFound):
     """This application has no next certificate. Create one, and give the application the new metadata before you activate it."""
 
 
-class NextCertificateExists(Conflict):
+class NextCertificateExists(errors.Conflict):
     """This application already has a next certificate. Activate it, or delete it first."""
 
 
-class PreviousCertificateNotFound(NotFound):
+class PreviousCertificateNotFound(errors.NotFound):
     """There is no previous certificate to return to. It is kept for 7 days after an activation."""
 
 
-class SamlDisabled(NotFound):
+class SamlDisabled(errors.NotFound):
     """This application does not support sign-in with SAML. The application's administrators can set it up."""
 
 

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote_plus
 
-from core.federation.saml.model.configuration import NameIdFormat, SamlAttribute, SamlIdentityProvider
+from core.federation.saml.model import configuration
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable
@@ -195,7 +195,7 @@ class NameId:
     """The name by which a service knows a user."""
 
     value: str
-    format: NameIdFormat
+    format: configuration.NameIdFormat
 
     def matches(self, known: NameId) -> bool:
         """Return whether this name from a message is `known`, a name that we gave the service.
@@ -203,7 +203,7 @@ class NameId:
         The format `unspecified`, or no format, matches every format (SAML core sections 2.2.3 and
         8.3.1).
         """
-        return self.value == known.value and self.format in (NameIdFormat.UNSPECIFIED, known.format)
+        return self.value == known.value and self.format in (configuration.NameIdFormat.UNSPECIFIED, known.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class SamlAssertion:
     session_index: str
     authenticated_at: datetime  # UTC
     context_class: str
-    attributes: tuple[SamlAttribute, ...]
+    attributes: tuple[configuration.SamlAttribute, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def new_message_id() -> str:
 # Checks
 
 
-def check_message(message: SamlMessage, provider: SamlIdentityProvider, endpoint: str, now: datetime) -> None:
+def check_message(message: SamlMessage, provider: configuration.SamlIdentityProvider, endpoint: str, now: datetime) -> None:
     """Check that the registered service sent this message to this endpoint, a short time ago."""
     if not _ID.fullmatch(message.id):
         raise SamlMessageInvalid
@@ -249,7 +249,7 @@ def check_message(message: SamlMessage, provider: SamlIdentityProvider, endpoint
         raise SamlMessageExpired
 
 
-def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, endpoint: str, now: datetime) -> None:
+def check_authn_request(request: AuthnRequest, provider: configuration.SamlIdentityProvider, endpoint: str, now: datetime) -> None:
     """Check an AuthnRequest. A request that fails gets no SAML response at all (security X-3)."""
     check_message(request, provider, endpoint, now)
     if request.acs_url is not None and uris.canonicalize(request.acs_url) != uris.canonicalize(provider.acs_url):
@@ -261,7 +261,7 @@ def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, e
 # Requested options
 
 
-def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer: str) -> SamlStatus | None:
+def refusal_status(request: AuthnRequest, provider: configuration.SamlIdentityProvider, issuer: str) -> SamlStatus | None:
     """Return the status that refuses this request for every user, or None if a user can get an assertion.
 
     `issuer` is our entity id.
@@ -272,7 +272,10 @@ def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer
     """
     policy = request.policy
     if policy is not None:
-        if (policy.format or NameIdFormat.UNSPECIFIED) not in (NameIdFormat.UNSPECIFIED, provider.name_id_format):
+        if (policy.format or configuration.NameIdFormat.UNSPECIFIED) not in (
+            configuration.NameIdFormat.UNSPECIFIED,
+            provider.name_id_format,
+        ):
             return SamlStatus.INVALID_NAME_ID_POLICY
         if (policy.sp_name_qualifier or provider.entity_id) != provider.entity_id:
             return SamlStatus.INVALID_NAME_ID_POLICY
@@ -283,9 +286,11 @@ def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer
     return None
 
 
-def resolve_name_id(received: ReceivedNameId, provider: SamlIdentityProvider, issuer: str) -> NameId | None:
+def resolve_name_id(received: ReceivedNameId, provider: configuration.SamlIdentityProvider, issuer: str) -> NameId | None:
     """Return the name that a service sent, or None if we cannot have given this name to the service. `issuer` is our entity id."""
-    format_ = next((known for known in NameIdFormat if known == (received.format or NameIdFormat.UNSPECIFIED)), None)
+    format_ = next(
+        (known for known in configuration.NameIdFormat if known == (received.format or configuration.NameIdFormat.UNSPECIFIED)), None
+    )
     if format_ is None or not 0 < len(received.value) <= MAX_NAME_ID_LENGTH:
         return None
     if (received.name_qualifier or issuer) != issuer or (received.sp_name_qualifier or provider.entity_id) != provider.entity_id:

@@ -7,23 +7,23 @@ from typing import Final
 from uuid import UUID
 
 from core.authentication.model.sessions import Session
-from core.federation.saml.model.messages import NameId, SamlMessageInvalid, SamlStatus
-from core.kernel.errors import Forbidden, Invalid
+from core.federation.saml.model import messages
+from core.kernel import errors
 from core.kernel.values import digest
 
 LOGIN_PROVIDER: Final = "saml"  # as the login records name it
 STATE_TTL: Final = timedelta(minutes=15)
 
 
-class AuthnRequestReplayed(SamlMessageInvalid):
+class AuthnRequestReplayed(messages.SamlMessageInvalid):
     """This SAML request has already been used. Start again at the application."""
 
 
-class SignOnNotFound(Invalid):
+class SignOnNotFound(errors.Invalid):
     """This sign-in has expired or is already finished, or it was started in another browser. Start again at the application."""
 
 
-class SubjectMismatch(Forbidden):
+class SubjectMismatch(errors.Forbidden):
     """The application asked for another user. Sign in as that user."""
 
 
@@ -35,8 +35,8 @@ class SamlSignOn:
     relay_state: str | None
     force_authn: bool = False
     is_passive: bool = False
-    status: SamlStatus | None = None  # set if we refuse the request for every user
-    subject: NameId | None = None  # the requested user, or None for any
+    status: messages.SamlStatus | None = None  # set if we refuse the request for every user
+    subject: messages.NameId | None = None  # the requested user, or None for any
     context_class: str | None = None  # to state for a sign-in with a password; None for the default
 
 
@@ -77,11 +77,11 @@ LOGOUT_TTL: Final = timedelta(minutes=15)
 MAX_SESSION_INDEXES: Final = 100  # in one request; a browser has one at each service
 
 
-class SloUrlMissing(Invalid):
+class SloUrlMissing(errors.Invalid):
     """This application has no registered address to return to after signing out. You are still signed in. Sign out on your account page."""
 
 
-class LogoutNotFound(Invalid):
+class LogoutNotFound(errors.Invalid):
     """No sign-out is in progress in this browser, or it took too long. Sign out again at the application."""
 
 
@@ -92,11 +92,11 @@ class SamlSession:
     org_id: UUID
     service_id: UUID
     session_index: str
-    name_id: NameId
+    name_id: messages.NameId
     former_names: tuple[str, ...] = ()
 
     @property
-    def names(self) -> list[NameId]:
+    def names(self) -> list[messages.NameId]:
         """The current name and the former ones. The service may know the user by any of them."""
         return [self.name_id, *(replace(self.name_id, value=name) for name in self.former_names)]
 
@@ -141,7 +141,7 @@ class InitiatingRequest:
 
     initiator: LogoutInitiator
     session_indexes: tuple[str, ...]
-    name_id: NameId | None  # None matches no session
+    name_id: messages.NameId | None  # None matches no session
     is_signed: bool = False  # with the registered certificate of the service
 
     @property

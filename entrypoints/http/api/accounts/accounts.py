@@ -7,28 +7,16 @@ from quart import Blueprint
 
 from core.accounts import accounts, email_changes, profiles
 from core.accounts.model.profiles import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, OwnProfile, Profile, ProfileChanges
+from core.kernel import rate_limits
 from core.kernel.api_scopes import Area
 from core.kernel.callers import Person
 from core.kernel.errors import Invalid
-from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
-from entrypoints.http.base.context import caller, own_profile, ports, signed_in
-from entrypoints.http.edge.access import ACTS_ON_ME, MINE, WAYS_IN, anyone, person, person_with_profile
-from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded
-from entrypoints.http.edge.bodies import (
-    MAX_TEXT,
-    EmailAddress,
-    Message,
-    PasswordText,
-    RequestModel,
-    ResponseModel,
-    Text,
-    absent_if_none,
-    optional,
-)
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http import kit
+from entrypoints.http.base.context import own_profile
+from entrypoints.http.edge.access import person_with_profile
 
 routes = Blueprint("accounts", __name__)
 
@@ -37,105 +25,105 @@ EMAIL_MAY_FOLLOW = "If there is an account for this address, an email is on its 
 # The use case checks a new password's length.
 NewPassword = Annotated[
     str,
-    Field(max_length=MAX_TEXT, description="The new password. Common passwords are refused."),
+    Field(max_length=kit.MAX_TEXT, description="The new password. Common passwords are refused."),
     WithJsonSchema({"type": "string", "format": "password", "minLength": 8, "maxLength": 128}),
 ]
 OrgSlug = Annotated[
-    Text | None,
+    kit.Text | None,
     Field(
         description="The slug of the organization that brands the email. An unknown or inactive organization is ignored.", examples=["acme"]
     ),
 ]
 
 # The use case checks the texts in a profile.
-ProfileName = Annotated[Text, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH})]
-PictureUrl = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": MAX_PICTURE_LENGTH})]
-LocaleTag = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": MAX_LOCALE_LENGTH})]
-TimeZoneName = Annotated[Text, WithJsonSchema({"type": "string"})]
-Birthdate = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^[0-9]{4}(-[0-9]{2}-[0-9]{2})?$"})]
+ProfileName = Annotated[kit.Text, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH})]
+PictureUrl = Annotated[kit.Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": MAX_PICTURE_LENGTH})]
+LocaleTag = Annotated[kit.Text, WithJsonSchema({"type": "string", "maxLength": MAX_LOCALE_LENGTH})]
+TimeZoneName = Annotated[kit.Text, WithJsonSchema({"type": "string"})]
+Birthdate = Annotated[kit.Text, WithJsonSchema({"type": "string", "pattern": "^[0-9]{4}(-[0-9]{2}-[0-9]{2})?$"})]
 
 
-class RegisterRequest(RequestModel):
+class RegisterRequest(kit.RequestModel):
     """A new account."""
 
-    email: EmailAddress = Field(description="The email address of the account.")
+    email: kit.EmailAddress = Field(description="The email address of the account.")
     password: NewPassword
     org_slug: OrgSlug = None
 
 
 @routes.post("/api/auth/register")
-@anyone(limit=REGISTER)
-@refuses(409)
-async def register(data: RegisterRequest) -> Message:
+@kit.anyone(limit=rate_limits.REGISTER)
+@kit.refuses(409)
+async def register(data: RegisterRequest) -> kit.Message:
     """Create an account.
 
     The user gets an email with a verification link, and cannot sign in with the password before they open it.
     """
-    await accounts.register(ports(), caller(), Email(data.email), data.password, data.org_slug)
-    return Message(message="The account was created. Open the link in the email that we sent to verify the address.")
+    await accounts.register(kit.ports(), kit.caller(), Email(data.email), data.password, data.org_slug)
+    return kit.Message(message="The account was created. Open the link in the email that we sent to verify the address.")
 
 
-class ForgotPasswordRequest(RequestModel):
+class ForgotPasswordRequest(kit.RequestModel):
     """The address of an account with a lost password."""
 
     # Not an EmailAddress: the response is the same for an invalid address (security B-3).
-    email: Text = Field(description="The email address of the account.", examples=["ada@example.com"])
+    email: kit.Text = Field(description="The email address of the account.", examples=["ada@example.com"])
     org_slug: OrgSlug = None
 
 
 @routes.post("/api/auth/forgot-password")
-@anyone(limit=FORGOT_PASSWORD)
-async def forgot_password(data: ForgotPasswordRequest) -> Message:
+@kit.anyone(limit=rate_limits.FORGOT_PASSWORD)
+async def forgot_password(data: ForgotPasswordRequest) -> kit.Message:
     """Send an email with a link to reset a password.
 
     The response does not tell whether an account exists. The link works only once, by default within an hour.
     """
     email = _parse_address(data.email)
     if email is not None:
-        await accounts.forgot_password(ports(), caller(), email, data.org_slug)
-    return Message(message=EMAIL_MAY_FOLLOW)
+        await accounts.forgot_password(kit.ports(), kit.caller(), email, data.org_slug)
+    return kit.Message(message=EMAIL_MAY_FOLLOW)
 
 
-class ResetPasswordRequest(RequestModel):
+class ResetPasswordRequest(kit.RequestModel):
     """A new password, with the token from the email."""
 
-    token: Text = Field(description="The parameter `token` of the link in the email.")
+    token: kit.Text = Field(description="The parameter `token` of the link in the email.")
     new_password: NewPassword
 
 
 @routes.post("/api/auth/reset-password")
-@anyone
-async def reset_password(data: ResetPasswordRequest) -> Message:
+@kit.anyone
+async def reset_password(data: ResetPasswordRequest) -> kit.Message:
     """Set a new password with the token from a reset link.
 
     All sessions on the account end, no device is trusted any longer, and the email address is verified. Accounts at identity providers and
     a second factor that were added in the last 72 hours end, too. A factor stays if it came from a recovery, or if a sign-in policy asks
     for it.
     """
-    await accounts.reset_password(ports(), caller(), data.token, data.new_password)
-    return Message(message="The password was updated. Sign in with the new password.")
+    await accounts.reset_password(kit.ports(), kit.caller(), data.token, data.new_password)
+    return kit.Message(message="The password was updated. Sign in with the new password.")
 
 
-class ResendVerificationRequest(RequestModel):
+class ResendVerificationRequest(kit.RequestModel):
     """The address to verify."""
 
-    email: Text = Field(description="The email address of the account.", examples=["ada@example.com"])
+    email: kit.Text = Field(description="The email address of the account.", examples=["ada@example.com"])
 
 
 @routes.post("/api/auth/resend-verification")
-@anyone(limit=RESEND_VERIFICATION)
-async def resend_verification(data: ResendVerificationRequest) -> Message:
+@kit.anyone(limit=rate_limits.RESEND_VERIFICATION)
+async def resend_verification(data: ResendVerificationRequest) -> kit.Message:
     """Send another email with a verification link.
 
     The response does not tell whether an account exists, or whether its address is already verified.
     """
     email = _parse_address(data.email)
     if email is not None:
-        await accounts.resend_verification(ports(), caller(), email)
-    return Message(message=EMAIL_MAY_FOLLOW)
+        await accounts.resend_verification(kit.ports(), kit.caller(), email)
+    return kit.Message(message=EMAIL_MAY_FOLLOW)
 
 
-class AccountProfileResponse(ResponseModel):
+class AccountProfileResponse(kit.ResponseModel):
     """A user's account, with the basic profile fields."""
 
     id: str = Field(description="The id of the user.", examples=["2f1c7f3e-5b0a-4d0e-9d7e-0c6b2a3f4e5d"])
@@ -157,10 +145,10 @@ class AccountProfileResponse(ResponseModel):
 # The details in a profile are claims from OpenID Connect (Core, section 5.1) that few users set.
 def _detail(description: str, example: str) -> Any:
     """Return the definition of a field that is absent if it is not set."""
-    return absent_if_none(f"{description} Absent if not set.", examples=[example])
+    return kit.absent_if_none(f"{description} Absent if not set.", examples=[example])
 
 
-class ProfileDetailsResponse(ResponseModel):
+class ProfileDetailsResponse(kit.ResponseModel):
     """The details in a profile. A detail is absent if it is not set."""
 
     given_name: str | None = _detail("The given names.", "Ada")
@@ -201,40 +189,42 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 
 @routes.get("/api/user")
-@person_with_profile(applications=ApplicationTokens.ALL, area=Area.ACCOUNT, bounded=Bounded.YES)
+@person_with_profile(applications=kit.ApplicationTokens.ALL, area=Area.ACCOUNT, bounded=kit.Bounded.YES)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
     Services' access tokens work here too. With the scope `openid`, they need the scope `email` for the address and
     `profile` for the profile fields.
     """
-    return _to_response(signed_in(), own_profile())
+    return _to_response(kit.signed_in(), own_profile())
 
 
-class ProfileUpdateRequest(RequestModel):
+class ProfileUpdateRequest(kit.RequestModel):
     """The profile changes. Fields that are missing keep their value, and null removes a value."""
 
-    email: EmailAddress | None = Field(default=None, description="The new email address. Null is refused.", examples=["ada@example.com"])
-    name: ProfileName | None = optional(description="The full name.", examples=["Ada Lovelace"])
-    picture: PictureUrl | None = optional(description="The https URL of a picture.", examples=["https://images.example.com/ada.png"])
-    locale: LocaleTag | None = optional(description="The language and region, as a tag of BCP 47.", examples=["en-US"])
-    zoneinfo: TimeZoneName | None = optional(description="The time zone, as a name of the IANA database.", examples=["Europe/London"])
-    given_name: ProfileName | None = optional(description="The given names.", examples=["Ada"])
-    family_name: ProfileName | None = optional(description="The family names.", examples=["Lovelace"])
-    middle_name: ProfileName | None = optional(description="The middle names.", examples=["King"])
-    nickname: ProfileName | None = optional(description="The casual name.", examples=["Ada"])
-    preferred_username: ProfileName | None = optional(description="The short name that the user likes to have.", examples=["ada"])
-    profile: PictureUrl | None = optional(description="The https URL of a page about the user.", examples=["https://example.com/ada"])
-    website: PictureUrl | None = optional(description="The https URL of the user's website.", examples=["https://ada.example.com"])
-    gender: ProfileName | None = optional(description="The gender, such as `female`, `male` or another text.", examples=["female"])
-    birthdate: Birthdate | None = optional(
+    email: kit.EmailAddress | None = Field(
+        default=None, description="The new email address. Null is refused.", examples=["ada@example.com"]
+    )
+    name: ProfileName | None = kit.optional(description="The full name.", examples=["Ada Lovelace"])
+    picture: PictureUrl | None = kit.optional(description="The https URL of a picture.", examples=["https://images.example.com/ada.png"])
+    locale: LocaleTag | None = kit.optional(description="The language and region, as a tag of BCP 47.", examples=["en-US"])
+    zoneinfo: TimeZoneName | None = kit.optional(description="The time zone, as a name of the IANA database.", examples=["Europe/London"])
+    given_name: ProfileName | None = kit.optional(description="The given names.", examples=["Ada"])
+    family_name: ProfileName | None = kit.optional(description="The family names.", examples=["Lovelace"])
+    middle_name: ProfileName | None = kit.optional(description="The middle names.", examples=["King"])
+    nickname: ProfileName | None = kit.optional(description="The casual name.", examples=["Ada"])
+    preferred_username: ProfileName | None = kit.optional(description="The short name that the user likes to have.", examples=["ada"])
+    profile: PictureUrl | None = kit.optional(description="The https URL of a page about the user.", examples=["https://example.com/ada"])
+    website: PictureUrl | None = kit.optional(description="The https URL of the user's website.", examples=["https://ada.example.com"])
+    gender: ProfileName | None = kit.optional(description="The gender, such as `female`, `male` or another text.", examples=["female"])
+    birthdate: Birthdate | None = kit.optional(
         description="The birthdate: a date, `0000` for an unknown year, or the year alone.", examples=["1815-12-10"]
     )
 
 
 @routes.patch("/api/user")
-@person(MINE)
-@refuses(404, 429)
+@kit.person(kit.MINE)
+@kit.refuses(404, 429)
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     """Change your profile, or request another email address.
 
@@ -249,16 +239,16 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     if "email" in data.model_fields_set:
         if data.email is None:
             raise EmailRequired
-        await email_changes.request(ports(), signed_in(), Email(data.email))  # first, because it may be refused
+        await email_changes.request(kit.ports(), kit.signed_in(), Email(data.email))  # first, because it may be refused
     if changes.values:
-        await profiles.change(ports(), signed_in(), changes)
-    return _to_response(signed_in(), await profiles.get_own(ports(), signed_in()))
+        await profiles.change(kit.ports(), kit.signed_in(), changes)
+    return _to_response(kit.signed_in(), await profiles.get_own(kit.ports(), kit.signed_in()))
 
 
 @routes.delete("/api/user")
-@person(ACTS_ON_ME)
-@refuses(429)
-async def delete_account() -> Message:
+@kit.person(kit.ACTS_ON_ME)
+@kit.refuses(429)
+async def delete_account() -> kit.Message:
     """Delete your account permanently.
 
     Your email address, profile and sign-in methods are removed, and all sessions end. Organizations and
@@ -267,62 +257,62 @@ async def delete_account() -> Message:
     added, changed or removed in the last 72 hours, the account is closed at once. It is erased when the
     links in the emails about that can no longer undo the deletion.
     """
-    erase_at = await personal_data.delete_own_account(ports(), signed_in())
-    return Message(message="Your account was deleted." if erase_at is None else closure_message(erase_at))
+    erase_at = await personal_data.delete_own_account(kit.ports(), kit.signed_in())
+    return kit.Message(message="Your account was deleted." if erase_at is None else closure_message(erase_at))
 
 
 class EmailRequired(Invalid):
     """An account needs an email address. Send another address to change it."""
 
 
-class SetPasswordRequest(RequestModel):
+class SetPasswordRequest(kit.RequestModel):
     """An account's first password."""
 
     new_password: NewPassword
 
 
 @routes.post("/api/user/set-password")
-@person(WAYS_IN)
-@refuses(404, 429)
-async def set_password(data: SetPasswordRequest) -> Message:
+@kit.person(kit.WAYS_IN)
+@kit.refuses(404, 429)
+async def set_password(data: SetPasswordRequest) -> kit.Message:
     """Set your account's first password.
 
     It is refused if the account already has a password. Your sessions continue.
     """
-    await accounts.set_password(ports(), signed_in(), data.new_password)
-    return Message(message="The password was set.")
+    await accounts.set_password(kit.ports(), kit.signed_in(), data.new_password)
+    return kit.Message(message="The password was set.")
 
 
-class ChangePasswordRequest(RequestModel):
+class ChangePasswordRequest(kit.RequestModel):
     """The current and the new password."""
 
-    current_password: PasswordText = Field(description="The current password. Failed attempts count against the sign-in limit.")
+    current_password: kit.PasswordText = Field(description="The current password. Failed attempts count against the sign-in limit.")
     new_password: NewPassword
 
 
 @routes.post("/api/user/change-password")
-@person(WAYS_IN)
-@refuses(404, 429)
-async def change_password(data: ChangePasswordRequest) -> Message:
+@kit.person(kit.WAYS_IN)
+@kit.refuses(404, 429)
+async def change_password(data: ChangePasswordRequest) -> kit.Message:
     """Change your password.
 
     All your sessions except the current session end, and no device is trusted any longer.
     """
-    await accounts.change_password(ports(), signed_in(), data.current_password, data.new_password)
-    return Message(message="The password was updated. Your other sessions were ended.")
+    await accounts.change_password(kit.ports(), kit.signed_in(), data.current_password, data.new_password)
+    return kit.Message(message="The password was updated. Your other sessions were ended.")
 
 
 @routes.delete("/api/user/password")
-@person(WAYS_IN)
-@refuses(400, 404)
-@describes({204: "The password is removed."})
+@kit.person(kit.WAYS_IN)
+@kit.refuses(400, 404)
+@kit.describes({204: "The password is removed."})
 async def remove_password() -> None:
     """Remove your password, if you have a passkey.
 
     You sign in with the passkey from now on. It is refused if the sign-in policy of an organization that you belong to
     does not accept passkeys. Your sessions continue. You get an email about it.
     """
-    await accounts.remove_password(ports(), signed_in())
+    await accounts.remove_password(kit.ports(), kit.signed_in())
 
 
 def _parse_address(text: str) -> Email | None:

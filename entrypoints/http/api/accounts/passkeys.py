@@ -9,12 +9,8 @@ from quart import Blueprint
 from core.accounts import passkey_waits, passkeys
 from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind, PasskeyWait
 from core.kernel.rate_limits import PASSKEYS
-from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import ACTS_ON_ME, MINE, WAYS_IN, person, verified_person
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Timestamp, absent_if_none
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.signatures import returns
+from entrypoints.http import kit
+from entrypoints.http.api.accounts import webauthn
 
 routes = Blueprint("passkeys", __name__)
 
@@ -26,7 +22,7 @@ CONDITIONAL = "Whether the browser creates a passkey right after a sign-in with 
 KIND = "`passkey` signs in alone. `security_key` is a second factor only."
 
 
-class PasskeyResponse(ResponseModel):
+class PasskeyResponse(kit.ResponseModel):
     """A passkey or security key without its key."""
 
     id: UUID = Field(description="The id of the passkey.")
@@ -38,26 +34,26 @@ class PasskeyResponse(ResponseModel):
     aaguid: UUID = Field(description="The model of the authenticator. All zeros if it does not say.")
     rp_id: str = Field(description="The host that it was made for. If that is no longer the host of passkeys here, it does not work.")
     backup_eligible: bool = Field(description="Whether the authenticator can sync the passkey to other devices.")
-    created_at: Timestamp = Field(description="The time when the passkey was added.")
-    last_used_at: Timestamp | None = Field(description="The time of its last use, to sign in or to confirm that it is you, or null.")
+    created_at: kit.Timestamp = Field(description="The time when the passkey was added.")
+    last_used_at: kit.Timestamp | None = Field(description="The time of its last use, to sign in or to confirm that it is you, or null.")
 
 
-class PasskeyWaitResponse(ResponseModel):
+class PasskeyWaitResponse(kit.ResponseModel):
     """The wait for lost passkeys. After it, you can remove your passkeys without a passkey."""
 
-    over_at: Timestamp = Field(description="When you can remove your passkeys: 24 hours after the start.")
-    until: Timestamp = Field(description="When the wait ends: 72 hours after the start.")
+    over_at: kit.Timestamp = Field(description="When you can remove your passkeys: 24 hours after the start.")
+    until: kit.Timestamp = Field(description="When the wait ends: 72 hours after the start.")
 
 
-class PasskeyListResponse(ResponseModel):
+class PasskeyListResponse(kit.ResponseModel):
     """A user's passkeys."""
 
     passkeys: list[PasskeyResponse] = Field(description=f"The passkeys, oldest first. There are at most {MAX_PASSKEYS}.")
     second_factor: bool = Field(description="Whether sign-ins ask for a passkey or security key after a password.")
-    wait: PasskeyWaitResponse | None = absent_if_none("The wait for lost passkeys, if one is running.")
+    wait: PasskeyWaitResponse | None = kit.absent_if_none("The wait for lost passkeys, if one is running.")
 
 
-class PasskeyOptionsRequest(RequestModel):
+class PasskeyOptionsRequest(kit.RequestModel):
     """A new passkey's kind."""
 
     kind: Kind = Field(default="passkey", description=KIND)
@@ -65,25 +61,25 @@ class PasskeyOptionsRequest(RequestModel):
 
 
 @routes.post(f"{PATH}/options")
-@verified_person(WAYS_IN, limit=PASSKEYS)
-@refuses(400)
-async def start_registration(data: PasskeyOptionsRequest) -> CreationOptionsResponse:
+@kit.verified_person(kit.WAYS_IN, limit=PASSKEYS)
+@kit.refuses(400)
+async def start_registration(data: PasskeyOptionsRequest) -> webauthn.CreationOptionsResponse:
     """Start to add a passkey or a security key.
 
     Give `publicKey` to `navigator.credentials.create()` in the browser, and send the result to
     `POST /api/user/passkeys` in the same session. The challenge works once, for 10 minutes.
     """
-    return CreationOptionsResponse(
-        publicKey=dict(await passkeys.start(ports(), signed_in(), PasskeyKind(data.kind), conditional=data.conditional))
+    return webauthn.CreationOptionsResponse(
+        publicKey=dict(await passkeys.start(kit.ports(), kit.signed_in(), PasskeyKind(data.kind), conditional=data.conditional))
     )
 
 
-class PasskeyRequest(RequestModel):
+class PasskeyRequest(kit.RequestModel):
     """A new passkey."""
 
-    credential: RegistrationCredentialRequest = Field(description="The result of `navigator.credentials.create()`, as JSON.")
+    credential: webauthn.RegistrationCredentialRequest = Field(description="The result of `navigator.credentials.create()`, as JSON.")
     kind: Kind = Field(default="passkey", description=f"{KIND} Send the kind of the options.")
-    name: Name | None = Field(default=None, description="A name to recognize it. Without a name, it gets its product's name.")
+    name: kit.Name | None = Field(default=None, description="A name to recognize it. Without a name, it gets its product's name.")
     conditional: bool = Field(
         default=False, description=f"{CONDITIONAL} Its authenticator need not verify you, and it is no proof for this session."
     )
@@ -96,14 +92,14 @@ class PasskeyRequest(RequestModel):
 class CreatedPasskeyResponse(PasskeyResponse):
     """A new passkey or security key."""
 
-    backup_codes: list[str] | None = absent_if_none(
+    backup_codes: list[str] | None = kit.absent_if_none(
         "New backup codes, if it became a second factor and you had none. No other response contains them."
     )
 
 
 @routes.post(PATH)
-@verified_person(WAYS_IN, limit=PASSKEYS)
-@returns(201)
+@kit.verified_person(kit.WAYS_IN, limit=PASSKEYS)
+@kit.returns(201)
 async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     """Add a passkey or a security key.
 
@@ -112,28 +108,28 @@ async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     """
     credential, kind = data.credential.model_dump(), PasskeyKind(data.kind)
     passkey, codes = await passkeys.register(
-        ports(), signed_in(), credential, data.name, kind, second=data.second_factor, conditional=data.conditional
+        kit.ports(), kit.signed_in(), credential, data.name, kind, second=data.second_factor, conditional=data.conditional
     )
     return CreatedPasskeyResponse.of(passkey, backup_codes=list(codes) or None)
 
 
 @routes.get(PATH)
-@person
+@kit.person
 async def list_own() -> PasskeyListResponse:
     """List your passkeys and security keys.
 
     The list has all passkeys, also passkeys for an earlier host of this installation.
     """
-    own = await passkeys.load_own(ports(), signed_in())
-    wait, is_second = PasskeyWait.of(own.account, ports().clock.now()), own.account.passkey_second_at is not None
+    own = await passkeys.load_own(kit.ports(), kit.signed_in())
+    wait, is_second = PasskeyWait.of(own.account, kit.ports().clock.now()), own.account.passkey_second_at is not None
     shown = None if wait is None else PasskeyWaitResponse.of(wait)
     return PasskeyListResponse(passkeys=PasskeyResponse.list_of(own.passkeys), second_factor=is_second, wait=shown)
 
 
 @routes.post(f"{PATH}/wait")
-@person(ACTS_ON_ME, limit=PASSKEYS)
-@refuses(400, 429)
-@returns(201)
+@kit.person(kit.ACTS_ON_ME, limit=PASSKEYS)
+@kit.refuses(400, 429)
+@kit.returns(201)
 async def start_wait() -> PasskeyWaitResponse:
     """Report that you lost all your passkeys.
 
@@ -141,80 +137,80 @@ async def start_wait() -> PasskeyWaitResponse:
     passkeys without a passkey. You get an email at the start and at the end. The link in these emails ends the wait, and so does a sign-in
     with a passkey. If the account has a second factor, or a sign-in policy asks it for a passkey, it needs a recovery instead.
     """
-    return PasskeyWaitResponse.of(await passkey_waits.start(ports(), signed_in()))
+    return PasskeyWaitResponse.of(await passkey_waits.start(kit.ports(), kit.signed_in()))
 
 
 @routes.delete(f"{PATH}/wait")
-@person(MINE)
-@refuses(404)
-@describes({204: "The wait has ended."})
+@kit.person(kit.MINE)
+@kit.refuses(404)
+@kit.describes({204: "The wait has ended."})
 async def cancel_wait() -> None:
     """Cancel the wait for lost passkeys.
 
     The passkeys stay. Any session on the account can cancel the wait.
     """
-    await passkey_waits.cancel(ports(), signed_in())
+    await passkey_waits.cancel(kit.ports(), kit.signed_in())
 
 
 @routes.delete(PATH)
-@person(ACTS_ON_ME, limit=PASSKEYS)
-@refuses(400, 404)
-@describes({204: "The passkeys are deleted."})
+@kit.person(kit.ACTS_ON_ME, limit=PASSKEYS)
+@kit.refuses(400, 404)
+@kit.describes({204: "The passkeys are deleted."})
 async def remove_lost() -> None:
     """Delete all your passkeys after the wait for lost passkeys.
 
     Confirm your password and a code by email again. This works once, within 72 hours after the start. You get an email with a link that
     undoes the deletion.
     """
-    await passkey_waits.finish(ports(), signed_in())
+    await passkey_waits.finish(kit.ports(), kit.signed_in())
 
 
-class SecondPasskeysRequest(RequestModel):
+class SecondPasskeysRequest(kit.RequestModel):
     """Whether sign-ins ask for a passkey or security key."""
 
     enabled: bool = Field(description="Whether sign-ins ask for a passkey or security key after a password.")
 
 
-class SecondPasskeysResponse(ResponseModel):
+class SecondPasskeysResponse(kit.ResponseModel):
     """Whether passkeys and security keys are a second factor."""
 
     enabled: bool = Field(description="Whether sign-ins ask for a passkey or security key after a password.")
-    backup_codes: list[str] | None = absent_if_none("New backup codes, if you had none. No other response contains them.")
+    backup_codes: list[str] | None = kit.absent_if_none("New backup codes, if you had none. No other response contains them.")
 
 
 @routes.put(f"{PATH}/second-factor")
-@person(WAYS_IN)
-@refuses(400)
+@kit.person(kit.WAYS_IN)
+@kit.refuses(400)
 async def set_second_factor(data: SecondPasskeysRequest) -> SecondPasskeysResponse:
     """Choose whether sign-ins ask for a passkey or security key after a password.
 
     If it is turned on, trusted devices, pending sign-ins and personal access tokens end.
     """
-    codes = await passkeys.set_second(ports(), signed_in(), on=data.enabled)
+    codes = await passkeys.set_second(kit.ports(), kit.signed_in(), on=data.enabled)
     return SecondPasskeysResponse(enabled=data.enabled, backup_codes=list(codes) or None)
 
 
-class PasskeyUpdateRequest(RequestModel):
+class PasskeyUpdateRequest(kit.RequestModel):
     """A passkey's new name."""
 
-    name: Name = Field(description="The new name.", examples=["Work laptop"])
+    name: kit.Name = Field(description="The new name.", examples=["Work laptop"])
 
 
 @routes.patch(f"{PATH}/<passkey_id>")
-@person(WAYS_IN)
+@kit.person(kit.WAYS_IN)
 async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyResponse:
     """Rename a passkey."""
-    return PasskeyResponse.of(await passkeys.rename(ports(), signed_in(), passkey_id, data.name))
+    return PasskeyResponse.of(await passkeys.rename(kit.ports(), kit.signed_in(), passkey_id, data.name))
 
 
 @routes.delete(f"{PATH}/<passkey_id>")
-@person(WAYS_IN)
-@refuses(400)
-@describes({204: "The passkey is deleted."})
+@kit.person(kit.WAYS_IN)
+@kit.refuses(400)
+@kit.describes({204: "The passkey is deleted."})
 async def delete(passkey_id: UUID) -> None:
     """Delete a passkey or security key.
 
     You get an email about it, with a link that undoes it. Sessions that the passkey started continue. The only way to sign in stays. After
     you delete the last passkey, passkeys are no longer a second factor.
     """
-    await passkeys.delete(ports(), signed_in(), passkey_id)
+    await passkeys.delete(kit.ports(), kit.signed_in(), passkey_id)

@@ -6,13 +6,9 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 
 from core.accounts import images
+from core.kernel import rate_limits
 from core.kernel.images import CONTENT_TYPE, IMAGE_PATH, ImageAddress
-from core.kernel.rate_limits import IMAGE, IMAGE_UPLOAD
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import MINE, anyone, person
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.forms import read_image
-from entrypoints.http.edge.openapi import describes, takes_image
+from entrypoints.http import kit
 
 routes = Blueprint("images", __name__)
 
@@ -21,15 +17,15 @@ CACHING: Final = {True: "private, max-age=86400, immutable", False: "public, max
 POLICY: Final = "default-src 'none'; sandbox"
 
 
-class PictureResponse(ResponseModel):
+class PictureResponse(kit.ResponseModel):
     """The user's picture."""
 
     picture: str | None = Field(description="The URL of the picture, or null.", examples=["https://id.example.com/images/4kf1.../256"])
 
 
 @routes.put("/api/user/picture")
-@person(MINE, limit=IMAGE_UPLOAD)
-@takes_image
+@kit.person(kit.MINE, limit=rate_limits.IMAGE_UPLOAD)
+@kit.takes_image
 async def set_picture() -> PictureResponse:
     """Upload your picture.
 
@@ -37,30 +33,30 @@ async def set_picture() -> PictureResponse:
     256 pixels, without anything else that the file contains. Its URL becomes the `picture` in your profile, which applications with the
     scope `profile` get, and cannot be guessed.
     """
-    profile = await images.set_picture(ports(), signed_in(), *await read_image())
+    profile = await images.set_picture(kit.ports(), kit.signed_in(), *await kit.read_image())
     return PictureResponse(picture=profile.picture)
 
 
 @routes.delete("/api/user/picture")
-@person(MINE)
-@describes({204: "The profile has no picture."})
+@kit.person(kit.MINE)
+@kit.describes({204: "The profile has no picture."})
 async def remove_picture() -> None:
     """Remove your picture.
 
     It does not matter whether you uploaded it or set its URL.
     """
-    await images.remove_picture(ports(), signed_in())
+    await images.remove_picture(kit.ports(), kit.signed_in())
 
 
 @routes.get(f"{IMAGE_PATH}<image_key>/<size>")
-@anyone(limit=IMAGE)
-@describes({200: "The image.", 304: "The browser has the image."}, content_type=CONTENT_TYPE)
+@kit.anyone(limit=rate_limits.IMAGE)
+@kit.describes({200: "The image.", 304: "The browser has the image."}, content_type=CONTENT_TYPE)
 async def get_image(image_key: str, size: str) -> Response:
     """Return an uploaded image.
 
     An image that was removed or replaced is not found.
     """
-    content, is_picture = await images.load(ports(), ImageAddress.parse(image_key, size))
+    content, is_picture = await images.load(kit.ports(), ImageAddress.parse(image_key, size))
     headers = {
         "Cache-Control": CACHING[is_picture],
         "Content-Security-Policy": POLICY,

@@ -12,13 +12,9 @@ from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
 from core.tenancy import platform_owners
+from entrypoints.http import kit
 from entrypoints.http.api.tenancy.roles import Role
-from entrypoints.http.base.context import acting_on_platform, ports, signed_in
-from entrypoints.http.edge.access import GIVES, OWNS, REMOVES_FACTORS, platform_owner
-from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Query, SearchLimit, path_id
-from entrypoints.http.edge.signatures import before_body
+from entrypoints.http.edge.queries import SearchLimit
 
 routes = Blueprint("platform_users", __name__)
 
@@ -27,24 +23,24 @@ class ReasonMissing(Invalid):
     """The reason is missing. Send it as "reason" in the body or in the query."""
 
 
-@before_body
+@kit.before_body
 async def existing_user(user_id: UUID) -> None:
     """Answer 404 for a `<user_id>` that does not exist."""
-    await platform.find_user(ports(), user_id)
+    await platform.find_user(kit.ports(), user_id)
 
 
-class UserSearchQuery(Query):
+class UserSearchQuery(kit.Query):
     """The search terms. Without any, all users match."""
 
-    email: Text | None = Field(default=None, description="A part of the email address, in any case.", examples=["ada@"])
-    user_id: Text | None = Field(default=None, description="The id of a user. An unknown id matches no user.")
-    after: Text | None = Field(
+    email: kit.Text | None = Field(default=None, description="A part of the email address, in any case.", examples=["ada@"])
+    user_id: kit.Text | None = Field(default=None, description="The id of a user. An unknown id matches no user.")
+    after: kit.Text | None = Field(
         default=None, description="`next` from the part before. Return only users after this user. An unknown id matches no user."
     )
     limit: SearchLimit = 20
 
 
-class UserOrganizationResponse(ResponseModel):
+class UserOrganizationResponse(kit.ResponseModel):
     """An organization that a user belongs to."""
 
     id: UUID = Field(description="The id of the organization.")
@@ -53,21 +49,21 @@ class UserOrganizationResponse(ResponseModel):
     role: Role = Field(description="The role of the user.")
 
 
-class FoundUserResponse(ResponseModel):
+class FoundUserResponse(kit.ResponseModel):
     """A user in search results."""
 
     id: UUID = Field(description="The id of the user.")
     email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
     is_platform_owner: bool = Field(description="Whether the user is a platform owner.")
     mfa_enabled: bool = Field(description="Whether the user has two-factor authentication.")
-    created_at: Timestamp = Field(description="The time when the account was created.")
-    deactivated_at: Timestamp | None = Field(description="The time when the account was deactivated, or null.")
+    created_at: kit.Timestamp = Field(description="The time when the account was created.")
+    deactivated_at: kit.Timestamp | None = Field(description="The time when the account was deactivated, or null.")
     deactivated_by_platform: bool = Field(description="Whether a platform owner deactivated it.")
-    erase_at: Timestamp | None = Field(description="If the account was deleted, the time when it is erased, or null.")
+    erase_at: kit.Timestamp | None = Field(description="If the account was deleted, the time when it is erased, or null.")
     organizations: list[UserOrganizationResponse] = Field(description="The organizations of the user, sorted by slug.")
 
 
-class UserSearchResponse(ResponseModel):
+class UserSearchResponse(kit.ResponseModel):
     """The users that match a search."""
 
     users: list[FoundUserResponse] = Field(description="The users, the newest first.")
@@ -75,8 +71,8 @@ class UserSearchResponse(ResponseModel):
 
 
 @routes.get("/api/platform/users/search")
-@platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(404)
+@kit.platform_owner(Capability.PLATFORM_USERS_VIEW)
+@kit.refuses(404)
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     """Search all users on the platform.
 
@@ -84,33 +80,33 @@ async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     `after`.
     """
     # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user.
-    user_id = None if query_args.user_id is None else path_id(query_args.user_id)
-    after = None if query_args.after is None else path_id(query_args.after)
-    users, has_more = await platform.search_users(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
+    user_id = None if query_args.user_id is None else kit.path_id(query_args.user_id)
+    after = None if query_args.after is None else kit.path_id(query_args.after)
+    users, has_more = await platform.search_users(kit.ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
     return UserSearchResponse(users=FoundUserResponse.list_of(users), next=users[-1].id if has_more else None)
 
 
-class UserMfaStatusResponse(ResponseModel):
+class UserMfaStatusResponse(kit.ResponseModel):
     """The status of a user's second factor."""
 
     user_id: UUID = Field(description="The id of the user.")
     email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
     mfa_enabled: bool = Field(description="Whether two-factor authentication is on.")
-    mfa_enabled_at: Timestamp | None = Field(description="The time when it was turned on, or null.")
+    mfa_enabled_at: kit.Timestamp | None = Field(description="The time when it was turned on, or null.")
     methods: list[str] = Field(description="The second factors that a sign-in accepts.", examples=[["totp", "passkey", "backup_code"]])
     backup_codes_remaining: int = Field(description="The number of unused backup codes.", examples=[9])
-    last_mfa_challenge: Timestamp | None = Field(description="The time when the user last entered a code, right or wrong, or null.")
+    last_mfa_challenge: kit.Timestamp | None = Field(description="The time when the user last entered a code, right or wrong, or null.")
 
 
 @routes.get("/api/platform/users/<user_id>/mfa/status")
-@platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400)
+@kit.platform_owner(Capability.PLATFORM_USERS_VIEW)
+@kit.refuses(400)
 async def get_mfa_status(user_id: UUID) -> UserMfaStatusResponse:
     """Return the status of a user's two-factor authentication.
 
     Use it before `DELETE /api/platform/users/{user_id}/mfa`, when a user has lost their phone.
     """
-    status = await platform.get_mfa_status(ports(), user_id)
+    status = await platform.get_mfa_status(kit.ports(), user_id)
     return UserMfaStatusResponse(
         user_id=status.user_id,
         email=status.email,
@@ -122,23 +118,23 @@ async def get_mfa_status(user_id: UUID) -> UserMfaStatusResponse:
     )
 
 
-class RemoveMfaRequest(RequestModel):
+class RemoveMfaRequest(kit.RequestModel):
     """The reason for removing a second factor. Clients that cannot send a body with DELETE send it in the query."""
 
     # The description declares the reason as required, because it cannot express that the query may
     # have it instead.
     model_config = ConfigDict(strict=True, frozen=True, json_schema_extra={"required": ["reason"]})
 
-    reason: Reason | None = Field(default=None, description="The reason, for the platform's log.", examples=["Lost phone, ticket 4711"])
+    reason: kit.Reason | None = Field(default=None, description="The reason, for the platform's log.", examples=["Lost phone, ticket 4711"])
 
 
-class RemoveMfaQuery(Query):
+class RemoveMfaQuery(kit.Query):
     """The reason, for clients that cannot send a body with DELETE."""
 
-    reason: Reason | None = Field(default=None, description="The reason, if the body has none.", examples=["Lost phone, ticket 4711"])
+    reason: kit.Reason | None = Field(default=None, description="The reason, if the body has none.", examples=["Lost phone, ticket 4711"])
 
 
-class RemoveMfaResponse(ResponseModel):
+class RemoveMfaResponse(kit.ResponseModel):
     """The result after a second factor was removed."""
 
     success: bool = Field(description="Always true.")
@@ -146,7 +142,7 @@ class RemoveMfaResponse(ResponseModel):
 
 
 @routes.delete("/api/platform/users/<user_id>/mfa")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, REMOVES_FACTORS)
+@kit.platform_owner(Capability.PLATFORM_USERS_MANAGE, kit.REMOVES_FACTORS)
 @existing_user
 async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMfaQuery) -> RemoveMfaResponse:
     """Remove another user's two-factor authentication.
@@ -157,20 +153,20 @@ async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMf
     reason = data.reason or query_args.reason
     if reason is None:
         raise ReasonMissing
-    if await platform.remove_mfa(ports(), acting_on_platform(), user_id, reason):
+    if await platform.remove_mfa(kit.ports(), kit.acting_on_platform(), user_id, reason):
         message = "Two-factor authentication was turned off for this account, and its sessions were ended."
     else:
         message = "Two-factor authentication was already off for this account."
     return RemoveMfaResponse(success=True, message=message)
 
 
-class AccountStateRequest(RequestModel):
+class AccountStateRequest(kit.RequestModel):
     """The reason for deactivating or reactivating an account."""
 
-    reason: Reason = Field(description="The reason, for the platform's log.", examples=["The account was stolen, ticket 4711"])
+    reason: kit.Reason = Field(description="The reason, for the platform's log.", examples=["The account was stolen, ticket 4711"])
 
 
-class AccountStateResponse(ResponseModel):
+class AccountStateResponse(kit.ResponseModel):
     """An account's state after the request."""
 
     message: str = Field(description="The result in one sentence.")
@@ -179,7 +175,7 @@ class AccountStateResponse(ResponseModel):
 
 
 @routes.post("/api/platform/users/<user_id>/deactivate")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
+@kit.platform_owner(Capability.PLATFORM_USERS_MANAGE, kit.GIVES)
 @existing_user
 async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Deactivate a user's account.
@@ -190,13 +186,13 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
     canceled. Members who got such a role from them become members again, unless a user has set their role since.
     Nothing changes if a platform owner has already deactivated the account. Platform owners cannot be deactivated.
     """
-    changed = await user_access.deactivate(ports(), acting_on_platform(), user_id, data.reason)
+    changed = await user_access.deactivate(kit.ports(), kit.acting_on_platform(), user_id, data.reason)
     message = "The account was deactivated, and its sessions were ended." if changed else "The account was already deactivated."
     return AccountStateResponse(message=message, user_id=user_id, is_active=False)
 
 
 @routes.post("/api/platform/users/<user_id>/reactivate")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, GIVES)
+@kit.platform_owner(Capability.PLATFORM_USERS_MANAGE, kit.GIVES)
 @existing_user
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Undo a platform owner's deactivation of an account.
@@ -204,7 +200,7 @@ async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
     The account stays closed, and `is_active` is false, if an organization's directory has also deactivated it, or if
     its user has deleted it. Otherwise the user can sign in again, and gets an email.
     """
-    account = await platform.reactivate_user(ports(), acting_on_platform(), user_id, data.reason)
+    account = await platform.reactivate_user(kit.ports(), kit.acting_on_platform(), user_id, data.reason)
     message = "The account is active."
     if account.closed_at is not None:
         message = "The account is still closed: it was deleted, and only the link in the email about that opens it again."
@@ -213,7 +209,7 @@ async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
     return AccountStateResponse(message=message, user_id=user_id, is_active=account.is_usable)
 
 
-class MfaMetricsResponse(ResponseModel):
+class MfaMetricsResponse(kit.ResponseModel):
     """How much two-factor authentication is used on the platform. Deactivated accounts are not counted as users."""
 
     total_users: int = Field(description="The number of users.", examples=[1200])
@@ -224,14 +220,14 @@ class MfaMetricsResponse(ResponseModel):
 
 
 @routes.get("/api/platform/mfa/metrics")
-@platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400, 404)
+@kit.platform_owner(Capability.PLATFORM_USERS_VIEW)
+@kit.refuses(400, 404)
 async def get_mfa_metrics() -> MfaMetricsResponse:
     """Return metrics about two-factor authentication.
 
     They are computed at every request.
     """
-    metrics = await platform.get_mfa_metrics(ports())
+    metrics = await platform.get_mfa_metrics(kit.ports())
     return MfaMetricsResponse(
         total_users=metrics.total_users,
         mfa_enabled_users=metrics.mfa_enabled_users,
@@ -241,7 +237,7 @@ async def get_mfa_metrics() -> MfaMetricsResponse:
     )
 
 
-class MfaAlertResponse(ResponseModel):
+class MfaAlertResponse(kit.ResponseModel):
     """Suspicious activity around a user's second factor."""
 
     user_id: UUID = Field(description="The id of the user.")
@@ -251,29 +247,29 @@ class MfaAlertResponse(ResponseModel):
         description="`count` and `first_at`; for `disabled_after_login`, `login_at` and `ip_address`.",
         examples=[{"count": 7, "first_at": "2026-03-14T15:09:26Z"}],
     )
-    detected_at: Timestamp = Field(description="The time of the activity's last event.")
+    detected_at: kit.Timestamp = Field(description="The time of the activity's last event.")
 
 
-class MfaAlertListResponse(ResponseModel):
+class MfaAlertListResponse(kit.ResponseModel):
     """The alerts from the last 24 hours."""
 
     alerts: list[MfaAlertResponse] = Field(description="The alerts, the newest first, at most 100.")
 
 
 @routes.get("/api/platform/mfa/suspicious")
-@platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400, 404)
+@kit.platform_owner(Capability.PLATFORM_USERS_VIEW)
+@kit.refuses(400, 404)
 async def list_mfa_alerts() -> MfaAlertListResponse:
     """List suspicious activity around second factors in the last 24 hours.
 
     The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned
     off right after a sign-in.
     """
-    alerts = await platform.list_alerts(ports())
+    alerts = await platform.list_alerts(kit.ports())
     return MfaAlertListResponse(alerts=[MfaAlertResponse.of(alert, alert_type=alert.type) for alert in alerts])
 
 
-class PlatformOwnerResponse(ResponseModel):
+class PlatformOwnerResponse(kit.ResponseModel):
     """A change to the platform owners, and its result."""
 
     message: str = Field(description="The result in one sentence.")
@@ -283,56 +279,56 @@ class PlatformOwnerResponse(ResponseModel):
 REASON: Final = "The reason, for the platform's log and for the email to all platform owners."
 
 
-class PlatformOwnerListResponse(ResponseModel):
+class PlatformOwnerListResponse(kit.ResponseModel):
     """The platform owners."""
 
     owners: list[FoundUserResponse] = Field(description="All platform owners, the newest accounts first.")
 
 
 @routes.get("/api/platform/owners")
-@platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400, 404)
+@kit.platform_owner(Capability.PLATFORM_USERS_VIEW)
+@kit.refuses(400, 404)
 async def list_owners() -> PlatformOwnerListResponse:
     """List all platform owners.
 
     The list is complete; it has no pages.
     """
-    return PlatformOwnerListResponse(owners=FoundUserResponse.list_of(await platform.list_owners(ports())))
+    return PlatformOwnerListResponse(owners=FoundUserResponse.list_of(await platform.list_owners(kit.ports())))
 
 
-class AddPlatformOwnerRequest(RequestModel):
+class AddPlatformOwnerRequest(kit.RequestModel):
     """A user to make a platform owner."""
 
-    user_id: Id = Field(description="The id of a user. The account must be active and have a verified address and a second factor.")
-    reason: Reason | None = Field(default=None, description=REASON)
+    user_id: kit.Id = Field(description="The id of a user. The account must be active and have a verified address and a second factor.")
+    reason: kit.Reason | None = Field(default=None, description=REASON)
 
 
-class RemovePlatformOwnerQuery(Query):
+class RemovePlatformOwnerQuery(kit.Query):
     """Why a platform owner loses their rights."""
 
-    reason: Reason | None = Field(default=None, description=REASON)
+    reason: kit.Reason | None = Field(default=None, description=REASON)
 
 
 @routes.post("/api/platform/owners")
-@platform_owner(Capability.PLATFORM_OWN, OWNS)
-@refuses(404)
+@kit.platform_owner(Capability.PLATFORM_OWN, kit.OWNS)
+@kit.refuses(404)
 async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     """Make a user a platform owner.
 
     Sessions that impersonate the user end. The user's links to organizations' connections end with the sign-ins there. All platform owners
     get an email. If the user already is a platform owner, nothing changes.
     """
-    await platform_owners.promote(ports(), signed_in(), data.user_id, data.reason)
+    await platform_owners.promote(kit.ports(), kit.signed_in(), data.user_id, data.reason)
     return PlatformOwnerResponse(message="This user is now a platform owner.", user_id=data.user_id)
 
 
 @routes.delete("/api/platform/owners/<user_id>")
-@platform_owner(Capability.PLATFORM_OWN, OWNS)
+@kit.platform_owner(Capability.PLATFORM_OWN, kit.OWNS)
 async def remove_owner(user_id: UUID, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:
     """Revoke another platform owner's rights.
 
     Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke your own rights,
     or the last platform owner's rights.
     """
-    await platform_owners.demote(ports(), signed_in(), user_id, query_args.reason)
+    await platform_owners.demote(kit.ports(), kit.signed_in(), user_id, query_args.reason)
     return PlatformOwnerResponse(message="This user is no longer a platform owner.", user_id=user_id)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from core.accounts.model.passkeys import MAX_CREDENTIAL_ID
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
+from entrypoints.http import kit
 
 # Binary data in base64url without padding. The lengths allow the largest real values, and more.
 CredentialId = Annotated[str, Field(max_length=-(-MAX_CREDENTIAL_ID * 4 // 3))]
@@ -13,15 +13,15 @@ ClientData = Annotated[str, Field(max_length=5462)]
 Attestation = Annotated[str, Field(max_length=21_846)]
 
 
-class AttestationResponseRequest(RequestModel):
+class AttestationResponseRequest(kit.RequestModel):
     """What an authenticator says about a new passkey (AuthenticatorAttestationResponseJSON)."""
 
     clientDataJSON: ClientData = Field(description="The client data, in base64url.")
     attestationObject: Attestation = Field(description="The attestation object, in base64url.")
-    transports: Texts | None = Field(default=None, description="How the browser reaches the authenticator.", examples=[["internal"]])
+    transports: kit.Texts | None = Field(default=None, description="How the browser reaches the authenticator.", examples=[["internal"]])
 
 
-class RegistrationCredentialRequest(RequestModel):
+class RegistrationCredentialRequest(kit.RequestModel):
     """A new passkey, as the browser returns it (RegistrationResponseJSON). Other members are ignored."""
 
     id: CredentialId = Field(description="The credential id, in base64url.")
@@ -30,7 +30,7 @@ class RegistrationCredentialRequest(RequestModel):
     response: AttestationResponseRequest = Field(description="The answer of the authenticator.")
 
 
-class AssertionResponseRequest(RequestModel):
+class AssertionResponseRequest(kit.RequestModel):
     """What an authenticator says at a sign-in (AuthenticatorAssertionResponseJSON)."""
 
     clientDataJSON: ClientData = Field(description="The client data, in base64url.")
@@ -39,7 +39,7 @@ class AssertionResponseRequest(RequestModel):
     userHandle: Annotated[str, Field(max_length=86)] | None = Field(default=None, description="The handle of the user, in base64url.")
 
 
-class AuthenticationCredentialRequest(RequestModel):
+class AuthenticationCredentialRequest(kit.RequestModel):
     """A passkey at a sign-in, as the browser returns it (AuthenticationResponseJSON). Other members are ignored."""
 
     id: CredentialId = Field(description="The credential id, in base64url.")
@@ -48,7 +48,7 @@ class AuthenticationCredentialRequest(RequestModel):
     response: AssertionResponseRequest = Field(description="The answer of the authenticator.")
 
 
-class RequestOptionsResponse(ResponseModel):
+class RequestOptionsResponse(kit.ResponseModel):
     """The options for a sign-in."""
 
     publicKey: dict[str, Any] = Field(
@@ -57,7 +57,7 @@ class RequestOptionsResponse(ResponseModel):
     )
 
 
-class CreationOptionsResponse(ResponseModel):
+class CreationOptionsResponse(kit.ResponseModel):
     """The options for a registration."""
 
     publicKey: dict[str, Any] = Field(

@@ -10,47 +10,44 @@ from core.applications.model.access_reasons import AccessReason, ApplicationAcce
 from core.applications.model.users import AccessPolicy
 from core.kernel.roles import Capability
 from core.tenancy.model.roles import ALL_SENTENCES
-from entrypoints.http.api.applications.role_assignments import GIVING_GROUPS, GivingGroupResponse
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http import kit
+from entrypoints.http.api.applications import role_assignments
 
 routes = Blueprint("access_reasons", __name__)
 
 
-class RightSourceResponse(ResponseModel):
+class RightSourceResponse(kit.ResponseModel):
     """A role that gives the right."""
 
     role: str = Field(description="The role, as in the list of roles.", examples=["admin"])
-    group: GivingGroupResponse | None = Field(description="The group that gives the role; null for the member's own role.")
+    group: role_assignments.GivingGroupResponse | None = Field(description="The group that gives the role; null for the member's own role.")
 
 
-class RightOfMemberResponse(ResponseModel):
+class RightOfMemberResponse(kit.ResponseModel):
     """A right of the member in the organization."""
 
     capability: str = Field(description="The name of the right, as in `GET /api/capabilities`.", examples=["members.view"])
     sources: list[RightSourceResponse] = Field(description="The roles that give the right. The own role comes first.")
 
 
-class OrganizationAccessResponse(ResponseModel):
+class OrganizationAccessResponse(kit.ResponseModel):
     """A member's rights in the organization."""
 
     confirmed: bool = Field(description="Whether the member has confirmed the membership. Until then, there are no rights.")
     rights: list[RightOfMemberResponse] = Field(description="The rights, in the order of `GET /api/capabilities`.")
 
 
-class RoleAtApplicationResponse(ResponseModel):
+class RoleAtApplicationResponse(kit.ResponseModel):
     """A role of the user at the application."""
 
     slug: str = Field(description="The slug of the role.")
     name: str = Field(description="The name of the role.")
     permissions: list[str] = Field(description="The permissions that the role gives.")
     direct: bool = Field(description="Whether the user has the role themselves.")
-    groups: list[GivingGroupResponse] = Field(description=GIVING_GROUPS)
+    groups: list[role_assignments.GivingGroupResponse] = Field(description=role_assignments.GIVING_GROUPS)
 
 
-class ApplicationAccessResponse(ResponseModel):
+class ApplicationAccessResponse(kit.ResponseModel):
     """What the user may do at an application."""
 
     service_slug: str = Field(description="The slug of the service.")
@@ -58,12 +55,14 @@ class ApplicationAccessResponse(ResponseModel):
     policy: AccessPolicy = Field(description="The users that the service admits.")
     may_use: bool = Field(description="Whether the user may use the service. Its sign-in policy can ask for more, such as a second factor.")
     reason: AccessReason = Field(description="The reason why the user may use the service, or may not.")
-    groups: list[GivingGroupResponse] = Field(description="The groups of the user that are assigned to the service, by name.")
+    groups: list[role_assignments.GivingGroupResponse] = Field(
+        description="The groups of the user that are assigned to the service, by name."
+    )
     roles: list[RoleAtApplicationResponse] = Field(description="The roles of the user, by slug. They give nothing without access.")
     permissions: list[str] = Field(description="The permissions that the user has, sorted. The list is empty without access.")
 
 
-class UserAccessResponse(ResponseModel):
+class UserAccessResponse(kit.ResponseModel):
     """What a user may do in the organization, and why."""
 
     user_id: UUID = Field(description="The id of the user.")
@@ -71,9 +70,11 @@ class UserAccessResponse(ResponseModel):
     organization: OrganizationAccessResponse | None = Field(
         description="The rights of a member; null without a membership, and if you may not see members."
     )
-    groups: list[GivingGroupResponse] = Field(description="The groups of the user, by name. The list is empty if you may not see members.")
+    groups: list[role_assignments.GivingGroupResponse] = Field(
+        description="The groups of the user, by name. The list is empty if you may not see members."
+    )
     applications: list[ApplicationAccessResponse] = Field(description="A page of the organization's services, by name.")
-    pagination: Pagination = Field(description="The position of this page in the service list.")
+    pagination: kit.Pagination = Field(description="The position of this page in the service list.")
 
 
 def _to_organization(access: OrganizationAccess) -> OrganizationAccessResponse:
@@ -81,7 +82,7 @@ def _to_organization(access: OrganizationAccess) -> OrganizationAccessResponse:
         RightOfMemberResponse(
             capability=capability,
             sources=[
-                RightSourceResponse(role=source.role, group=GivingGroupResponse.of(source.group) if source.group else None)
+                RightSourceResponse(role=source.role, group=role_assignments.GivingGroupResponse.of(source.group) if source.group else None)
                 for source in sources
             ],
         )
@@ -99,14 +100,14 @@ def _to_application(access: ApplicationAccess) -> ApplicationAccessResponse:
         policy=application.policy,
         may_use=access.reason.admits,
         reason=access.reason,
-        groups=GivingGroupResponse.list_of(application.groups),
+        groups=role_assignments.GivingGroupResponse.list_of(application.groups),
         roles=[
             RoleAtApplicationResponse(
                 slug=role.slug,
                 name=role.name,
                 permissions=list(role.permissions),
                 direct=role.is_direct,
-                groups=GivingGroupResponse.list_of(role.groups),
+                groups=role_assignments.GivingGroupResponse.list_of(role.groups),
             )
             for role in application.roles
         ],
@@ -115,19 +116,19 @@ def _to_application(access: ApplicationAccess) -> ApplicationAccessResponse:
 
 
 @routes.get("/api/organizations/<org_slug>/users/<user_id>/access")
-@member(Capability.END_USERS_VIEW)
-async def get(org_slug: str, user_id: UUID, query_args: PageQuery) -> UserAccessResponse:
+@kit.member(Capability.END_USERS_VIEW)
+async def get(org_slug: str, user_id: UUID, query_args: kit.PageQuery) -> UserAccessResponse:
     """Get what a user may do in the organization, and why.
 
     The user is a member or an end user. The answer has the rights in the organization, and the roles that give them.
     For every service, it has the access with its reason, the roles with their sources, and the permissions.
     """
-    access = await access_reasons.load(ports(), acting(), user_id, query_args.page_request())
+    access = await access_reasons.load(kit.ports(), kit.acting(), user_id, query_args.page_request())
     return UserAccessResponse(
         user_id=access.user.user_id,
         email=access.user.email,
         organization=_to_organization(access.organization) if access.organization else None,
-        groups=GivingGroupResponse.list_of(access.groups),
+        groups=role_assignments.GivingGroupResponse.list_of(access.groups),
         applications=[_to_application(each) for each in access.applications],
         pagination=query_args.pagination(access.total),
     )

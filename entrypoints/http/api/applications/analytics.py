@@ -12,14 +12,11 @@ from quart_schema import document_response
 from core.applications import analytics
 from core.applications.model.analytics import DailyLogins, DateRange, PendingTask, resolve_range
 from core.applications.model.plans import SubscriptionStatus
+from core.kernel import roles
 from core.kernel.proofs import OWN_FIRST_METHODS
-from core.kernel.roles import Capability, Permission
+from entrypoints.http import kit
 from entrypoints.http.api.authentication.connections import ProviderSlug
-from entrypoints.http.base.context import acting, acting_key, ports
-from entrypoints.http.edge.access import member, service_key
-from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.queries import Query, RecentLimit
-from entrypoints.http.edge.streaming import stream_list
+from entrypoints.http.edge.queries import RecentLimit
 
 routes = Blueprint("analytics", __name__)
 
@@ -42,24 +39,24 @@ QueryDay = Annotated[date, BeforeValidator(_parse_day), _DAY_SCHEMA]
 ResponseDay = Annotated[date, PlainSerializer(date.isoformat, return_type=str), _DAY_SCHEMA]
 
 
-class DateRangeQuery(Query):
+class DateRangeQuery(kit.Query):
     """A range of days in UTC, including the first and the last day."""
 
     start_date: QueryDay | None = Field(default=None, description="The first day, in UTC. By default 30 days before `end_date`.")
     end_date: QueryDay | None = Field(default=None, description="The last day, in UTC. By default today.")
 
     def date_range(self) -> DateRange:
-        return resolve_range(self.start_date, self.end_date, ports().clock.now())
+        return resolve_range(self.start_date, self.end_date, kit.ports().clock.now())
 
 
-class DailyLoginsResponse(ResponseModel):
+class DailyLoginsResponse(kit.ResponseModel):
     """How many logins there were on a day."""
 
     date: ResponseDay = Field(description="The day, in UTC.")
     count: int = Field(description="The number of logins on this day.")
 
 
-class ServiceLoginsResponse(ResponseModel):
+class ServiceLoginsResponse(kit.ResponseModel):
     """How many logins there were to a service."""
 
     service_id: UUID = Field(description="The id of the service.")
@@ -67,7 +64,7 @@ class ServiceLoginsResponse(ResponseModel):
     count: int = Field(description="The number of logins to this service.")
 
 
-class ProviderLoginsResponse(ResponseModel):
+class ProviderLoginsResponse(kit.ResponseModel):
     """How many logins there were through an identity provider."""
 
     provider: ProviderSlug = Field(description="The identity provider.")
@@ -75,59 +72,59 @@ class ProviderLoginsResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/login-trends")
-@member(Capability.ANALYTICS_VIEW)
+@kit.member(roles.Capability.ANALYTICS_VIEW)
 async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
     """Count logins by day.
 
     Counts the successful logins by any method: to all the organization's services, and its members' logins to Gatehouse
     itself. Days without logins are left out. The earliest day comes first.
     """
-    days = await analytics.count_by_day(ports(), acting(), query_args.date_range())
+    days = await analytics.count_by_day(kit.ports(), kit.acting(), query_args.date_range())
     return [_to_daily_logins(logins) for logins in days]
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-service")
-@member(Capability.ANALYTICS_VIEW)
+@kit.member(roles.Capability.ANALYTICS_VIEW)
 async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> list[ServiceLoginsResponse]:
     """Count logins by service.
 
     Services without logins in the range and deleted services are left out. The highest count comes
     first.
     """
-    services = await analytics.count_by_service(ports(), acting(), query_args.date_range())
+    services = await analytics.count_by_service(kit.ports(), kit.acting(), query_args.date_range())
     return ServiceLoginsResponse.list_of(services)
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-provider")
-@member(Capability.ANALYTICS_VIEW)
+@kit.member(roles.Capability.ANALYTICS_VIEW)
 async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
     """Count logins by identity provider.
 
     Members' logins to Gatehouse itself are included, logins by password or SAML are not. Providers without logins in
     the range are left out. The highest count comes first.
     """
-    providers = await analytics.count_by_provider(ports(), acting(), query_args.date_range())
+    providers = await analytics.count_by_provider(kit.ports(), kit.acting(), query_args.date_range())
     return ProviderLoginsResponse.list_of(providers)
 
 
-class RecentLoginsQuery(Query):
+class RecentLoginsQuery(kit.Query):
     """How many logins to return."""
 
     limit: RecentLimit = 10
 
 
-class RecentLoginResponse(ResponseModel):
+class RecentLoginResponse(kit.ResponseModel):
     """A login to a service, or a member's login to Gatehouse itself."""
 
     id: UUID = Field(description="The id of the login.")
     user_id: UUID = Field(description="The id of the user who signed in.")
     service_id: UUID | None = Field(description="The service's id. Null for a member's login to Gatehouse itself.")
     provider: str = Field(description=f"The identity provider, {_METHODS} or `saml`.")
-    created_at: Timestamp = Field(description="The time of the login, in UTC.")
+    created_at: kit.Timestamp = Field(description="The time of the login, in UTC.")
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/recent-logins")
-@member(Capability.ANALYTICS_VIEW)
+@kit.member(roles.Capability.ANALYTICS_VIEW)
 @document_response(list[RecentLoginResponse])
 async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Response:
     """List recent logins.
@@ -136,10 +133,10 @@ async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Re
     newest first. A large limit is allowed: the response is streamed. 403 if your role does not see the organization's
     end users.
     """
-    return await stream_list(analytics.list_recent_logins(ports(), acting(), query_args.limit), RecentLoginResponse.of)
+    return await kit.stream_list(analytics.list_recent_logins(kit.ports(), kit.acting(), query_args.limit), RecentLoginResponse.of)
 
 
-class SubscriptionCountsResponse(ResponseModel):
+class SubscriptionCountsResponse(kit.ResponseModel):
     """How many subscriptions there are, by their current status."""
 
     active: int = Field(description="The number of active subscriptions.")
@@ -148,7 +145,7 @@ class SubscriptionCountsResponse(ResponseModel):
     past_due: int = Field(description="The number of past due subscriptions.")
 
 
-class ServiceAnalyticsResponse(ResponseModel):
+class ServiceAnalyticsResponse(kit.ResponseModel):
     """A service's usage."""
 
     total_users: int = Field(description="How many users the service has.")
@@ -161,13 +158,13 @@ class ServiceAnalyticsResponse(ResponseModel):
 
 
 @routes.get("/api/service/analytics")
-@service_key(Permission.READ_ANALYTICS)
+@kit.service_key(roles.Permission.READ_ANALYTICS)
 async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:
     """Get the service's usage.
 
     The range applies to `login_trends` and `logins_by_provider`. All other figures are current.
     """
-    figures = await analytics.analyze_service(ports(), acting_key(), query_args.date_range())
+    figures = await analytics.analyze_service(kit.ports(), kit.acting_key(), query_args.date_range())
     return ServiceAnalyticsResponse(
         total_users=figures.usage.users,
         new_users_30d=figures.usage.new_users,
@@ -185,7 +182,7 @@ def _to_daily_logins(logins: DailyLogins) -> DailyLoginsResponse:
     return DailyLoginsResponse(date=logins.day, count=logins.count)
 
 
-class PendingTaskResponse(ResponseModel):
+class PendingTaskResponse(kit.ResponseModel):
     """A task that waits for an admin of the organization."""
 
     task: PendingTask = Field(
@@ -203,7 +200,7 @@ class PendingTaskResponse(ResponseModel):
     count: int = Field(description="The number of objects that the task is about. At most 100 are counted.", examples=[2])
 
 
-class OverviewResponse(ResponseModel):
+class OverviewResponse(kit.ResponseModel):
     """An organization's overview."""
 
     members: int = Field(description="The number of members.", examples=[12])
@@ -216,14 +213,14 @@ class OverviewResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/overview")
-@member(Capability.ANALYTICS_VIEW)
+@kit.member(roles.Capability.ANALYTICS_VIEW)
 async def get_overview(org_slug: str) -> OverviewResponse:
     """Return the organization's overview: figures, sign-ins in 30 days, and pending tasks.
 
     A task is something that an admin should look at, such as a domain without a DNS record or a
     webhook that fails.
     """
-    loaded = await analytics.load_overview(ports(), acting())
+    loaded = await analytics.load_overview(kit.ports(), kit.acting())
     return OverviewResponse(
         members=loaded.members,
         services=loaded.services,

@@ -7,25 +7,20 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.applications import api_keys
-from core.kernel.roles import Capability, Permission
+from core.kernel import roles
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import GIVES, member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PartQuery
-from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("api_keys", __name__)
 
 # Plain strings, because the use case refuses unknown permissions, and lists all permissions.
 Permissions = Annotated[
-    list[Text],
+    list[kit.Text],
     Field(max_length=100),
     WithJsonSchema(
         {
             "type": "array",
-            "items": {"type": "string", "enum": [permission.value for permission in Permission]},
+            "items": {"type": "string", "enum": [permission.value for permission in roles.Permission]},
             "minItems": 1,
             "uniqueItems": True,
         }
@@ -33,26 +28,26 @@ Permissions = Annotated[
 ]
 
 
-class ApiKeyRequest(RequestModel):
+class ApiKeyRequest(kit.RequestModel):
     """A new API key."""
 
-    name: Name = Field(description="A name for the key, which lists show.", examples=["Billing backend"])
+    name: kit.Name = Field(description="A name for the key, which lists show.", examples=["Billing backend"])
     permissions: Permissions = Field(description="The key's permissions, at least one. They cannot be changed later.")
     expires_in_days: Annotated[int, Field(ge=1, le=3650)] | None = Field(
         default=None, description="The lifetime of the key in days. Without it the key does not expire."
     )
 
 
-class ApiKeyDetails(ResponseModel):
+class ApiKeyDetails(kit.ResponseModel):
     """The fields that all responses about an API key share."""
 
     id: UUID = Field(description="The id of the key.")
     service_id: UUID = Field(description="The id of the service that the key belongs to.")
     name: str = Field(description="The name of the key.")
     prefix: str = Field(description="The first characters of the key, to recognize it.", examples=["sk_k3v7q2"])
-    permissions: list[Permission] = Field(description="The permissions of the key.")
-    expires_at: Timestamp | None = Field(description="The time at which the key expires, in UTC, or null if it does not expire.")
-    created_at: Timestamp = Field(description="The time at which the key was created, in UTC.")
+    permissions: list[roles.Permission] = Field(description="The permissions of the key.")
+    expires_at: kit.Timestamp | None = Field(description="The time at which the key expires, in UTC, or null if it does not expire.")
+    created_at: kit.Timestamp = Field(description="The time at which the key was created, in UTC.")
     created_by: UUID = Field(description="The id of the member who created the key.")
 
 
@@ -65,15 +60,15 @@ class CreatedApiKeyResponse(ApiKeyDetails):
 class ApiKeyResponse(ApiKeyDetails):
     """An API key without its secret."""
 
-    last_used_at: Timestamp | None = Field(
+    last_used_at: kit.Timestamp | None = Field(
         description="The last use, in UTC, or null if the key was never used. It can be up to one minute too early."
     )
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
-@member(Capability.API_KEYS_MANAGE, GIVES)
+@kit.member(roles.Capability.API_KEYS_MANAGE, kit.GIVES)
 @existing_service
-@returns(201)
+@kit.returns(201)
 async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> CreatedApiKeyResponse:
     """Create an API key.
 
@@ -81,11 +76,11 @@ async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> Creat
     once: store it safely. The caller needs the rights for every permission, such as `service_roles.assign` for
     `write:roles`: otherwise the answer is 403.
     """
-    key, secret = await api_keys.create(ports(), acting(), service_slug, data.name, data.permissions, data.expires_in_days)
+    key, secret = await api_keys.create(kit.ports(), kit.acting(), service_slug, data.name, data.permissions, data.expires_in_days)
     return CreatedApiKeyResponse.of(key, key=secret)
 
 
-class ApiKeyListResponse(ResponseModel):
+class ApiKeyListResponse(kit.ResponseModel):
     """A part of a service's API keys."""
 
     api_keys: list[ApiKeyResponse] = Field(description="The keys, newest first, including expired keys.")
@@ -93,33 +88,33 @@ class ApiKeyListResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
-@member(Capability.API_KEYS_VIEW)
+@kit.member(roles.Capability.API_KEYS_VIEW)
 @existing_service
-async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> ApiKeyListResponse:
+async def list_keys(org_slug: str, service_slug: str, query_args: kit.PartQuery) -> ApiKeyListResponse:
     """List API keys.
 
     Returns the service's keys without their secrets, newest first, including expired keys.
     """
-    page = await api_keys.list_keys(ports(), acting(), service_slug, query_args.limit, query_args.offset)
+    page = await api_keys.list_keys(kit.ports(), kit.acting(), service_slug, query_args.limit, query_args.offset)
     return ApiKeyListResponse(api_keys=[ApiKeyResponse.of(key) for key in page.items], total=page.total)
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
-@member(Capability.API_KEYS_VIEW)
+@kit.member(roles.Capability.API_KEYS_VIEW)
 async def get(org_slug: str, service_slug: str, api_key_id: UUID) -> ApiKeyResponse:
     """Get an API key.
 
     The secret is not returned.
     """
-    return ApiKeyResponse.of(await api_keys.find(ports(), acting(), service_slug, api_key_id))
+    return ApiKeyResponse.of(await api_keys.find(kit.ports(), kit.acting(), service_slug, api_key_id))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
-@member(Capability.API_KEYS_MANAGE, GIVES)
-@describes({204: "The key is deleted."})
+@kit.member(roles.Capability.API_KEYS_MANAGE, kit.GIVES)
+@kit.describes({204: "The key is deleted."})
 async def delete(org_slug: str, service_slug: str, api_key_id: UUID) -> None:
     """Delete an API key.
 
     Requests with this key are refused immediately. This cannot be undone.
     """
-    await api_keys.delete(ports(), acting(), service_slug, api_key_id)
+    await api_keys.delete(kit.ports(), kit.acting(), service_slug, api_key_id)

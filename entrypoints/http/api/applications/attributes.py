@@ -7,9 +7,10 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import attributes
+from core.kernel import roles
 from core.kernel.api_scopes import Area
-from core.kernel.roles import Capability, Permission
 from core.tenancy.model.attributes import MAX_ATTRIBUTES, AttributeKind, AttributeWriter, OwnAttributes
+from entrypoints.http import kit
 from entrypoints.http.api.applications.service_users import existing_service_user
 from entrypoints.http.api.tenancy.attributes import (
     KIND,
@@ -21,33 +22,28 @@ from entrypoints.http.api.tenancy.attributes import (
     Value,
     to_values,
 )
-from entrypoints.http.base.context import acting, acting_key, ports, signed_in
-from entrypoints.http.edge.access import GIVES, MINE, member, person, service_key
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("user_attributes", __name__)
 
 
-@before_body
+@kit.before_body
 async def existing_end_user(org_slug: str, user_id: UUID) -> None:
     """Answer 404 if `<user_id>` is not an end user of the organization."""
-    await attributes.of_end_user(ports(), acting(), user_id)
+    await attributes.of_end_user(kit.ports(), kit.acting(), user_id)
 
 
 @routes.get("/api/organizations/<org_slug>/users/<user_id>/attributes")
-@member(Capability.END_USERS_VIEW)
+@kit.member(roles.Capability.END_USERS_VIEW)
 async def get_of_end_user(org_slug: str, user_id: UUID) -> AttributeValuesResponse:
     """Get an end user's attributes.
 
     An attribute without a value is null.
     """
-    return to_values(await attributes.of_end_user(ports(), acting(), user_id))
+    return to_values(await attributes.of_end_user(kit.ports(), kit.acting(), user_id))
 
 
 @routes.patch("/api/organizations/<org_slug>/users/<user_id>/attributes")
-@member(Capability.END_USERS_MANAGE, GIVES)
+@kit.member(roles.Capability.END_USERS_MANAGE, kit.GIVES)
 @existing_end_user
 async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
     """Change an end user's attributes.
@@ -55,33 +51,33 @@ async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValues
     An admin may change attributes with the writer `admin`. Tokens have the new values after the next refresh. A caller
     who may not read values gets the values that the request sets.
     """
-    return to_values(await attributes.change_of_end_user(ports(), acting(), user_id, data.values))
+    return to_values(await attributes.change_of_end_user(kit.ports(), kit.acting(), user_id, data.values))
 
 
 @routes.get("/api/service/users/<user_id>/attributes")
-@service_key(Permission.READ_USERS)
+@kit.service_key(roles.Permission.READ_USERS)
 async def get_of_service_user(user_id: UUID) -> AttributeValuesResponse:
     """Get a service user's attributes.
 
     These are its organization's attributes. An attribute without a value is null.
     """
-    return to_values(await attributes.of_service_user(ports(), acting_key(), user_id))
+    return to_values(await attributes.of_service_user(kit.ports(), kit.acting_key(), user_id))
 
 
 @routes.patch("/api/service/users/<user_id>/attributes")
-@service_key(Permission.WRITE_USERS)
+@kit.service_key(roles.Permission.WRITE_USERS)
 @existing_service_user
-@refuses(403)
+@kit.refuses(403)
 async def change_of_service_user(user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
     """Change a service user's attributes.
 
     An API key may change attributes with the writer `application`. 403 for other attributes. Without `read:users`, the response has only
     the values that the request sets.
     """
-    return to_values(await attributes.change_of_service_user(ports(), acting_key(), user_id, data.values))
+    return to_values(await attributes.change_of_service_user(kit.ports(), kit.acting_key(), user_id, data.values))
 
 
-class OwnAttributeResponse(ResponseModel):
+class OwnAttributeResponse(kit.ResponseModel):
     """An attribute of the signed-in user."""
 
     name: str = Field(description=NAME)
@@ -94,7 +90,7 @@ class OwnAttributeResponse(ResponseModel):
     is_writable: bool = Field(description="Whether the user may change it.")
 
 
-class OrganizationAttributesResponse(ResponseModel):
+class OrganizationAttributesResponse(kit.ResponseModel):
     """The signed-in user's attributes in an organization."""
 
     organization: str = Field(description="The slug of the organization.")
@@ -102,7 +98,7 @@ class OrganizationAttributesResponse(ResponseModel):
     attributes: list[OwnAttributeResponse] = Field(description="The attributes, by position.")
 
 
-class OwnAttributesResponse(ResponseModel):
+class OwnAttributesResponse(kit.ResponseModel):
     """The signed-in user's attributes."""
 
     organizations: list[OrganizationAttributesResponse] = Field(
@@ -110,11 +106,11 @@ class OwnAttributesResponse(ResponseModel):
     )
 
 
-class OwnAttributeValuesRequest(RequestModel):
+class OwnAttributeValuesRequest(kit.RequestModel):
     """The organization, and the values to change there."""
 
-    organization: Text = Field(description="The slug of the organization.", examples=["acme"])
-    values: dict[Text, Value] = Field(min_length=1, max_length=MAX_ATTRIBUTES, description=VALUES, examples=[{"nickname": "Ada"}])
+    organization: kit.Text = Field(description="The slug of the organization.", examples=["acme"])
+    values: dict[kit.Text, Value] = Field(min_length=1, max_length=MAX_ATTRIBUTES, description=VALUES, examples=[{"nickname": "Ada"}])
 
 
 def _to_own(own: OwnAttributes) -> OrganizationAttributesResponse:
@@ -137,21 +133,21 @@ def _to_own(own: OwnAttributes) -> OrganizationAttributesResponse:
 
 
 @routes.get("/api/user/attributes")
-@person(area=Area.ACCOUNT)
+@kit.person(area=Area.ACCOUNT)
 async def list_own() -> OwnAttributesResponse:
     """List your attributes in the organizations that you belong to.
 
     Every attribute says whether you may change it.
     """
-    return OwnAttributesResponse(organizations=[_to_own(each) for each in await attributes.list_own(ports(), signed_in())])
+    return OwnAttributesResponse(organizations=[_to_own(each) for each in await attributes.list_own(kit.ports(), kit.signed_in())])
 
 
 @routes.patch("/api/user/attributes")
-@person(MINE, area=Area.ACCOUNT)
-@refuses(403, 404)
+@kit.person(kit.MINE, area=Area.ACCOUNT)
+@kit.refuses(403, 404)
 async def change_own(data: OwnAttributeValuesRequest) -> AttributeValuesResponse:
     """Change your attributes in an organization.
 
     You may change attributes that the organization lets you write. 404 if you do not belong to the organization, or it has no attributes.
     """
-    return to_values(await attributes.change_own(ports(), signed_in(), data.organization, data.values))
+    return to_values(await attributes.change_own(kit.ports(), kit.signed_in(), data.organization, data.values))

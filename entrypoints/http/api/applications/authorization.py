@@ -24,13 +24,8 @@ from core.applications.model.authorization import (
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP
 from core.tenancy.model.roles import ROLE_PATTERN
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import CHANGES, GIVES, member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Description, Name, RequestModel, ResponseModel, Text, Timestamp, optional
-from entrypoints.http.edge.openapi import describes, has_version, refuses, takes_version
-from entrypoints.http.edge.queries import Flag, Query
-from entrypoints.http.edge.signatures import before_body, returns
 from entrypoints.http.edge.versions import expected_versions, version_headers
 
 routes = Blueprint("authorization", __name__)
@@ -46,25 +41,25 @@ PERMISSIONS_OF_ROLE = "The permissions that the role gives. The service declares
 
 # Plain strings, because the use case names the wrong string.
 PermissionName = Annotated[
-    Text, WithJsonSchema({"type": "string", "pattern": f"^{PERMISSION_PATTERN}$", "maxLength": MAX_PERMISSION_LENGTH})
+    kit.Text, WithJsonSchema({"type": "string", "pattern": f"^{PERMISSION_PATTERN}$", "maxLength": MAX_PERMISSION_LENGTH})
 ]
-RoleSlug = Annotated[Text, WithJsonSchema({"type": "string", "pattern": f"^{ROLE_PATTERN}$"})]
+RoleSlug = Annotated[kit.Text, WithJsonSchema({"type": "string", "pattern": f"^{ROLE_PATTERN}$"})]
 PermissionNames = Annotated[list[PermissionName], Field(max_length=MAX_PERMISSIONS)]
 
 
-class DeclaredPermissionRequest(RequestModel):
+class DeclaredPermissionRequest(kit.RequestModel):
     """A permission of a service."""
 
     name: PermissionName = Field(description=NAME_OF_PERMISSION, examples=["documents:write"])
-    description: Description | None = Field(default=None, description=DESCRIPTION_OF_PERMISSION, examples=["Change documents"])
+    description: kit.Description | None = Field(default=None, description=DESCRIPTION_OF_PERMISSION, examples=["Change documents"])
 
 
-class RoleDefinitionRequest(RequestModel):
+class RoleDefinitionRequest(kit.RequestModel):
     """A role of a service."""
 
     slug: RoleSlug = Field(description=SLUG_OF_ROLE, examples=["editor"])
-    name: Name = Field(description="The name of the role on pages.", examples=["Editor"])
-    description: Description | None = Field(default=None, description=DESCRIPTION_OF_ROLE)
+    name: kit.Name = Field(description="The name of the role on pages.", examples=["Editor"])
+    description: kit.Description | None = Field(default=None, description=DESCRIPTION_OF_ROLE)
     permissions: PermissionNames = Field(default=[], description=PERMISSIONS_OF_ROLE, examples=[["documents:write"]])
 
     def build(self) -> RoleDefinition:
@@ -78,7 +73,7 @@ class RoleOfDocumentRequest(RoleDefinitionRequest):
     permissions: PermissionNames = Field(description=PERMISSIONS_OF_ROLE, examples=[["documents:write"]])
 
 
-class AuthorizationRequest(RequestModel):
+class AuthorizationRequest(kit.RequestModel):
     """All permissions and roles in a service. They replace the previous permissions and roles. The order does not matter."""
 
     permissions: Annotated[list[DeclaredPermissionRequest], Field(max_length=MAX_PERMISSIONS)] = Field(
@@ -95,14 +90,14 @@ class AuthorizationRequest(RequestModel):
         )
 
 
-class DeclaredPermissionResponse(ResponseModel):
+class DeclaredPermissionResponse(kit.ResponseModel):
     """A permission that the service declares."""
 
     name: str = Field(description=NAME_OF_PERMISSION)
     description: str | None = Field(description=DESCRIPTION_OF_PERMISSION)
 
 
-class RoleDefinitionResponse(ResponseModel):
+class RoleDefinitionResponse(kit.ResponseModel):
     """A role of the service, as the document has it."""
 
     slug: str = Field(description=SLUG_OF_ROLE)
@@ -111,7 +106,7 @@ class RoleDefinitionResponse(ResponseModel):
     permissions: list[str] = Field(description=PERMISSIONS_OF_ROLE)
 
 
-class AuthorizationResponse(ResponseModel):
+class AuthorizationResponse(kit.ResponseModel):
     """All the service's permissions and roles. It can be sent back with `PUT`."""
 
     version: int = Field(description="The number of changes so far. The `ETag` has it, too.")
@@ -119,7 +114,7 @@ class AuthorizationResponse(ResponseModel):
     roles: list[RoleDefinitionResponse] = Field(description="The roles, sorted by slug.")
 
 
-class RoleUpdateResponse(ResponseModel):
+class RoleUpdateResponse(kit.ResponseModel):
     """A role that changes."""
 
     slug: str = Field(description="The slug of the role.")
@@ -130,7 +125,7 @@ class RoleUpdateResponse(ResponseModel):
     group_count: int = Field(description=GROUPS_OF_ROLE)
 
 
-class RoleRemovalResponse(ResponseModel):
+class RoleRemovalResponse(kit.ResponseModel):
     """A role that is deleted."""
 
     slug: str = Field(description="The slug of the role.")
@@ -138,7 +133,7 @@ class RoleRemovalResponse(ResponseModel):
     group_count: int = Field(description="The number of groups that lose the role.")
 
 
-class AuthorizationChangesResponse(ResponseModel):
+class AuthorizationChangesResponse(kit.ResponseModel):
     """The difference to the previous document."""
 
     permissions_added: list[str] = Field(description="The permissions that are new.")
@@ -157,21 +152,21 @@ class AuthorizationResultResponse(AuthorizationResponse):
     changes: AuthorizationChangesResponse = Field(description="The difference to the previous document.")
 
 
-class ConfirmationQuery(Query):
+class ConfirmationQuery(kit.Query):
     """The confirmation for a deletion."""
 
-    confirm: Flag = Field(default=False, description="Whether to delete roles that users or groups have. They lose them.")
+    confirm: kit.Flag = Field(default=False, description="Whether to delete roles that users or groups have. They lose them.")
 
 
 class AuthorizationQuery(ConfirmationQuery):
     """The way in which the document is replaced."""
 
-    dry_run: Flag = Field(default=False, description="Whether to return the changes without making them.")
+    dry_run: kit.Flag = Field(default=False, description="Whether to return the changes without making them.")
 
 
 async def get_authorization(caller: AuthorizationCaller, slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
     """Return the response with a service's permissions and roles."""
-    found = await authorization.get(ports(), caller, slug)
+    found = await authorization.get(kit.ports(), caller, slug)
     return to_authorization_response(found), 200, version_headers(found.version)
 
 
@@ -192,9 +187,9 @@ async def replace_authorization(
     """Replace a service's permissions and roles, or only preview the changes, and return the response."""
     document, versions = data.build(), expected_versions()
     if query.dry_run:
-        result = await authorization.preview(ports(), caller, slug, document, versions=versions)
+        result = await authorization.preview(kit.ports(), caller, slug, document, versions=versions)
     else:
-        result = await authorization.replace_document(ports(), caller, slug, document, versions=versions, confirmed=query.confirm)
+        result = await authorization.replace_document(kit.ports(), caller, slug, document, versions=versions, confirmed=query.confirm)
     return _to_result_response(result, dry_run=query.dry_run), 200, version_headers(result.version)
 
 
@@ -209,20 +204,20 @@ def _to_result_response(result: AuthorizationResult, *, dry_run: bool) -> Author
 
 
 @routes.get(f"{SERVICE}/authorization")
-@member(Capability.SERVICES_VIEW)
-@has_version
+@kit.member(Capability.SERVICES_VIEW)
+@kit.has_version
 async def get(org_slug: str, service_slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
     """Get a service's permissions and roles.
 
     The response can be changed and sent back with `PUT`, with its `ETag` in `If-Match`.
     """
-    return await get_authorization(acting(), service_slug)
+    return await get_authorization(kit.acting(), service_slug)
 
 
 @routes.put(f"{SERVICE}/authorization")
-@member(Capability.SERVICES_MANAGE, GIVES)
-@takes_version
-@refuses(409)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
+@kit.takes_version
+@kit.refuses(409)
 @existing_service
 async def replace(
     org_slug: str, service_slug: str, query_args: AuthorizationQuery, data: AuthorizationRequest
@@ -233,41 +228,41 @@ async def replace(
     nothing changes, and the answer has the changes. Users with a role that stays get and lose its permissions at once.
     To delete a role that users or groups have, send `confirm=true`.
     """
-    return await replace_authorization(acting(), service_slug, query_args, data)
+    return await replace_authorization(kit.acting(), service_slug, query_args, data)
 
 
 # A single permission or role
 
 
-@before_body
+@kit.before_body
 async def existing_permission(service_slug: str, permission_name: str, **_: object) -> None:
     """Answer 404 if the service declares no permission `<permission_name>`."""
-    await authorization.find_permission(ports(), acting(), service_slug, permission_name)
+    await authorization.find_permission(kit.ports(), kit.acting(), service_slug, permission_name)
 
 
 @routes.post(f"{SERVICE}/permissions")
-@member(Capability.SERVICES_MANAGE, GIVES)
-@refuses(409)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
+@kit.refuses(409)
 @existing_service
-@returns(201)
+@kit.returns(201)
 async def declare_permission(org_slug: str, service_slug: str, data: DeclaredPermissionRequest) -> DeclaredPermissionResponse:
     """Declare a permission for a service.
 
     No role has it yet.
     """
     permission = DeclaredPermission(data.name, data.description)
-    await authorization.declare_permission(ports(), acting(), service_slug, permission)
+    await authorization.declare_permission(kit.ports(), kit.acting(), service_slug, permission)
     return DeclaredPermissionResponse.of(permission)
 
 
-class DeclaredPermissionUpdateRequest(RequestModel):
+class DeclaredPermissionUpdateRequest(kit.RequestModel):
     """A permission's new description."""
 
-    description: Description | None = Field(description=DESCRIPTION_OF_PERMISSION)
+    description: kit.Description | None = Field(description=DESCRIPTION_OF_PERMISSION)
 
 
 @routes.patch(f"{SERVICE}/permissions/<permission_name>")
-@member(Capability.SERVICES_MANAGE, CHANGES)
+@kit.member(Capability.SERVICES_MANAGE, kit.CHANGES)
 @existing_permission
 async def describe_permission(
     org_slug: str, service_slug: str, permission_name: str, data: DeclaredPermissionUpdateRequest
@@ -276,19 +271,19 @@ async def describe_permission(
 
     The name cannot be changed, because the application's code checks it.
     """
-    await authorization.describe_permission(ports(), acting(), service_slug, permission_name, data.description)
+    await authorization.describe_permission(kit.ports(), kit.acting(), service_slug, permission_name, data.description)
     return DeclaredPermissionResponse(name=permission_name, description=data.description)
 
 
 @routes.delete(f"{SERVICE}/permissions/<permission_name>")
-@member(Capability.SERVICES_MANAGE, GIVES)
-@describes({204: "The permission is no longer declared, and no role has it."})
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
+@kit.describes({204: "The permission is no longer declared, and no role has it."})
 async def remove_permission(org_slug: str, service_slug: str, permission_name: str) -> None:
     """Remove a permission from a service.
 
     It is taken from all the service's roles.
     """
-    await authorization.remove_permission(ports(), acting(), service_slug, permission_name)
+    await authorization.remove_permission(kit.ports(), kit.acting(), service_slug, permission_name)
 
 
 class ServiceRoleResponse(RoleDefinitionResponse):
@@ -296,8 +291,8 @@ class ServiceRoleResponse(RoleDefinitionResponse):
 
     user_count: int = Field(description=USERS_OF_ROLE)
     group_count: int = Field(description=GROUPS_OF_ROLE)
-    created_at: Timestamp = Field(description="The time at which the role was created, in UTC.")
-    updated_at: Timestamp = Field(description="The time of the role's last change, in UTC.")
+    created_at: kit.Timestamp = Field(description="The time at which the role was created, in UTC.")
+    updated_at: kit.Timestamp = Field(description="The time of the role's last change, in UTC.")
 
 
 def to_role_response(role: StoredRole, number: HolderCount) -> ServiceRoleResponse:
@@ -307,65 +302,65 @@ def to_role_response(role: StoredRole, number: HolderCount) -> ServiceRoleRespon
     )
 
 
-class ServiceRoleListResponse(ResponseModel):
+class ServiceRoleListResponse(kit.ResponseModel):
     """All roles in a service."""
 
     roles: list[ServiceRoleResponse] = Field(description="The roles, sorted by slug.")
 
 
 @routes.get(f"{SERVICE}/roles")
-@member(Capability.SERVICES_VIEW)
+@kit.member(Capability.SERVICES_VIEW)
 async def list_roles(org_slug: str, service_slug: str) -> ServiceRoleListResponse:
     """List a service's roles.
 
     Every role says how many users and groups have it.
     """
-    found, counts = await authorization.get_with_counts(ports(), acting(), service_slug)
+    found, counts = await authorization.get_with_counts(kit.ports(), kit.acting(), service_slug)
     return ServiceRoleListResponse(roles=[to_role_response(role, counts.get(role.definition.slug, NO_HOLDERS)) for role in found.roles])
 
 
 @routes.post(f"{SERVICE}/roles")
-@member(Capability.SERVICES_MANAGE, GIVES)
-@refuses(409)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
+@kit.refuses(409)
 @existing_service
-@returns(201)
+@kit.returns(201)
 async def create_role(org_slug: str, service_slug: str, data: RoleDefinitionRequest) -> ServiceRoleResponse:
     """Create a role in a service.
 
     Its permissions must be declared.
     """
-    await authorization.create_role(ports(), acting(), service_slug, data.build())
-    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, data.slug))
+    await authorization.create_role(kit.ports(), kit.acting(), service_slug, data.build())
+    return to_role_response(*await authorization.find_role_with_count(kit.ports(), kit.acting(), service_slug, data.slug))
 
 
-@before_body
+@kit.before_body
 async def existing_role(service_slug: str, role_slug: str, **_: object) -> None:
     """Answer 404 if the service has no role `<role_slug>`."""
-    await authorization.find_role(ports(), acting(), service_slug, role_slug)
+    await authorization.find_role(kit.ports(), kit.acting(), service_slug, role_slug)
 
 
 @routes.get(f"{SERVICE}/roles/<role_slug>")
-@member(Capability.SERVICES_VIEW)
+@kit.member(Capability.SERVICES_VIEW)
 async def get_role(org_slug: str, service_slug: str, role_slug: str) -> ServiceRoleResponse:
     """Get a service's role.
 
     The response says how many users and groups have it.
     """
-    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, role_slug))
+    return to_role_response(*await authorization.find_role_with_count(kit.ports(), kit.acting(), service_slug, role_slug))
 
 
-class RoleDefinitionUpdateRequest(RequestModel):
+class RoleDefinitionUpdateRequest(kit.RequestModel):
     """The role's fields to change, at least one field."""
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
 
-    name: Name = optional(description="The name of the role on pages.")
-    description: Description | None = optional(description=DESCRIPTION_OF_ROLE)
-    permissions: PermissionNames = optional(description="The permissions that the role gives. They replace the previous permissions.")
+    name: kit.Name = kit.optional(description="The name of the role on pages.")
+    description: kit.Description | None = kit.optional(description=DESCRIPTION_OF_ROLE)
+    permissions: PermissionNames = kit.optional(description="The permissions that the role gives. They replace the previous permissions.")
 
 
 @routes.patch(f"{SERVICE}/roles/<role_slug>")
-@member(Capability.SERVICES_MANAGE, GIVES)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
 @existing_role
 async def update_role(org_slug: str, service_slug: str, role_slug: str, data: RoleDefinitionUpdateRequest) -> ServiceRoleResponse:
     """Change a service's role.
@@ -375,19 +370,19 @@ async def update_role(org_slug: str, service_slug: str, role_slug: str, data: Ro
     names: object = data.permissions
     permissions = tuple(names) if isinstance(names, list) else KEEP
     await authorization.update_role(
-        ports(), acting(), service_slug, role_slug, name=data.name, description=data.description, permissions=permissions
+        kit.ports(), kit.acting(), service_slug, role_slug, name=data.name, description=data.description, permissions=permissions
     )
-    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, role_slug))
+    return to_role_response(*await authorization.find_role_with_count(kit.ports(), kit.acting(), service_slug, role_slug))
 
 
 @routes.delete(f"{SERVICE}/roles/<role_slug>")
-@member(Capability.SERVICES_MANAGE, GIVES)
-@refuses(409)
-@describes({204: "The role is deleted. No user or group has it."})
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
+@kit.refuses(409)
+@kit.describes({204: "The role is deleted. No user or group has it."})
 async def delete_role(org_slug: str, service_slug: str, role_slug: str, query_args: ConfirmationQuery) -> None:
     """Delete a service's role.
 
     If users or groups have the role, the answer is 409, and names the first users and groups that you may see. With
     `confirm=true`, they lose it.
     """
-    await authorization.delete_role(ports(), acting(), service_slug, role_slug, confirmed=query_args.confirm)
+    await authorization.delete_role(kit.ports(), kit.acting(), service_slug, role_slug, confirmed=query_args.confirm)

@@ -6,25 +6,15 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications.model.services import StoredClaims
-from core.authentication.model.claim_document import (
-    DIRECTORY_VALUES,
-    LIST_CLAIMS,
-    MAX_CLAIMS,
-    SOURCES,
-    ClaimDocument,
-    GroupValue,
-    WhichGroups,
-)
+from core.authentication.model import claim_document
+from core.authentication.model.claim_document import DIRECTORY_VALUES, LIST_CLAIMS, SOURCES
 from core.authentication.model.openid import Scope
 from core.federation import claims
 from core.federation.model.sign_in import OpenIdPreview
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.applications.sign_in_preview import OpenIdPreviewResponse
-from entrypoints.http.base.context import acting, acting_member, app_context, ports
-from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member
-from entrypoints.http.edge.bodies import PRINTABLE, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("claims", __name__)
 
@@ -45,31 +35,41 @@ SOURCES_OF_CLAIM: Final = f"The sources of the value. The first one that has a v
 SCOPE_OF_CLAIM: Final = "The scope that gives the claim. The default is `profile`."
 
 
-class MappedClaimRequest(RequestModel):
+class MappedClaimRequest(kit.RequestModel):
     """A claim and the sources for its value."""
 
-    sources: list[Text] = Field(max_length=MAX_CLAIMS, description=SOURCES_OF_CLAIM, examples=[["preferred_username", "email_local_part"]])
+    sources: list[kit.Text] = Field(
+        max_length=claim_document.MAX_CLAIMS, description=SOURCES_OF_CLAIM, examples=[["preferred_username", "email_local_part"]]
+    )
     scope: Annotated[Scope, Field(strict=False)] | None = Field(default=None, description=SCOPE_OF_CLAIM)
 
 
-class GroupClaimRequest(RequestModel):
+class GroupClaimRequest(kit.RequestModel):
     """The groups in tokens, and every group's text."""
 
-    which: Annotated[WhichGroups, Field(strict=False)] = Field(default=WhichGroups.ALL, description=WHICH)
-    value: Annotated[GroupValue, Field(strict=False)] = Field(default=GroupValue.NAME, description=GROUP_VALUE)
+    which: Annotated[claim_document.WhichGroups, Field(strict=False)] = Field(default=claim_document.WhichGroups.ALL, description=WHICH)
+    value: Annotated[claim_document.GroupValue, Field(strict=False)] = Field(
+        default=claim_document.GroupValue.NAME, description=GROUP_VALUE
+    )
 
 
-class ClaimsDocumentRequest(RequestModel):
+class ClaimsDocumentRequest(kit.RequestModel):
     """An application's claims. A member that you leave out is empty."""
 
-    names: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=NAMES, examples=[{"groups": "cognito:groups"}])
-    prefix: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=PREFIX, examples=[{"groups": "oidc:"}])
-    fixed: dict[Text, bool | int | Text | list[Text]] = Field(
-        default_factory=dict, max_length=MAX_CLAIMS, description=FIXED, examples=[{"tenant": "acme"}]
+    names: dict[kit.Text, kit.Text] = Field(
+        default_factory=dict, max_length=claim_document.MAX_CLAIMS, description=NAMES, examples=[{"groups": "cognito:groups"}]
     )
-    values: dict[Text, MappedClaimRequest] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=VALUES)
+    prefix: dict[kit.Text, kit.Text] = Field(
+        default_factory=dict, max_length=claim_document.MAX_CLAIMS, description=PREFIX, examples=[{"groups": "oidc:"}]
+    )
+    fixed: dict[kit.Text, bool | int | kit.Text | list[kit.Text]] = Field(
+        default_factory=dict, max_length=claim_document.MAX_CLAIMS, description=FIXED, examples=[{"tenant": "acme"}]
+    )
+    values: dict[kit.Text, MappedClaimRequest] = Field(default_factory=dict, max_length=claim_document.MAX_CLAIMS, description=VALUES)
     groups: GroupClaimRequest = Field(default_factory=GroupClaimRequest, description=GROUPS)
-    access_token: list[Text] = Field(default_factory=list, max_length=MAX_CLAIMS, description=ACCESS_TOKEN, examples=[["roles"]])
+    access_token: list[kit.Text] = Field(
+        default_factory=list, max_length=claim_document.MAX_CLAIMS, description=ACCESS_TOKEN, examples=[["roles"]]
+    )
 
     @property
     def document(self) -> dict[str, Any]:
@@ -86,26 +86,26 @@ class ClaimsRequest(ClaimsDocumentRequest):
 class ClaimsPreviewRequest(ClaimsDocumentRequest):
     """The claims to try, and the scopes that the application would ask for."""
 
-    scope: Annotated[str, Field(max_length=500), PRINTABLE] = Field(
+    scope: Annotated[str, Field(max_length=500), kit.PRINTABLE] = Field(
         default=claims.ALL_SCOPES, description="The scopes to ask for, separated by spaces."
     )
 
 
-class MappedClaimResponse(ResponseModel):
+class MappedClaimResponse(kit.ResponseModel):
     """A claim and the sources for its value."""
 
     sources: list[str] = Field(description=SOURCES_OF_CLAIM)
     scope: Scope = Field(description="The scope that gives the claim.")
 
 
-class GroupClaimResponse(ResponseModel):
+class GroupClaimResponse(kit.ResponseModel):
     """The groups in tokens, and every group's text."""
 
-    which: WhichGroups = Field(description=WHICH)
-    value: GroupValue = Field(description=GROUP_VALUE)
+    which: claim_document.WhichGroups = Field(description=WHICH)
+    value: claim_document.GroupValue = Field(description=GROUP_VALUE)
 
 
-class ClaimsResponse(ResponseModel):
+class ClaimsResponse(kit.ResponseModel):
     """An application's claims."""
 
     names: dict[str, str] = Field(description=NAMES)
@@ -115,7 +115,7 @@ class ClaimsResponse(ResponseModel):
     groups: GroupClaimResponse = Field(description=GROUPS)
     access_token: list[str] = Field(description=ACCESS_TOKEN)
     version: int = Field(description="The version, which a change has to name. 0 if nothing was saved.")
-    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved.")
+    changed_at: kit.Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved.")
 
 
 class TestedSignInResponse(OpenIdPreviewResponse):
@@ -124,7 +124,7 @@ class TestedSignInResponse(OpenIdPreviewResponse):
     access_token: dict[str, Any] | None = Field(description="The claims about you in access tokens; null like `id_token`.")
 
 
-class ClaimsPreviewResponse(ResponseModel):
+class ClaimsPreviewResponse(kit.ResponseModel):
     """The claims that the application would receive if you signed in, before and after the change. null without a redirect URI."""
 
     before: TestedSignInResponse | None = Field(description="With the claims that are saved now.")
@@ -133,7 +133,7 @@ class ClaimsPreviewResponse(ResponseModel):
 
 def to_response(stored: StoredClaims) -> ClaimsResponse:
     """Return the response with these claims."""
-    document = ClaimDocument.read(stored.document).document
+    document = claim_document.ClaimDocument.read(stored.document).document
     return ClaimsResponse(**document, version=stored.version, changed_at=stored.changed_at)
 
 
@@ -142,39 +142,39 @@ def _to_tested(preview: OpenIdPreview | None) -> TestedSignInResponse | None:
 
 
 @routes.get(CLAIMS)
-@member(Capability.SERVICES_VIEW)
+@kit.member(Capability.SERVICES_VIEW)
 async def get(org_slug: str, service_slug: str) -> ClaimsResponse:
     """Get a service's claims.
 
     Without saved claims, its tokens have the standard claims.
     """
-    return to_response(await claims.get(ports(), acting(), service_slug))
+    return to_response(await claims.get(kit.ports(), kit.acting(), service_slug))
 
 
 @routes.put(CLAIMS)
-@member(Capability.SERVICES_MANAGE, GIVES)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
 @existing_service
-@refuses(409)
+@kit.refuses(409)
 async def replace(org_slug: str, service_slug: str, data: ClaimsRequest) -> ClaimsResponse:
     """Replace a service's claims.
 
     New tokens and the userinfo endpoint's answers have them. Sessions continue. 409 if another request changed the claims since you loaded
     them.
     """
-    return to_response(await claims.save(ports(), acting(), service_slug, data.document, data.version))
+    return to_response(await claims.save(kit.ports(), kit.acting(), service_slug, data.document, data.version))
 
 
 @routes.delete(CLAIMS)
-@member(Capability.SERVICES_MANAGE, GIVES)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
 @existing_service
-@describes({204: "The service has the standard claims again."})
+@kit.describes({204: "The service has the standard claims again."})
 async def remove(org_slug: str, service_slug: str) -> None:
     """Remove a service's claims. Its tokens have the standard claims again."""
-    await claims.remove(ports(), acting(), service_slug)
+    await claims.remove(kit.ports(), kit.acting(), service_slug)
 
 
 @routes.post(f"{CLAIMS}/preview")
-@member(Capability.SERVICES_MANAGE, SHOWS_PEOPLE)
+@kit.member(Capability.SERVICES_MANAGE, kit.SHOWS_PEOPLE)
 @existing_service
 async def preview(org_slug: str, service_slug: str, data: ClaimsPreviewRequest) -> ClaimsPreviewResponse:
     """Preview a service's claims.
@@ -182,5 +182,5 @@ async def preview(org_slug: str, service_slug: str, data: ClaimsPreviewRequest) 
     The response has the claims that the service would receive if you signed in now. `before` has the saved document's
     claims, and `after` the request's claims. Nothing is stored or signed.
     """
-    result = await claims.preview(ports(), app_context().base_url, acting_member(), service_slug, data.document, data.scope)
+    result = await claims.preview(kit.ports(), kit.app_context().base_url, kit.acting_member(), service_slug, data.document, data.scope)
     return ClaimsPreviewResponse(before=_to_tested(result.before), after=_to_tested(result.after))

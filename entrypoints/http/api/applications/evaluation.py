@@ -27,18 +27,12 @@ from core.applications.model.evaluation import (
     parse_single,
 )
 from core.federation.oauth import own_permissions
+from core.kernel import errors
 from core.kernel.callers import ServiceContext
-from core.kernel.errors import Invalid, refuse
 from core.kernel.roles import Permission
 from core.kernel.values import parse_id
-from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, identify_client
-from entrypoints.http.base.context import anonymous, app_context, ports, request_record
-from entrypoints.http.edge.access import SHOWS, operations
-from entrypoints.http.edge.access.callers import presented_token
-from entrypoints.http.edge.access.declaration import Access, Credentials
-from entrypoints.http.edge.access.guards import AccessDecorator
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, absent_if_none
-from entrypoints.http.edge.openapi import any_origin, authenticates
+from entrypoints.http import kit
+from entrypoints.http.api.federation.oauth import client_authentication
 
 routes = Blueprint("evaluation", __name__)
 
@@ -57,7 +51,7 @@ _SECURITY: Final[Sequence[Mapping[str, Sequence[str]]]] = (
 # Callers
 
 
-async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access: Access) -> None:
+async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access: kit.Access) -> None:
     """Identify the application that asks, and answer its questions with the same statement.
 
     The body is read first. If it is refused, the view raises the refusal, after the caller is known.
@@ -66,7 +60,7 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
     g.refusal = None
     try:
         questions = parse(await request.get_json())
-    except Invalid as refusal:
+    except errors.Invalid as refusal:
         g.refusal = refusal
     except HTTPException:  # about the content type; the view raises it again
         pass
@@ -76,30 +70,30 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
         key = token.strip()
     if key:
         assert access.permission is not None, "the access of an API key has a permission"
-        program, decisions = await evaluation.answer_key(ports(), anonymous(), key, questions)
+        program, decisions = await evaluation.answer_key(kit.ports(), kit.anonymous(), key, questions)
         g.caller = program
-        request_record().caller, request_record().organization = str(program.key_id), program.service.org_slug
+        kit.request_record().caller, kit.request_record().organization = str(program.key_id), program.service.org_slug
     elif scheme.lower() == "basic":
-        g.caller, service = anonymous(), await _client()
-        decisions = await evaluation.answer_service(ports(), service, questions)
+        g.caller, service = kit.anonymous(), await _client()
+        decisions = await evaluation.answer_service(kit.ports(), service, questions)
     elif scheme.lower() in ("bearer", "dpop"):
-        g.caller = anonymous()
-        service, decisions = await own_permissions.answer(ports(), await presented_token(), questions)
-        request_record().caller, request_record().organization = str(service.client_id), service.org_slug
+        g.caller = kit.anonymous()
+        service, decisions = await own_permissions.answer(kit.ports(), await kit.presented_token(), questions)
+        kit.request_record().caller, kit.request_record().organization = str(service.client_id), service.org_slug
     else:
         raise ApiKeyInvalid(f"No credential was sent. {ACCEPTED_CREDENTIALS}")
     g.answers = questions, decisions
     # A request can end before its last question.
-    request_record().evaluations = [_logged(*each) for each in zip(questions.questions, decisions, strict=False)] or None
+    kit.request_record().evaluations = [_logged(*each) for each in zip(questions.questions, decisions, strict=False)] or None
 
 
 async def _client() -> ServiceContext:
     """Return the application that authenticates with HTTP Basic."""
-    client = await identify_client(ClientRequest(), ())
-    return (client.context if client is not None and not client.relies_on_pkce else None) or refuse(EvaluatorUnknown)
+    client = await client_authentication.identify_client(client_authentication.ClientRequest(), ())
+    return (client.context if client is not None and not client.relies_on_pkce else None) or errors.refuse(EvaluatorUnknown)
 
 
-def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str, object]:
+def _logged(question: Question | errors.Invalid, decision: AccessDecision) -> dict[str, object]:
     """Return a decision's entry in the access log. Subjects are logged by id only: a user name can be an email address."""
     if not isinstance(question, Question):
         return {"decision": False}
@@ -112,16 +106,16 @@ def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str,
     }
 
 
-def _evaluator(parse: Callable[[Mapping[str, Any]], Questions]) -> AccessDecorator:
+def _evaluator(parse: Callable[[Mapping[str, Any]], Questions]) -> kit.AccessDecorator:
     """Return the decorator for API keys with the permission `evaluate:access`, and for the application itself."""
-    access = Access(
+    access = kit.Access(
         "service_key_or_application",
-        Credentials.API_KEY,
-        declared=SHOWS,
+        kit.Credentials.API_KEY,
+        declared=kit.SHOWS,
         permission=Permission.EVALUATE_ACCESS,
         own_scope=own_permissions.SCOPE,
     )
-    return AccessDecorator(access, partial(_as_evaluator, parse))
+    return kit.AccessDecorator(access, partial(_as_evaluator, parse))
 
 
 def _answers() -> tuple[Questions, list[AccessDecision]]:
@@ -135,29 +129,29 @@ def _answers() -> tuple[Questions, list[AccessDecision]]:
 # Requests
 
 
-class SubjectRequest(RequestModel):
+class SubjectRequest(kit.RequestModel):
     """The subject that wants to do something. Properties are ignored."""
 
-    type: Text = Field(min_length=1, description="`user` or `service_account`. Other types have no permissions.", examples=["user"])
-    id: Text = Field(
+    type: kit.Text = Field(min_length=1, description="`user` or `service_account`. Other types have no permissions.", examples=["user"])
+    id: kit.Text = Field(
         min_length=1, description="For a user: the `sub` in its tokens, or the `userName` that the organization's directory gave the user."
     )
 
 
-class ActionRequest(RequestModel):
+class ActionRequest(kit.RequestModel):
     """The action that the subject wants to do. Properties are ignored."""
 
-    name: Text = Field(min_length=1, description="A permission of the application.", examples=["documents:write"])
+    name: kit.Text = Field(min_length=1, description="A permission of the application.", examples=["documents:write"])
 
 
-class ResourceRequest(RequestModel):
+class ResourceRequest(kit.RequestModel):
     """The resource that the action needs. It is in the access log, and changes no decision. Properties are ignored."""
 
-    type: Text = Field(min_length=1, description="The type of the resource.", examples=["document"])
-    id: Text = Field(min_length=1, description="The id of the resource.", examples=["q3-report"])
+    type: kit.Text = Field(min_length=1, description="The type of the resource.", examples=["document"])
+    id: kit.Text = Field(min_length=1, description="The id of the resource.", examples=["q3-report"])
 
 
-class EvaluationRequest(RequestModel):
+class EvaluationRequest(kit.RequestModel):
     """The question whether a subject may do something."""
 
     subject: SubjectRequest = Field(description="The user.")
@@ -166,7 +160,7 @@ class EvaluationRequest(RequestModel):
     context: dict[str, Any] | None = Field(None, description=_IGNORED)
 
 
-class EvaluationOptionsRequest(RequestModel):
+class EvaluationOptionsRequest(kit.RequestModel):
     """The options in a request with several questions."""
 
     evaluations_semantic: Semantic = Field(
@@ -174,7 +168,7 @@ class EvaluationOptionsRequest(RequestModel):
     )
 
 
-class EvaluationsRequest(RequestModel):
+class EvaluationsRequest(kit.RequestModel):
     """Several questions. Without `evaluations`, it is a single question."""
 
     subject: dict[str, Any] | None = Field(None, description="The subject of evaluations that have none.")
@@ -192,44 +186,44 @@ class EvaluationsRequest(RequestModel):
 # Responses
 
 
-class GrantReasonResponse(ResponseModel):
+class GrantReasonResponse(kit.ResponseModel):
     """Why a decision is positive."""
 
     role: str = Field(description="The slug of the role that has the permission.")
     group: str | None = Field(description="The group that gives the role, or null if the user has it themselves.")
 
 
-class DenialReasonResponse(ResponseModel):
+class DenialReasonResponse(kit.ResponseModel):
     """Why a decision is negative."""
 
     code: DenialReason = Field(description="The reason, for programs.")
     message: str = Field(description="The reason as a sentence.")
 
 
-class DecisionContextResponse(ResponseModel):
+class DecisionContextResponse(kit.ResponseModel):
     """The facts beside a decision."""
 
     reason: GrantReasonResponse | DenialReasonResponse = Field(description="The reason of the decision.")
 
 
-class DecisionResponse(ResponseModel):
+class DecisionResponse(kit.ResponseModel):
     """A decision."""
 
     decision: bool = Field(description="Whether the subject may do it.")
     context: DecisionContextResponse = Field(description="The reason of the decision.")
 
 
-class DecisionsResponse(ResponseModel):
+class DecisionsResponse(kit.ResponseModel):
     """The decision, or the decisions for a request with `evaluations`."""
 
-    decision: bool | None = absent_if_none("The decision, if the request had no `evaluations`.")
-    context: DecisionContextResponse | None = absent_if_none("The reason of the decision, if the request had no `evaluations`.")
-    evaluations: list[DecisionResponse] | None = absent_if_none(
+    decision: bool | None = kit.absent_if_none("The decision, if the request had no `evaluations`.")
+    context: DecisionContextResponse | None = kit.absent_if_none("The reason of the decision, if the request had no `evaluations`.")
+    evaluations: list[DecisionResponse] | None = kit.absent_if_none(
         "The decisions in the order of the questions. There are fewer if the `evaluations_semantic` ended the request."
     )
 
 
-class PolicyDecisionPointResponse(ResponseModel):
+class PolicyDecisionPointResponse(kit.ResponseModel):
     """The policy decision point's metadata (AuthZEN section 9)."""
 
     policy_decision_point: str = Field(description="The base URL of this installation.")
@@ -251,7 +245,7 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 @routes.post(EVALUATION_PATH)
 @_evaluator(parse_single)
-@authenticates(*_SECURITY)
+@kit.authenticates(*_SECURITY)
 async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict[str, str]]:
     """Ask whether a user has an application's permission.
 
@@ -266,7 +260,7 @@ async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict
 
 @routes.post(EVALUATIONS_PATH)
 @_evaluator(parse_batch)
-@authenticates(*_SECURITY)
+@kit.authenticates(*_SECURITY)
 async def evaluate_all(data: EvaluationsRequest) -> tuple[DecisionsResponse, int, dict[str, str]]:
     """Ask several such questions at once.
 
@@ -281,14 +275,14 @@ async def evaluate_all(data: EvaluationsRequest) -> tuple[DecisionsResponse, int
 
 
 @routes.get(METADATA_PATH)
-@operations
-@any_origin
+@kit.operations
+@kit.any_origin
 async def get_metadata() -> tuple[PolicyDecisionPointResponse, int, dict[str, str]]:
     """Show the policy decision point's metadata.
 
     Clients can cache it for five minutes.
     """
-    base = app_context().base_url
+    base = kit.app_context().base_url
     metadata = PolicyDecisionPointResponse(
         policy_decision_point=base,
         access_evaluation_endpoint=f"{base}{EVALUATION_PATH}",

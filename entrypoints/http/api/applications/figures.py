@@ -9,18 +9,15 @@ from quart import Blueprint
 from core.applications import figures
 from core.applications.model.figures import FigurePeriod, FigureRange, FigureSpan, SignInFigures, TrafficFigures, TrafficKind, UserFigures
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.applications.analytics import ResponseDay
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member, platform_owner
-from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.queries import Query
 
 routes = Blueprint("figures", __name__)
 
 _EACH = "One number for each hour or day."
 
 
-class FigureQuery(Query):
+class FigureQuery(kit.Query):
     """The range for the figures."""
 
     range: FigureRange = Field(
@@ -29,21 +26,23 @@ class FigureQuery(Query):
     )
 
 
-class FigureAxisResponse(ResponseModel):
+class FigureAxisResponse(kit.ResponseModel):
     """The hours or days in the figures."""
 
     unit: FigureSpan = Field(description="`hour` or `day`.")
-    starts: list[Timestamp] = Field(description="The start of every hour or day, in UTC, earliest first. The last hour or day is not over.")
+    starts: list[kit.Timestamp] = Field(
+        description="The start of every hour or day, in UTC, earliest first. The last hour or day is not over."
+    )
 
 
-class SeriesResponse(ResponseModel):
+class SeriesResponse(kit.ResponseModel):
     """Numbers with the same name, such as a method or a result."""
 
     name: str = Field(description="The method, result or outcome.", examples=["password"])
     counts: list[int] = Field(description=_EACH)
 
 
-class ApplicationSeriesResponse(ResponseModel):
+class ApplicationSeriesResponse(kit.ResponseModel):
     """The sign-ins to an application."""
 
     service_id: UUID | None = Field(description="The id of the application, or null.")
@@ -68,14 +67,14 @@ class SignInFiguresResponse(FigureAxisResponse):
     )
 
 
-class WeeklyUsersResponse(ResponseModel):
+class WeeklyUsersResponse(kit.ResponseModel):
     """The active users in a week."""
 
     monday: ResponseDay = Field(description="The first day of the week, in UTC.")
     active: int = Field(description="The number of users who signed in during this week.")
 
 
-class PopulationResponse(ResponseModel):
+class PopulationResponse(kit.ResponseModel):
     """How many users there were on a day, and how many have a second factor or a passkey."""
 
     date: ResponseDay = Field(description="The day, in UTC.")
@@ -110,86 +109,86 @@ class TrafficFiguresResponse(FigureAxisResponse):
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/sign-ins")
-@member(Capability.ANALYTICS_VIEW)
+@kit.member(Capability.ANALYTICS_VIEW)
 async def get_sign_ins(org_slug: str, query_args: FigureQuery) -> SignInFiguresResponse:
     """Get the sign-ins by result, method and application.
 
     Successful sign-ins by day are the same as in `login-trends`. Sign-ins by hour and failures are counted every few
     minutes. Failures are the same as in the sign-in log.
     """
-    return _to_sign_ins(await figures.load_sign_ins(ports(), acting(), query_args.range))
+    return _to_sign_ins(await figures.load_sign_ins(kit.ports(), kit.acting(), query_args.range))
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/users")
-@member(Capability.ANALYTICS_VIEW)
+@kit.member(Capability.ANALYTICS_VIEW)
 async def get_users(org_slug: str, query_args: FigureQuery) -> UserFiguresResponse:
     """Get the active users, the new users, and how many users have second factors.
 
     A user is active who signs in to the organization's applications, or as a member to Gatehouse. The figures are
     counted every few minutes, and second factors once an hour.
     """
-    return _to_users(await figures.load_users(ports(), acting(), query_args.range))
+    return _to_users(await figures.load_users(kit.ports(), kit.acting(), query_args.range))
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/webhook-attempts")
-@member(Capability.WEBHOOKS_MANAGE)
+@kit.member(Capability.WEBHOOKS_MANAGE)
 async def get_webhook_attempts(org_slug: str, query_args: FigureQuery) -> TrafficFiguresResponse:
     """Get the attempts to deliver to webhooks, by outcome, with their duration.
 
     An attempt counts when it ends.
     """
-    return _to_traffic(await figures.load_traffic(ports(), acting(), TrafficKind.WEBHOOK, query_args.range))
+    return _to_traffic(await figures.load_traffic(kit.ports(), kit.acting(), TrafficKind.WEBHOOK, query_args.range))
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/scim-requests")
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def get_scim_requests(org_slug: str, query_args: FigureQuery) -> TrafficFiguresResponse:
     """Get the directory's SCIM requests, by outcome.
 
     Requests without a valid token are not counted.
     """
-    return _to_traffic(await figures.load_traffic(ports(), acting(), TrafficKind.SCIM, query_args.range))
+    return _to_traffic(await figures.load_traffic(kit.ports(), kit.acting(), TrafficKind.SCIM, query_args.range))
 
 
 @routes.get("/api/platform/analytics/sign-ins")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_sign_ins(query_args: FigureQuery) -> SignInFiguresResponse:
     """Get the whole installation's sign-ins, by result and method.
 
     A sign-in on the way to an application counts twice: on Gatehouse's own pages, and at the
     application.
     """
-    return _to_sign_ins(await figures.load_sign_ins(ports(), None, query_args.range))
+    return _to_sign_ins(await figures.load_sign_ins(kit.ports(), None, query_args.range))
 
 
 @routes.get("/api/platform/analytics/users")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_users(query_args: FigureQuery) -> UserFiguresResponse:
     """Get the whole installation's active users, and how many users have second factors.
 
     It also has the new users, and how many organizations there are.
     """
-    return _to_users(await figures.load_users(ports(), None, query_args.range))
+    return _to_users(await figures.load_users(kit.ports(), None, query_args.range))
 
 
 @routes.get("/api/platform/analytics/webhook-attempts")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_webhook_attempts(query_args: FigureQuery) -> TrafficFiguresResponse:
     """Get the attempts to deliver to all organizations' webhooks, by outcome, with their duration.
 
     An attempt counts when it ends.
     """
-    return _to_traffic(await figures.load_traffic(ports(), None, TrafficKind.WEBHOOK, query_args.range))
+    return _to_traffic(await figures.load_traffic(kit.ports(), None, TrafficKind.WEBHOOK, query_args.range))
 
 
 @routes.get("/api/platform/analytics/scim-requests")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_scim_requests(query_args: FigureQuery) -> TrafficFiguresResponse:
     """Get the SCIM requests from all organizations' directories, by outcome.
 
     Requests without a valid token are not counted.
     """
-    return _to_traffic(await figures.load_traffic(ports(), None, TrafficKind.SCIM, query_args.range))
+    return _to_traffic(await figures.load_traffic(kit.ports(), None, TrafficKind.SCIM, query_args.range))
 
 
 def _series(counts: Mapping[str, Sequence[int]]) -> list[SeriesResponse]:

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from core.accounts.model.passkeys import NoPasskeysHere
 from core.applications.model import client_settings, services
-from core.applications.model.services import SETTINGS, ServiceType, SettingChanges
-from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE, ConnectionSlug
+from core.kernel import connections
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
-from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
+from entrypoints.http import kit
+from entrypoints.http.edge.bodies import MAX_ITEMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +40,38 @@ def setting(
     **limits: Any,
 ) -> Any:
     """Return the definition of a setting, as `optional` does, with its field on the application's page."""
-    field = optional(description=description, **limits)
+    field = kit.optional(description=description, **limits)
     field.metadata.append(OnPage(group, label, hint, lines, inputmode, refusals))
     return field
 
 
-def scopes_at(slug: ConnectionSlug) -> Any:
+def scopes_at(slug: connections.ConnectionSlug) -> Any:
     """Return the definition of the setting for a connection's scopes."""
     description = f"The scopes to request at `{slug}`; null for the platform's defaults, an empty array for none."
     return setting("scopes", f"Scopes at {slug}", None, description)
 
 
 # Not strict, because JSON can express an enumeration only by its values.
-Type = Annotated[ServiceType, Field(strict=False)]
+Type = Annotated[services.ServiceType, Field(strict=False)]
 
 
-class JwkSetRequest(RequestModel):
+class JwkSetRequest(kit.RequestModel):
     """Public keys (RFC 7517)."""
 
     keys: Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)] = Field(description="1 to 20 keys.")
 
 
-class ServiceSettingsRequest(RequestModel):
+class ServiceSettingsRequest(kit.RequestModel):
     """The settings that can be chosen when a service is created, and changed later."""
 
-    name: Name = setting("general", "Name", "Your users see it when they sign in.", "The name of the service.")
+    name: kit.Name = setting("general", "Name", "Your users see it when they sign in.", "The name of the service.")
     service_type: Type = setting(
         "general",
         "Type",
         "Single-page, mobile and desktop applications have no secret. If you choose one of them, the secret and the keys end at once.",
         "The type of the application.",
     )
-    redirect_uris: Texts | None = setting(
+    redirect_uris: kit.Texts | None = setting(
         "sign-in",
         "Redirect URIs",
         "One per line. Users return here after they sign in. They must match exactly what your application sends, such as "
@@ -82,7 +82,7 @@ class ServiceSettingsRequest(RequestModel):
         examples=[["https://shop.example.com/callback"]],
         refusals=(services.RedirectUriInvalid, services.DuplicateRedirectUri),
     )
-    post_logout_redirect_uris: Texts | None = setting(
+    post_logout_redirect_uris: kit.Texts | None = setting(
         "sign-in",
         "Post-logout redirect URIs",
         "One per line. Users can return here after they sign out.",
@@ -90,7 +90,7 @@ class ServiceSettingsRequest(RequestModel):
         lines=2,
         refusals=(services.PostLogoutRedirectUriInvalid,),
     )
-    backchannel_logout_uri: Text | None = setting(
+    backchannel_logout_uri: kit.Text | None = setting(
         "sign-in",
         "Back-channel logout URI",
         "We tell this URL when a user's session ends, so that your application can end its own. Leave it empty if your application doesn't"
@@ -100,7 +100,7 @@ class ServiceSettingsRequest(RequestModel):
         inputmode="url",
         refusals=(services.BackchannelLogoutUriInvalid,),
     )
-    device_activation_uri: Text | None = setting(
+    device_activation_uri: kit.Text | None = setting(
         "sign-in",
         "Device activation URL",
         "Where users of this application enter the code that a device shows. Leave it empty for our page.",
@@ -108,7 +108,7 @@ class ServiceSettingsRequest(RequestModel):
         inputmode="url",
         refusals=(services.ActivationUriInvalid,),
     )
-    initiate_login_uri: Text | None = setting(
+    initiate_login_uri: kit.Text | None = setting(
         "sign-in",
         "Login URL",
         "Where your application starts a sign-in. Users start again there if their sign-in took too long. It starts with "
@@ -187,7 +187,7 @@ class ServiceSettingsRequest(RequestModel):
         lines=4,
         refusals=(client_settings.ClientKeysInvalid, client_settings.PrivateKeySent),
     )
-    jwks_uri: Text | None = setting(
+    jwks_uri: kit.Text | None = setting(
         "keys",
         "URL of the public keys",
         "We fetch the keys from this https:// URL, so your application can replace them by itself.",
@@ -215,19 +215,19 @@ class ServiceSettingsRequest(RequestModel):
         "The lifetime of an unused refresh token, from 60 seconds to the platform's lifetime. Null: the platform's lifetime.",
         inputmode="numeric",
     )
-    codehost_scopes: Texts | None = scopes_at(CODEHOST)
-    websuite_scopes: Texts | None = scopes_at(WEBSUITE)
-    officesuite_scopes: Texts | None = scopes_at(OFFICESUITE)
+    codehost_scopes: kit.Texts | None = scopes_at(connections.CODEHOST)
+    websuite_scopes: kit.Texts | None = scopes_at(connections.WEBSUITE)
+    officesuite_scopes: kit.Texts | None = scopes_at(connections.OFFICESUITE)
 
-    def to_settings(self) -> SettingChanges:
+    def to_settings(self) -> services.SettingChanges:
         """Return the settings for the use cases. Fields that were not sent keep their values."""
-        settings = {name: getattr(self, name) for name in SETTINGS}
+        settings = {name: getattr(self, name) for name in services.SETTINGS}
         if isinstance(self.jwks, JwkSetRequest):
             settings["jwks"] = self.jwks.keys
         return settings
 
 
-class JwkSetResponse(ResponseModel):
+class JwkSetResponse(kit.ResponseModel):
     """Public keys (RFC 7517)."""
 
     keys: list[dict[str, str]] = Field(description="The keys.")

@@ -6,13 +6,10 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation import sign_in_preview
-from core.federation.model.sign_in import PreviewOutcome, SamlPreview
+from core.federation.model import sign_in
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.roles import Capability
-from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import SHOWS_PEOPLE, member
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.queries import Query
+from entrypoints.http import kit
 
 routes = Blueprint("sign_in_preview", __name__)
 
@@ -23,7 +20,7 @@ OUTCOME = (
 )
 
 
-class SignInPreviewQuery(Query):
+class SignInPreviewQuery(kit.Query):
     """The authorization request to test."""
 
     scope: str = Field(default=sign_in_preview.DEFAULT_SCOPE, max_length=500, description="The scopes to ask for, separated by spaces.")
@@ -32,10 +29,10 @@ class SignInPreviewQuery(Query):
     )
 
 
-class OpenIdPreviewResponse(ResponseModel):
+class OpenIdPreviewResponse(kit.ResponseModel):
     """The result of a sign-in with OAuth and OpenID Connect."""
 
-    outcome: PreviewOutcome = Field(description=OUTCOME)
+    outcome: sign_in.PreviewOutcome = Field(description=OUTCOME)
     redirect_uri: str = Field(description="The redirect URI that would receive the answer.")
     error: str | None = Field(description="The `error` that the application would receive; null without an error.")
     message: str | None = Field(description="The `error_description`, or the rule of a sign-in policy; null without either.")
@@ -47,10 +44,10 @@ class OpenIdPreviewResponse(ResponseModel):
     userinfo: dict[str, Any] | None = Field(description="The claims of the userinfo endpoint; null like `id_token`.")
 
 
-class SamlPreviewResponse(ResponseModel):
+class SamlPreviewResponse(kit.ResponseModel):
     """The result of a sign-in with SAML."""
 
-    outcome: PreviewOutcome = Field(description=OUTCOME)
+    outcome: sign_in.PreviewOutcome = Field(description=OUTCOME)
     entity_id: str = Field(description="The entity id of the application.")
     name_id_format: NameIdFormat = Field(description="The format of the user's name.")
     error: str | None = Field(description="The refusal's error code; null without a refusal.")
@@ -60,7 +57,7 @@ class SamlPreviewResponse(ResponseModel):
     attribute_values: dict[str, list[str]] = Field(description="The attributes of the assertion with all their values.")
 
 
-class SignInPreviewResponse(ResponseModel):
+class SignInPreviewResponse(kit.ResponseModel):
     """What the application would receive for the caller."""
 
     openid: OpenIdPreviewResponse | None = Field(description="The result with OpenID Connect; null without a redirect URI.")
@@ -68,7 +65,7 @@ class SignInPreviewResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
-@member(Capability.SERVICES_MANAGE, SHOWS_PEOPLE)
+@kit.member(Capability.SERVICES_MANAGE, kit.SHOWS_PEOPLE)
 async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> SignInPreviewResponse:
     """Test the sign-in to a service.
 
@@ -76,14 +73,14 @@ async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) 
     policy, second factor and consent. Nothing is signed or stored, and no session starts.
     """
     result = await sign_in_preview.preview(
-        ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri
+        kit.ports(), kit.app_context().base_url, kit.acting_member(), service_slug, query_args.scope, query_args.redirect_uri
     )
     return SignInPreviewResponse(
         openid=None if result.openid is None else OpenIdPreviewResponse.of(result.openid), saml=_to_saml(result.saml)
     )
 
 
-def _to_saml(preview: SamlPreview | None) -> SamlPreviewResponse | None:
+def _to_saml(preview: sign_in.SamlPreview | None) -> SamlPreviewResponse | None:
     if preview is None:
         return None
     values = {each.name: list(each.values) for each in preview.attributes}

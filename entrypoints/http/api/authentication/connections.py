@@ -10,11 +10,7 @@ from core.authentication import connections
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
-from entrypoints.http.base.context import acting_on_platform, ports
-from entrypoints.http.edge.access import CHANGES, platform_owner
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.forms import read_image
-from entrypoints.http.edge.openapi import describes, takes_image
+from entrypoints.http import kit
 
 if TYPE_CHECKING:
     ProviderSlug = ConnectionSlug
@@ -25,7 +21,7 @@ else:  # the API description names the type, with its values
 routes = Blueprint("connections", __name__)
 
 
-class ConnectionResponse(ResponseModel):
+class ConnectionResponse(kit.ResponseModel):
     """A platform identity provider."""
 
     slug: str = Field(description="Its name in addresses and events.", examples=["websuite"])
@@ -34,33 +30,33 @@ class ConnectionResponse(ResponseModel):
 
 
 @routes.get("/api/platform/connections")
-@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+@kit.platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def list_connections() -> list[ConnectionResponse]:
     """List the platform's identity providers.
 
     The list also has identity providers that are not set up.
     """
-    return ConnectionResponse.list_of(await connections.list_all(ports()))
+    return ConnectionResponse.list_of(await connections.list_all(kit.ports()))
 
 
 @routes.put("/api/platform/connections/<provider>/logo")
-@platform_owner(Capability.PLATFORM_OWN, CHANGES, limit=IMAGE_UPLOAD)
-@takes_image
+@kit.platform_owner(Capability.PLATFORM_OWN, kit.CHANGES, limit=IMAGE_UPLOAD)
+@kit.takes_image
 async def set_logo(provider: str) -> ConnectionResponse:
     """Upload an identity provider's logo.
 
     The body is a PNG, JPEG or WebP file with at most 200 KB and 4,000,000 pixels. It is kept as PNG with at most 64 and 256 pixels, without
     anything else that the file contains. The provider's buttons show it.
     """
-    return ConnectionResponse.of(await connections.set_logo(ports(), acting_on_platform(), provider, *await read_image()))
+    return ConnectionResponse.of(await connections.set_logo(kit.ports(), kit.acting_on_platform(), provider, *await kit.read_image()))
 
 
 @routes.delete("/api/platform/connections/<provider>/logo")
-@platform_owner(Capability.PLATFORM_OWN, CHANGES)
-@describes({204: "The provider has no logo."})
+@kit.platform_owner(Capability.PLATFORM_OWN, kit.CHANGES)
+@kit.describes({204: "The provider has no logo."})
 async def remove_logo(provider: str) -> None:
     """Remove an identity provider's logo.
 
     Nothing happens if it has none.
     """
-    await connections.remove_logo(ports(), acting_on_platform(), provider)
+    await connections.remove_logo(kit.ports(), kit.acting_on_platform(), provider)

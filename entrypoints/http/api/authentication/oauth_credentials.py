@@ -9,13 +9,9 @@ from quart import Blueprint
 from core.authentication import oauth_credentials
 from core.authentication.model import identities as oauth_credentials_model
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.authentication.connections import ProviderSlug
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import GIVES, member
-from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp
-from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("oauth_credentials", __name__)
 
@@ -34,37 +30,37 @@ def _check_visible(text: str) -> str:
 
 
 def _schema(**schema: str) -> Any:
-    return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_TEXT, "pattern": f"^{VISIBLE_PATTERN}$", **schema})
+    return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": kit.MAX_TEXT, "pattern": f"^{VISIBLE_PATTERN}$", **schema})
 
 
-ClientId = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_check_visible), _schema()]
-ClientSecret = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_check_visible), _schema(format="password")]
+ClientId = Annotated[str, Field(max_length=kit.MAX_TEXT), AfterValidator(_check_visible), _schema()]
+ClientSecret = Annotated[str, Field(max_length=kit.MAX_TEXT), AfterValidator(_check_visible), _schema(format="password")]
 
 
-class OAuthCredentialsRequest(RequestModel):
+class OAuthCredentialsRequest(kit.RequestModel):
     """The credentials that the identity provider issued to the service."""
 
     client_id: ClientId = Field(description="The client id at the provider.")
     client_secret: ClientSecret = Field(description="The client secret at the provider. It is stored encrypted and never returned.")
 
 
-class OAuthCredentialsResponse(ResponseModel):
+class OAuthCredentialsResponse(kit.ResponseModel):
     """The service's own credentials at the identity provider, without the secret."""
 
     provider: ProviderSlug = Field(description="The identity provider.")
     client_id: str = Field(description="The client id at the provider.")
     has_secret: bool = Field(description="Whether a client secret is stored. Always true.")
-    updated_at: Timestamp = Field(description="When the credentials were last set.")
+    updated_at: kit.Timestamp = Field(description="When the credentials were last set.")
 
 
-@before_body
+@kit.before_body
 async def known_provider(provider: str, **_: object) -> None:
     """Refuse an unknown provider."""
     oauth_credentials_model.parse_provider(provider)
 
 
 @routes.put(PATH)
-@member(Capability.SERVICES_MANAGE, GIVES)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
 @existing_service
 @known_provider
 async def put_oauth_credentials(
@@ -74,12 +70,12 @@ async def put_oauth_credentials(
 
     The service then signs users in with its own OAuth client instead of the platform's. The request replaces earlier credentials.
     """
-    credentials = await oauth_credentials.put(ports(), acting(), service_slug, provider, data.client_id, data.client_secret)
+    credentials = await oauth_credentials.put(kit.ports(), kit.acting(), service_slug, provider, data.client_id, data.client_secret)
     return OAuthCredentialsResponse.of(credentials, has_secret=True)
 
 
 @routes.get(PATH)
-@member(Capability.SERVICES_MANAGE)
+@kit.member(Capability.SERVICES_MANAGE)
 @existing_service
 @known_provider
 async def get_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> OAuthCredentialsResponse:
@@ -87,18 +83,18 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 
     The client secret is never returned. The response is 404 if the service uses the platform's credentials.
     """
-    credentials = await oauth_credentials.load(ports(), acting(), service_slug, provider)
+    credentials = await oauth_credentials.load(kit.ports(), kit.acting(), service_slug, provider)
     return OAuthCredentialsResponse.of(credentials, has_secret=True)
 
 
 @routes.delete(PATH)
-@member(Capability.SERVICES_MANAGE, GIVES)
+@kit.member(Capability.SERVICES_MANAGE, kit.GIVES)
 @existing_service
 @known_provider
-@describes({204: "The service uses the credentials of the platform again."})
+@kit.describes({204: "The service uses the credentials of the platform again."})
 async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> None:
     """Delete the service's own OAuth credentials at an identity provider.
 
     The service then uses the platform's credentials again.
     """
-    await oauth_credentials.remove(ports(), acting(), service_slug, provider)
+    await oauth_credentials.remove(kit.ports(), kit.acting(), service_slug, provider)

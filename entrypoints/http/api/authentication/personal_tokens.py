@@ -9,25 +9,21 @@ from core.authentication.model.tokens import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TO
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import Capability
-from entrypoints.http.base.context import acting, ports, signed_in
-from entrypoints.http.edge.access import ACTS_ON_ME, PROMOTES, SHOWS_PEOPLE, member, person_anywhere, verified_person
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp
-from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http import kit
 
 routes = Blueprint("personal_tokens", __name__)
 
 
-class PersonalTokenRequest(RequestModel):
+class PersonalTokenRequest(kit.RequestModel):
     """A new personal access token."""
 
-    name: Name = Field(description="What the token is for.", examples=["Nightly export"])
-    scopes: Texts = Field(
+    name: kit.Name = Field(description="What the token is for.", examples=["Nightly export"])
+    scopes: kit.Texts = Field(
         description="The scopes that the token needs. A token for an organization has scopes that your role can use "
         "there. A token for your own account has `account:read` or `account:write`.",
         examples=[["members:read"]],
     )
-    org_slug: Text | None = Field(
+    org_slug: kit.Text | None = Field(
         default=None,
         description="The organization that the token acts in. Without it, the token acts on your own account.",
         examples=["acme"],
@@ -35,7 +31,7 @@ class PersonalTokenRequest(RequestModel):
     expires_in_days: int = Field(default=DEFAULT_DAYS, ge=1, le=MAX_DAYS, description="The lifetime in days.", examples=[30])
 
 
-class TokenOrganizationResponse(ResponseModel):
+class TokenOrganizationResponse(kit.ResponseModel):
     """The organization that a personal access token acts in."""
 
     id: UUID = Field(description="The organization's id.")
@@ -43,7 +39,7 @@ class TokenOrganizationResponse(ResponseModel):
     name: str = Field(description="The organization's display name.", examples=["Acme"])
 
 
-class PersonalTokenResponse(ResponseModel):
+class PersonalTokenResponse(kit.ResponseModel):
     """A personal access token without its secret."""
 
     id: UUID = Field(description="The id of the token.")
@@ -53,9 +49,9 @@ class PersonalTokenResponse(ResponseModel):
     organization: TokenOrganizationResponse | None = Field(
         description="The only organization that it acts in, or null for your own account."
     )
-    created_at: Timestamp = Field(description="The time when the token was created.")
-    expires_at: Timestamp = Field(description="The time when the token expires.")
-    last_used_at: Timestamp | None = Field(description="The time of the last request with the token, to the minute, or null.")
+    created_at: kit.Timestamp = Field(description="The time when the token was created.")
+    expires_at: kit.Timestamp = Field(description="The time when the token expires.")
+    last_used_at: kit.Timestamp | None = Field(description="The time of the last request with the token, to the minute, or null.")
 
 
 class CreatedPersonalTokenResponse(PersonalTokenResponse):
@@ -64,7 +60,7 @@ class CreatedPersonalTokenResponse(PersonalTokenResponse):
     token: str = Field(description="The secret. Programs send it as `Authorization: Bearer`.")
 
 
-class PersonalTokenListResponse(ResponseModel):
+class PersonalTokenListResponse(kit.ResponseModel):
     """A user's personal access tokens."""
 
     personal_tokens: list[PersonalTokenResponse] = Field(description=f"The live tokens, newest first. There are at most {MAX_LIVE_TOKENS}.")
@@ -78,7 +74,7 @@ def to_response(token: PersonalToken) -> PersonalTokenResponse:
 
 
 @routes.post("/api/user/personal-tokens")
-@verified_person(ACTS_ON_ME)
+@kit.verified_person(kit.ACTS_ON_ME)
 async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
     """Create a personal access token.
 
@@ -86,33 +82,33 @@ async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
     your own account. The secret is returned only once, and you get an email. You can have 50 tokens.
     """
     request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
-    token, secret = await personal_tokens.create(ports(), signed_in(), request)
+    token, secret = await personal_tokens.create(kit.ports(), kit.signed_in(), request)
     return CreatedPersonalTokenResponse(**dict(to_response(token)), token=secret)
 
 
 @routes.get("/api/user/personal-tokens")
-@person_anywhere(SHOWS_PEOPLE)
+@kit.person_anywhere(kit.SHOWS_PEOPLE)
 async def list_own() -> PersonalTokenListResponse:
     """List your personal access tokens.
 
     Tokens that have expired or were revoked are left out. The list is complete; it has no pages.
     """
-    tokens = await personal_tokens.list_own(ports(), signed_in())
+    tokens = await personal_tokens.list_own(kit.ports(), kit.signed_in())
     return PersonalTokenListResponse(personal_tokens=[to_response(token) for token in tokens])
 
 
 @routes.delete("/api/user/personal-tokens/<personal_token_id>")
-@person_anywhere(ACTS_ON_ME)
-@describes({204: "The token is revoked."})
+@kit.person_anywhere(kit.ACTS_ON_ME)
+@kit.describes({204: "The token is revoked."})
 async def revoke(personal_token_id: UUID) -> None:
     """Revoke a personal access token.
 
     It stops working with the next request.
     """
-    await personal_tokens.revoke_own(ports(), signed_in(), personal_token_id)
+    await personal_tokens.revoke_own(kit.ports(), kit.signed_in(), personal_token_id)
 
 
-class TokenUserResponse(ResponseModel):
+class TokenUserResponse(kit.ResponseModel):
     """The user that a personal access token acts for."""
 
     id: UUID = Field(description="The user's id.")
@@ -120,7 +116,7 @@ class TokenUserResponse(ResponseModel):
     name: str | None = Field(description="The user's full name, or null.", examples=["Ada Lovelace"])
 
 
-class MemberPersonalTokenResponse(ResponseModel):
+class MemberPersonalTokenResponse(kit.ResponseModel):
     """A personal access token that acts in an organization, without its secret."""
 
     id: UUID = Field(description="The id of the token.")
@@ -128,27 +124,27 @@ class MemberPersonalTokenResponse(ResponseModel):
     name: str = Field(description="What the token is for.", examples=["Nightly export"])
     prefix: str = Field(description="The first characters of the secret, to recognize the token.", examples=["gatehouse_pat_live_k2v7qa"])
     scopes: list[ApiScope] = Field(description="The scopes of the token. The member's role can narrow them.", examples=[["members:read"]])
-    created_at: Timestamp = Field(description="The time when the token was created.")
-    expires_at: Timestamp = Field(description="The time when the token expires.")
-    last_used_at: Timestamp | None = Field(description="The time of the last request with the token, to the minute, or null.")
+    created_at: kit.Timestamp = Field(description="The time when the token was created.")
+    expires_at: kit.Timestamp = Field(description="The time when the token expires.")
+    last_used_at: kit.Timestamp | None = Field(description="The time of the last request with the token, to the minute, or null.")
 
 
-class MemberPersonalTokenListResponse(ResponseModel):
+class MemberPersonalTokenListResponse(kit.ResponseModel):
     """A page of the personal access tokens that act in an organization."""
 
     personal_tokens: list[MemberPersonalTokenResponse] = Field(description="The live tokens on this page, newest first.")
-    pagination: Pagination = Field(description="The position of this page in the list.")
+    pagination: kit.Pagination = Field(description="The position of this page in the list.")
 
 
 @routes.get("/api/organizations/<org_slug>/personal-tokens")
-@member(Capability.MEMBERS_MANAGE)
-async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPersonalTokenListResponse:
+@kit.member(Capability.MEMBERS_MANAGE)
+async def list_in_organization(org_slug: str, query_args: kit.PageQuery) -> MemberPersonalTokenListResponse:
     """List an organization's personal access tokens.
 
     These are the tokens with which its members' programs act in the organization. Secrets are not returned. Tokens for
     the members' own accounts or for other organizations are left out.
     """
-    tokens = await personal_tokens.list_in_organization(ports(), acting(), query_args.page_request())
+    tokens = await personal_tokens.list_in_organization(kit.ports(), kit.acting(), query_args.page_request())
     listed = [
         MemberPersonalTokenResponse.of(item.token, user=TokenUserResponse(id=item.token.user_id, email=item.email, name=item.user_name))
         for item in tokens.items
@@ -157,12 +153,12 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
 
 
 @routes.delete("/api/organizations/<org_slug>/personal-tokens/<personal_token_id>")
-@member(Capability.MEMBERS_MANAGE, PROMOTES)
-@describes({204: "The token is revoked."})
+@kit.member(Capability.MEMBERS_MANAGE, kit.PROMOTES)
+@kit.describes({204: "The token is revoked."})
 async def revoke_in_organization(org_slug: str, personal_token_id: UUID) -> None:
     """Revoke a member's personal access token.
 
     It stops working with the next request. The member can create a new token, unless the organization does not allow
     personal access tokens.
     """
-    await personal_tokens.revoke_in_organization(ports(), acting(), personal_token_id)
+    await personal_tokens.revoke_in_organization(kit.ports(), kit.acting(), personal_token_id)

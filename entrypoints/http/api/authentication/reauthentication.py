@@ -8,23 +8,20 @@ from quart import Blueprint
 from core.authentication import reauthentication
 from core.authentication.model.sessions import ReauthenticationProof
 from core.authentication.reauthentication import load_next_options
+from core.kernel import rate_limits
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import LastSignIn
-from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest, RequestOptionsResponse
+from entrypoints.http import kit
+from entrypoints.http.api.accounts import webauthn
 from entrypoints.http.api.authentication.identities import LinkStartResponse
-from entrypoints.http.base.context import app_context, ports, signed_in
-from entrypoints.http.edge.access import PROTOCOL, person_anywhere
-from entrypoints.http.edge.access.declaration import Bounded
-from entrypoints.http.edge.bodies import Message, PasswordText, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.base.context import app_context
 
 routes = Blueprint("reauthentication", __name__)
 
 PATH = "/api/auth/reauthenticate"
 
 
-class ReauthenticationOptionsResponse(ResponseModel):
+class ReauthenticationOptionsResponse(kit.ResponseModel):
     """The ways in which you can confirm that it's you."""
 
     needs_first_factor: bool = Field(
@@ -39,11 +36,11 @@ class ReauthenticationOptionsResponse(ResponseModel):
         description="The ways to show the second factor: `totp` and `backup_code` in `code`, and `passkey`.",
         examples=[["totp", "passkey", "backup_code"]],
     )
-    authenticated_at: Timestamp = Field(description="The time of the last sign-in in this session.")
+    authenticated_at: kit.Timestamp = Field(description="The time of the last sign-in in this session.")
 
 
 @routes.get(PATH)
-@person_anywhere(PROTOCOL, bounded=Bounded.YES)
+@kit.person_anywhere(kit.PROTOCOL, bounded=kit.Bounded.YES)
 async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
@@ -52,8 +49,8 @@ async def get_options() -> ReauthenticationOptionsResponse:
     sign-in in the last 10 minutes, it lists the ways that a sign-in policy still asks for. If your token's organization
     requires a connection that did not confirm that it asked you, it lists the ways that count beside this sign-in.
     """
-    user = signed_in()
-    options = await load_next_options(ports(), user)
+    user = kit.signed_in()
+    options = await load_next_options(kit.ports(), user)
     ways = (("password", options.password), ("email", options.email_code), ("passkey", options.passkey))
     assert user.sign_in is not None, "the session of a user begins with a sign-in"
     return ReauthenticationOptionsResponse(
@@ -65,7 +62,7 @@ async def get_options() -> ReauthenticationOptionsResponse:
     )
 
 
-class ReauthenticationRequest(RequestModel):
+class ReauthenticationRequest(kit.RequestModel):
     """Your account's factors.
 
     The first factor is `password` or `email_code`.
@@ -73,36 +70,36 @@ class ReauthenticationRequest(RequestModel):
     `passkey` stands for all factors if its authenticator verified you. Otherwise, and for a security key, it is the second factor.
     """
 
-    password: PasswordText | None = Field(default=None, description="Your password.")
-    email_code: Text | None = Field(
+    password: kit.PasswordText | None = Field(default=None, description="Your password.")
+    email_code: kit.Text | None = Field(
         default=None, description="The code that `POST /api/auth/reauthenticate/email` has sent.", examples=["271828"]
     )
-    code: Text | None = Field(
+    code: kit.Text | None = Field(
         default=None, description="A code of your authenticator app, or a backup code as issued.", examples=["314159"]
     )
-    passkey: AuthenticationCredentialRequest | None = Field(
+    passkey: webauthn.AuthenticationCredentialRequest | None = Field(
         default=None, description="The result of `navigator.credentials.get()`, as JSON, with the options from `POST …/passkey/options`."
     )
 
 
-class ReauthenticationResponse(ResponseModel):
+class ReauthenticationResponse(kit.ResponseModel):
     """The session's new last sign-in."""
 
-    authenticated_at: Timestamp = Field(description="The time of this sign-in.")
-    fresh_until: Timestamp = Field(description="Until then, it is enough for requests that need a fresh sign-in.")
-    recent_until: Timestamp = Field(description="Until then, it is enough for requests that need a recent sign-in.")
+    authenticated_at: kit.Timestamp = Field(description="The time of this sign-in.")
+    fresh_until: kit.Timestamp = Field(description="Until then, it is enough for requests that need a fresh sign-in.")
+    recent_until: kit.Timestamp = Field(description="Until then, it is enough for requests that need a recent sign-in.")
 
 
 def _to_response(sign_in: LastSignIn) -> ReauthenticationResponse:
-    policy, since = ports().policy, sign_in.oldest_at
+    policy, since = kit.ports().policy, sign_in.oldest_at
     return ReauthenticationResponse(
         authenticated_at=sign_in.at, fresh_until=since + policy.fresh_sign_in_ttl, recent_until=since + policy.recent_sign_in_ttl
     )
 
 
 @routes.post(PATH)
-@person_anywhere(PROTOCOL, limit=(LOGIN, MFA_VERIFICATION), bounded=Bounded.YES)
-@refuses(400)
+@kit.person_anywhere(kit.PROTOCOL, limit=(rate_limits.LOGIN, rate_limits.MFA_VERIFICATION), bounded=kit.Bounded.YES)
+@kit.refuses(400)
 async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationResponse:
     """Confirm that it's you, with all your account's factors.
 
@@ -111,44 +108,44 @@ async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationRespo
     """
     passkey = None if data.passkey is None else data.passkey.model_dump()
     proof = ReauthenticationProof(password=data.password, email_code=data.email_code, code=data.code, passkey=passkey)
-    return _to_response(await reauthentication.reauthenticate(ports(), signed_in(), proof))
+    return _to_response(await reauthentication.reauthenticate(kit.ports(), kit.signed_in(), proof))
 
 
 @routes.post(f"{PATH}/email")
-@person_anywhere(PROTOCOL, limit=EMAIL_SIGN_IN, bounded=Bounded.YES)
-@refuses(400)
-async def send_code() -> Message:
+@kit.person_anywhere(kit.PROTOCOL, limit=rate_limits.EMAIL_SIGN_IN, bounded=kit.Bounded.YES)
+@kit.refuses(400)
+async def send_code() -> kit.Message:
     """Send a code to your verified email address, to confirm that it's you.
 
     The code works once, for 15 minutes, in this session. A newer code replaces it.
     """
-    await reauthentication.send_email_code(ports(), signed_in())
-    return Message(message="An email with a code is on its way.")
+    await reauthentication.send_email_code(kit.ports(), kit.signed_in())
+    return kit.Message(message="An email with a code is on its way.")
 
 
 @routes.post(f"{PATH}/passkey/options")
-@person_anywhere(PROTOCOL, limit=LOGIN, bounded=Bounded.YES)
-@refuses(400)
-async def start_with_passkey() -> RequestOptionsResponse:
+@kit.person_anywhere(kit.PROTOCOL, limit=rate_limits.LOGIN, bounded=kit.Bounded.YES)
+@kit.refuses(400)
+async def start_with_passkey() -> webauthn.RequestOptionsResponse:
     """Start to confirm with a passkey that it's you.
 
     Give `publicKey` to `navigator.credentials.get()` in the browser, and send the result as `passkey` to
     `POST /api/auth/reauthenticate` in the same session. The challenge works once, for 10 minutes.
     """
-    options = await load_next_options(ports(), signed_in())
-    request, _ = await reauthentication.start_passkey(ports(), signed_in(), options)
-    return RequestOptionsResponse(publicKey=dict(request))
+    options = await load_next_options(kit.ports(), kit.signed_in())
+    request, _ = await reauthentication.start_passkey(kit.ports(), kit.signed_in(), options)
+    return webauthn.RequestOptionsResponse(publicKey=dict(request))
 
 
 @routes.post(f"{PATH}/<provider>")
-@person_anywhere(PROTOCOL, bounded=Bounded.YES)
-@refuses(400)
+@kit.person_anywhere(kit.PROTOCOL, bounded=kit.Bounded.YES)
+@kit.refuses(400)
 async def start_at_provider(provider: str) -> LinkStartResponse:
     """Start a sign-in at a linked identity provider, to confirm that it's you.
 
     Open the URL in the browser in which you signed in to this session. If your account has a second
     factor, send its code afterwards.
     """
-    options = await load_next_options(ports(), signed_in())
-    ticket = await reauthentication.start_at_provider(ports(), signed_in(), options, provider, ACCOUNT_PATH)
+    options = await load_next_options(kit.ports(), kit.signed_in())
+    ticket = await reauthentication.start_at_provider(kit.ports(), kit.signed_in(), options, provider, ACCOUNT_PATH)
     return LinkStartResponse(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")

@@ -12,23 +12,19 @@ from core.authentication.model.sign_in_log import SignIn, SignInFilter
 from core.eventing.model.audit import Period
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, rfc3339
-from entrypoints.http.api.eventing.audit import CSV, JSON_LINES, ExportFormat, stream_file
-from entrypoints.http.base.context import acting, ports, signed_in
-from entrypoints.http.edge.access import member, person, platform_owner
-from entrypoints.http.edge.bodies import DateTime, Id, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
+from entrypoints.http import kit
+from entrypoints.http.api.eventing import audit
 
 routes = Blueprint("sign_in_log", __name__)
 
 FILE: Final = {200: "The attempts, newest first."}
 
 
-class SignInResponse(ResponseModel):
+class SignInResponse(kit.ResponseModel):
     """A sign-in, or a failed attempt."""
 
     id: UUID = Field(description="The id of the attempt.")
-    created_at: Timestamp = Field(description="When it happened. Attempts at unknown accounts are counted by minute.")
+    created_at: kit.Timestamp = Field(description="When it happened. Attempts at unknown accounts are counted by minute.")
     success: bool = Field(description="Whether the user signed in.")
     reason: str | None = Field(
         description="Why it failed: `credentials`, `locked`, `email_code`, `mfa`, `unverified`, `closed`, `access`, `policy`, "
@@ -71,109 +67,111 @@ class SignInResponse(ResponseModel):
     )
 
 
-class SignInListResponse(ResponseModel):
+class SignInListResponse(kit.ResponseModel):
     """A page of the sign-in log."""
 
     sign_ins: list[SignInResponse] = Field(description="The attempts, newest first.")
-    pagination: Pagination = Field(
+    pagination: kit.Pagination = Field(
         description="The position of this page. The newest 1,000 attempts that match have pages, and `total` counts no more."
     )
 
 
-class SignInFilters(Query):
+class SignInFilters(kit.Query):
     """The sign-in log's filters. An attempt must match all filters."""
 
-    user_id: Id | None = Field(default=None, description="Only attempts of this user.")
-    email: Text | None = Field(
+    user_id: kit.Id | None = Field(default=None, description="Only attempts of this user.")
+    email: kit.Text | None = Field(
         default=None,
         description="Only attempts by the user with this address: a confirmed member, a user of your applications, or a "
         "user that your directory knows. On the platform, any user. The whole address, in any case.",
         examples=["ada@example.com"],
     )
-    service_id: Id | None = Field(default=None, description="Only attempts at this application.")
-    connection: Text | None = Field(
+    service_id: kit.Id | None = Field(default=None, description="Only attempts at this application.")
+    connection: kit.Text | None = Field(
         default=None,
         description="Only attempts through the connection with this slug. On the platform, with this id.",
         examples=["okta"],
     )
-    success: Flag | None = Field(default=None, description="Only sign-ins (`true`) or failures (`false`).")
-    reason: Text | None = Field(default=None, description="Only failures with this reason.", examples=["credentials"])
-    request_id: Text | None = Field(default=None, description="Only the failure in the request with this id.")
+    success: kit.Flag | None = Field(default=None, description="Only sign-ins (`true`) or failures (`false`).")
+    reason: kit.Text | None = Field(default=None, description="Only failures with this reason.", examples=["credentials"])
+    request_id: kit.Text | None = Field(default=None, description="Only the failure in the request with this id.")
     period: Period | None = Field(default=None, description="Only attempts of the last hour (`1h`), 24 hours (`24h`) or 7 days (`7d`).")
-    since: DateTime | None = Field(default=None, description="Only attempts of this time and later.", examples=["2026-03-01T00:00:00Z"])
-    until: DateTime | None = Field(default=None, description="Only attempts before this time.", examples=["2026-04-01T00:00:00Z"])
+    since: kit.DateTime | None = Field(default=None, description="Only attempts of this time and later.", examples=["2026-03-01T00:00:00Z"])
+    until: kit.DateTime | None = Field(default=None, description="Only attempts before this time.", examples=["2026-04-01T00:00:00Z"])
 
     def to_filter(self) -> SignInFilter:
         filters = {name: getattr(self, name) for name in SignInFilters.model_fields if name != "period"}
         if self.period is not None:
-            start = ports().clock.now() - self.period.length
+            start = kit.ports().clock.now() - self.period.length
             filters["since"] = start if self.since is None else max(start, self.since)
         return SignInFilter(**filters)
 
 
-class SignInQuery(SignInFilters, PageQuery):
+class SignInQuery(SignInFilters, kit.PageQuery):
     """The sign-in log's filters, and the page. An attempt must match all filters."""
 
 
 class SignInExportQuery(SignInFilters):
     """The sign-in log's filters, and the format. An attempt must match all filters."""
 
-    format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
+    format: audit.ExportFormat = Field(
+        default=audit.ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line."
+    )
 
 
 @routes.get("/api/organizations/<org_slug>/sign-ins")
-@member(Capability.SIGN_INS_VIEW)
+@kit.member(Capability.SIGN_INS_VIEW)
 async def list_sign_ins(org_slug: str, query_args: SignInQuery) -> SignInListResponse:
     """List the organization's sign-in log.
 
     It has the sign-ins and failed attempts at the organization's applications, and its confirmed members' attempts at
     the platform itself. Failures are kept for 90 days, unless the operator set another period. Filters can be combined.
     """
-    page = await sign_in_log.list_sign_ins(ports(), acting(), query_args.to_filter(), query_args.page_request())
+    page = await sign_in_log.list_sign_ins(kit.ports(), kit.acting(), query_args.to_filter(), query_args.page_request())
     return SignInListResponse(sign_ins=[_to_response(each) for each in page.items], pagination=query_args.pagination(page.total))
 
 
 @routes.get("/api/organizations/<org_slug>/sign-ins/export")
-@member(Capability.SIGN_INS_VIEW)
-@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
+@kit.member(Capability.SIGN_INS_VIEW)
+@kit.describes(FILE, content_type=audit.CSV, other_content_types=(audit.JSON_LINES,))
 async def export(org_slug: str, query_args: SignInExportQuery) -> Response:
     """Export the organization's sign-in log.
 
     The export has all attempts that match, newest first. A JSON line has the list's fields. In CSV, a cell that a
     spreadsheet would run as a formula has an apostrophe before it.
     """
-    batches = await sign_in_log.export(ports(), acting(), query_args.to_filter())
+    batches = await sign_in_log.export(kit.ports(), kit.acting(), query_args.to_filter())
     return await stream_sign_ins(batches, query_args.format, f"sign-ins-{org_slug}")
 
 
 @routes.get("/api/platform/sign-ins")
-@platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
+@kit.platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
 async def list_all(query_args: SignInQuery) -> SignInListResponse:
     """List the platform's sign-in log.
 
     It has all sign-ins and failed attempts, also attempts at accounts that the application's organization does not
     know.
     """
-    page = await sign_in_log.list_sign_ins(ports(), None, query_args.to_filter(), query_args.page_request())
+    page = await sign_in_log.list_sign_ins(kit.ports(), None, query_args.to_filter(), query_args.page_request())
     return SignInListResponse(sign_ins=[_to_response(each) for each in page.items], pagination=query_args.pagination(page.total))
 
 
 @routes.get("/api/platform/sign-ins/export")
-@platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
-@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
+@kit.platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
+@kit.describes(FILE, content_type=audit.CSV, other_content_types=(audit.JSON_LINES,))
 async def export_all(query_args: SignInExportQuery) -> Response:
     """Export the platform's sign-in log.
 
     The formats are the same as for an organization's export.
     """
-    return await stream_sign_ins(await sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
+    return await stream_sign_ins(await sign_in_log.export(kit.ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
 
 
-class OwnSignInResponse(ResponseModel):
+class OwnSignInResponse(kit.ResponseModel):
     """A sign-in to your account, or a failed attempt."""
 
     id: UUID = Field(description="The id of the attempt.")
-    created_at: Timestamp = Field(description="When it happened.")
+    created_at: kit.Timestamp = Field(description="When it happened.")
     success: bool = Field(description="Whether the attempt signed in.")
     reason: str | None = Field(
         description="Why it failed, as in the sign-in log of an organization. Null for a success.",
@@ -196,23 +194,23 @@ class OwnSignInResponse(ResponseModel):
     geo_city: str | None = Field(description="The city of the IP address, if known.", examples=["Lisbon"])
 
 
-class OwnSignInListResponse(ResponseModel):
+class OwnSignInListResponse(kit.ResponseModel):
     """A page of the sign-ins to your account."""
 
     sign_ins: list[OwnSignInResponse] = Field(description="The attempts of the last 90 days, newest first.")
-    pagination: Pagination = Field(description="The position of this page. The newest 1,000 have pages, and `total` counts no more.")
+    pagination: kit.Pagination = Field(description="The position of this page. The newest 1,000 have pages, and `total` counts no more.")
 
 
 @routes.get("/api/user/sign-ins")
-@person
-async def list_own(query_args: PageQuery) -> OwnSignInListResponse:
+@kit.person
+async def list_own(query_args: kit.PageQuery) -> OwnSignInListResponse:
     """List the sign-ins to your account, and the failed attempts.
 
     They are from the last 90 days, at all applications and at the platform itself. A sign-in to an application in a
     browser is listed twice: as a sign-in to the platform, and when the application gets its session. Applications'
     tokens are refused.
     """
-    page = await sign_in_log.list_own(ports(), signed_in(), query_args.page_request())
+    page = await sign_in_log.list_own(kit.ports(), kit.signed_in(), query_args.page_request())
     sign_ins = [
         OwnSignInResponse.of(each, ip_address=each.address, user_agent=each.agent, geo_country=each.country, geo_city=each.city)
         for each in page.items
@@ -220,9 +218,9 @@ async def list_own(query_args: PageQuery) -> OwnSignInListResponse:
     return OwnSignInListResponse(sign_ins=sign_ins, pagination=query_args.pagination(page.total))
 
 
-async def stream_sign_ins(batches: Batches[SignIn], format_: ExportFormat, name: str) -> Response:
+async def stream_sign_ins(batches: Batches[SignIn], format_: audit.ExportFormat, name: str) -> Response:
     """Return all attempts as a streamed file with this name. The format's extension is added."""
-    return await stream_file(batches, format_, name, tuple(SignInResponse.model_fields), _cells, _to_response)
+    return await audit.stream_file(batches, format_, name, tuple(SignInResponse.model_fields), _cells, _to_response)
 
 
 def _cells(sign_in: SignIn) -> list[str]:

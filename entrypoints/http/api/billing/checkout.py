@@ -5,27 +5,25 @@ from quart import Blueprint
 
 from core.billing import checkout
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import CHECKOUT, member
-from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
-from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.access import CHECKOUT
 
 routes = Blueprint("checkout", __name__)
 
 
-class CheckoutRequest(RequestModel):
+class CheckoutRequest(kit.RequestModel):
     """The plan to buy, and where the browser returns to."""
 
-    plan_id: Id = Field(description="The id of a service's plan that has a `billing_price_id`.")
-    success_url: Text = Field(
+    plan_id: kit.Id = Field(description="The id of a service's plan that has a `billing_price_id`.")
+    success_url: kit.Text = Field(
         description="The page to open after the purchase. The provider replaces `{CHECKOUT_SESSION_ID}` in it with the session's id.",
         examples=["https://shop.example.com/thanks?session={CHECKOUT_SESSION_ID}"],
     )
-    cancel_url: Text = Field(description="The page to open if the user cancels.", examples=["https://shop.example.com/plans"])
+    cancel_url: kit.Text = Field(description="The page to open if the user cancels.", examples=["https://shop.example.com/plans"])
 
 
-class CheckoutResponse(ResponseModel):
+class CheckoutResponse(kit.ResponseModel):
     """A checkout at the payment provider."""
 
     checkout_url: str = Field(description="The page of the payment provider. Redirect the user's browser to it.")
@@ -33,9 +31,9 @@ class CheckoutResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/checkout")
-@member(Capability.SERVICES_VIEW, CHECKOUT)
+@kit.member(Capability.SERVICES_VIEW, CHECKOUT)
 @existing_service
-@refuses(501)
+@kit.refuses(501)
 async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> CheckoutResponse:
     """Start a checkout.
 
@@ -44,5 +42,5 @@ async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> Chec
     subscription to the service cannot buy a second subscription. Without a payment provider in the settings, the
     response is 501.
     """
-    session = await checkout.begin(ports(), acting_member(), service_slug, data.plan_id, data.success_url, data.cancel_url)
+    session = await checkout.begin(kit.ports(), kit.acting_member(), service_slug, data.plan_id, data.success_url, data.cancel_url)
     return CheckoutResponse(checkout_url=session.url, session_id=session.session_id)

@@ -9,10 +9,8 @@ from quart import Blueprint, request
 from core.billing import provider_events
 from core.billing.model import provider_events as provider_events_model
 from core.billing.model.provider_events import NEEDS_ATTENTION
-from entrypoints.http.base.context import ports
+from entrypoints.http import kit
 from entrypoints.http.edge.access import signed_by_billing
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("billing", __name__)
 log = structlog.get_logger("billing")
@@ -40,7 +38,7 @@ EVENT: Final = {
 }
 
 
-class EventReceivedResponse(ResponseModel):
+class EventReceivedResponse(kit.ResponseModel):
     """The confirmation that an event was received."""
 
     status: Literal["success"] = Field(description="Always `success`. The event need not be sent again.")
@@ -48,8 +46,8 @@ class EventReceivedResponse(ResponseModel):
 
 @routes.post("/webhooks/billing")
 @signed_by_billing
-@refuses(400)
-@describes({}, request_schema=EVENT)
+@kit.refuses(400)
+@kit.describes({}, request_schema=EVENT)
 async def receive() -> EventReceivedResponse:
     """Receive an event from the payment provider.
 
@@ -57,7 +55,7 @@ async def receive() -> EventReceivedResponse:
     HMAC-SHA-256 signature (`t=...,v1=...`). Repeated events have no effect.
     """
     event = provider_events_model.read_event(await request.get_json())
-    effect = await provider_events.receive(ports(), event)
+    effect = await provider_events.receive(kit.ports(), event)
     write = log.warning if effect in NEEDS_ATTENTION else log.info
     write("billing_event", type=event.type[:MAX_LOGGED_TYPE], event_id=event.id, effect=effect.value)
     return EventReceivedResponse(status="success")

@@ -10,15 +10,9 @@ from quart import Blueprint
 from core.applications.model.plans import SubscriptionStatus
 from core.billing import subscriptions
 from core.billing.model.subscriptions import Subscription
-from core.kernel.roles import Capability, Permission
+from core.kernel import roles
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting, acting_key, ports, signed_in
-from entrypoints.http.edge.access import member, person, service_key
-from entrypoints.http.edge.access.declaration import ApplicationTokens, Bounded
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, DateTime, Id, RequestModel, ResponseModel, Timestamp, optional
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PartQuery
-from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("subscriptions", __name__)
 
@@ -26,7 +20,7 @@ routes = Blueprint("subscriptions", __name__)
 Status = Annotated[SubscriptionStatus, Field(strict=False)]
 
 
-class SubscriptionResponse(ResponseModel):
+class SubscriptionResponse(kit.ResponseModel):
     """A user's subscription to a service's plan."""
 
     id: UUID = Field(description="The id of the subscription.")
@@ -34,7 +28,7 @@ class SubscriptionResponse(ResponseModel):
     plan_id: UUID = Field(description="The id of the plan.")
     plan_name: str = Field(description="The name of the plan.")
     status: SubscriptionStatus = Field(description="The current status.")
-    current_period_end: Timestamp = Field(description="The end of the current period, in UTC.")
+    current_period_end: kit.Timestamp = Field(description="The end of the current period, in UTC.")
 
 
 class OwnSubscriptionResponse(SubscriptionResponse):
@@ -44,25 +38,25 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 
 
 @routes.get("/api/subscription")
-@person(applications=ApplicationTokens.ALL, bounded=Bounded.ITS_ORGANIZATION)
-@refuses(400, 404)
+@kit.person(applications=kit.ApplicationTokens.ALL, bounded=kit.Bounded.ITS_ORGANIZATION)
+@kit.refuses(400, 404)
 async def get_own() -> OwnSubscriptionResponse:
     """Get your own subscription.
 
     Returns your subscription to the service that the access token was issued for: the active or
     past due subscription, or else the newest. Tokens without a service are refused.
     """
-    subscription = await subscriptions.find_own(ports(), signed_in())
+    subscription = await subscriptions.find_own(kit.ports(), kit.signed_in())
     return OwnSubscriptionResponse(**dict(_to_response(subscription)), features=list(subscription.plan.features))
 
 
-class SubscriptionsQuery(PartQuery):
+class SubscriptionsQuery(kit.PartQuery):
     """A part of the subscriptions, optionally only with one status."""
 
     status: SubscriptionStatus | None = Field(default=None, description="Return only subscriptions with this current status.")
 
 
-class SubscriptionListResponse(ResponseModel):
+class SubscriptionListResponse(kit.ResponseModel):
     """A part of the service's subscriptions."""
 
     subscriptions: list[SubscriptionResponse] = Field(description="The subscriptions, oldest first.")
@@ -70,7 +64,7 @@ class SubscriptionListResponse(ResponseModel):
 
 
 @routes.get("/api/service/subscriptions")
-@service_key(Permission.READ_SUBSCRIPTIONS)
+@kit.service_key(roles.Permission.READ_SUBSCRIPTIONS)
 async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionListResponse:
     """List subscriptions to the service.
 
@@ -78,7 +72,7 @@ async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionList
     it.
     """
     page = await subscriptions.list_subscriptions(
-        ports(), acting_key(), query_args.status, limit=query_args.limit, offset=query_args.offset
+        kit.ports(), kit.acting_key(), query_args.status, limit=query_args.limit, offset=query_args.offset
     )
     return SubscriptionListResponse(subscriptions=[_to_response(subscription) for subscription in page.items], total=page.total)
 
@@ -89,7 +83,7 @@ class ListedSubscriptionResponse(SubscriptionResponse):
     email: str | None = Field(description="The email address of the user.")
 
 
-class BillingCustomerResponse(ResponseModel):
+class BillingCustomerResponse(kit.ResponseModel):
     """The organization's customer record at the payment provider."""
 
     id: str = Field(description="The id of the customer at the payment provider.")
@@ -99,7 +93,7 @@ class BillingCustomerResponse(ResponseModel):
     )
 
 
-class ServiceSubscriptionListResponse(ResponseModel):
+class ServiceSubscriptionListResponse(kit.ResponseModel):
     """A part of the service's subscriptions, for members."""
 
     subscriptions: list[ListedSubscriptionResponse] = Field(description="The subscriptions, oldest first.")
@@ -110,7 +104,7 @@ class ServiceSubscriptionListResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/subscriptions")
-@member(Capability.END_USERS_VIEW)
+@kit.member(roles.Capability.END_USERS_VIEW)
 @existing_service
 async def list_of_service(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> ServiceSubscriptionListResponse:
     """List subscriptions to a service, for members.
@@ -118,25 +112,25 @@ async def list_of_service(org_slug: str, service_slug: str, query_args: Subscrip
     The service's API keys list the same subscriptions at `/api/service/subscriptions`.
     """
     page = await subscriptions.list_of_service(
-        ports(), acting(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
+        kit.ports(), kit.acting(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
     )
     listed = [ListedSubscriptionResponse(**dict(_to_response(item.subscription)), email=item.email) for item in page.items]
     customer = None if page.customer is None else BillingCustomerResponse(**asdict(page.customer))
     return ServiceSubscriptionListResponse(subscriptions=listed, total=page.total, customer=customer)
 
 
-class SubscriptionRequest(RequestModel):
+class SubscriptionRequest(kit.RequestModel):
     """A new subscription."""
 
-    user_id: Id = Field(description="The id of the service's user.")
-    plan_id: Id = Field(description="The id of the service's plan.")
+    user_id: kit.Id = Field(description="The id of the service's user.")
+    plan_id: kit.Id = Field(description="The id of the service's plan.")
     status: Status | None = Field(default=None, description="The status. By default `active`.")
-    current_period_end: DateTime | None = Field(default=None, description="The end of the current period. By default 30 days from now.")
+    current_period_end: kit.DateTime | None = Field(default=None, description="The end of the current period. By default 30 days from now.")
 
 
 @routes.post("/api/service/subscriptions")
-@service_key(Permission.WRITE_SUBSCRIPTIONS)
-@refuses(404)
+@kit.service_key(roles.Permission.WRITE_SUBSCRIPTIONS)
+@kit.refuses(404)
 async def create(data: SubscriptionRequest) -> SubscriptionResponse:
     """Subscribe a user to a plan.
 
@@ -144,8 +138,8 @@ async def create(data: SubscriptionRequest) -> SubscriptionResponse:
     charge the user yourself.
     """
     subscription = await subscriptions.create(
-        ports(),
-        acting_key(),
+        kit.ports(),
+        kit.acting_key(),
         data.user_id,
         data.plan_id,
         status=data.status or SubscriptionStatus.ACTIVE,
@@ -155,33 +149,33 @@ async def create(data: SubscriptionRequest) -> SubscriptionResponse:
 
 
 @routes.get("/api/service/subscriptions/<user_id>")
-@service_key(Permission.READ_SUBSCRIPTIONS)
+@kit.service_key(roles.Permission.READ_SUBSCRIPTIONS)
 async def get(user_id: UUID) -> SubscriptionResponse:
     """Get a user's subscription.
 
     Returns the active or past due subscription, or else the newest.
     """
-    return _to_response(await subscriptions.find_of_user(ports(), acting_key(), user_id))
+    return _to_response(await subscriptions.find_of_user(kit.ports(), kit.acting_key(), user_id))
 
 
-@before_body
+@kit.before_body
 async def existing_subscription(user_id: UUID) -> None:
     """Answer 404 if `<user_id>` has no subscription to the service."""
-    await subscriptions.find_of_user(ports(), acting_key(), user_id)
+    await subscriptions.find_of_user(kit.ports(), kit.acting_key(), user_id)
 
 
-class SubscriptionUpdateRequest(RequestModel):
+class SubscriptionUpdateRequest(kit.RequestModel):
     """The subscription's fields to change, at least one field."""
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
 
-    status: Status = optional(description="The new status. Any status may follow another.")
-    current_period_end: DateTime = optional(description="The new end of the current period.")
-    plan_id: Id = optional(description="The id of another plan for the service.")
+    status: Status = kit.optional(description="The new status. Any status may follow another.")
+    current_period_end: kit.DateTime = kit.optional(description="The new end of the current period.")
+    plan_id: kit.Id = kit.optional(description="The id of another plan for the service.")
 
 
 @routes.patch("/api/service/subscriptions/<user_id>")
-@service_key(Permission.WRITE_SUBSCRIPTIONS)
+@kit.service_key(roles.Permission.WRITE_SUBSCRIPTIONS)
 @existing_subscription
 async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> SubscriptionResponse:
     """Change a user's subscription.
@@ -190,21 +184,21 @@ async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> Subscription
     payment provider manages the subscription and you end it, it is canceled at the provider.
     """
     subscription = await subscriptions.update(
-        ports(), acting_key(), user_id, status=data.status, current_period_end=data.current_period_end, plan_id=data.plan_id
+        kit.ports(), kit.acting_key(), user_id, status=data.status, current_period_end=data.current_period_end, plan_id=data.plan_id
     )
     return _to_response(subscription)
 
 
 @routes.delete("/api/service/subscriptions/<user_id>")
-@service_key(Permission.DELETE_SUBSCRIPTIONS)
-@describes({204: "The subscription is deleted, or canceled if the payment provider manages it."})
+@kit.service_key(roles.Permission.DELETE_SUBSCRIPTIONS)
+@kit.describes({204: "The subscription is deleted, or canceled if the payment provider manages it."})
 async def end(user_id: UUID) -> None:
     """End a user's subscription.
 
     The subscription is deleted. If the payment provider manages it, it is canceled there, and stays
     with the status `cancelled`.
     """
-    await subscriptions.end(ports(), acting_key(), user_id)
+    await subscriptions.end(kit.ports(), kit.acting_key(), user_id)
 
 
 def _to_response(subscription: Subscription) -> SubscriptionResponse:

@@ -16,14 +16,10 @@ from core.eventing import audit
 from core.eventing.model import audit as audit_model
 from core.eventing.model.audit import MIN_SEARCH, AuditFilter, AuditSearch, Period, PlatformAuditFilter
 from core.eventing.model.sentences import DescribedEntry
-from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
+from core.kernel import event_catalog
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, rfc3339
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member, platform_owner
-from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
+from entrypoints.http import kit
 from entrypoints.http.edge.streaming import stream_lines
 
 CSV: Final = "text/csv"
@@ -47,7 +43,7 @@ class ExportFormat(StrEnum):
 
 
 async def stream_entries(
-    batches: Batches[DescribedEntry], format_: ExportFormat, name: str, to_response: Callable[[DescribedEntry], ResponseModel]
+    batches: Batches[DescribedEntry], format_: ExportFormat, name: str, to_response: Callable[[DescribedEntry], kit.ResponseModel]
 ) -> Response:
     """Return all entries as a streamed file (`stream_file`). In CSV, `details` is JSON."""
     return await stream_file(batches, format_, name, COLUMNS, _cells, to_response)
@@ -59,7 +55,7 @@ async def stream_file(
     name: str,
     columns: Sequence[str],
     to_cells: Callable[[T], Iterable[str]],
-    to_response: Callable[[T], ResponseModel],
+    to_response: Callable[[T], kit.ResponseModel],
 ) -> Response:
     """Return all items as a streamed file with this name.
 
@@ -107,10 +103,10 @@ routes = Blueprint("audit", __name__)
 
 BUILT: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until")  # the filters that need no names
 # A part of an address or name. Spaces around it do not count.
-SearchText = Annotated[Text, StringConstraints(strip_whitespace=True), WithJsonSchema({"type": "string", "minLength": MIN_SEARCH})]
+SearchText = Annotated[kit.Text, StringConstraints(strip_whitespace=True), WithJsonSchema({"type": "string", "minLength": MIN_SEARCH})]
 
 
-class AuditActorResponse(ResponseModel):
+class AuditActorResponse(kit.ResponseModel):
     """An entry's actor: a user, a service account, an API key, a SCIM token, or an actor without account."""
 
     id: str = Field(
@@ -125,14 +121,14 @@ class AuditActorResponse(ResponseModel):
     name: str | None = Field(description="The name that a service account or a set-up link had when it acted, and null for other actors.")
 
 
-class AuditLocationResponse(ResponseModel):
+class AuditLocationResponse(kit.ResponseModel):
     """An IP address's place."""
 
     city: str | None = Field(description="The city, in English.", examples=["Zurich"])
     country: str = Field(description="The country as an ISO 3166-1 alpha-2 code.", examples=["CH"])
 
 
-class AuditEntryResponse(ResponseModel):
+class AuditEntryResponse(kit.ResponseModel):
     """An audit log entry."""
 
     id: UUID = Field(description="The id of the entry.")
@@ -148,7 +144,7 @@ class AuditEntryResponse(ResponseModel):
         description="More information, depending on the action. During an impersonation, `impersonator` has the id and the email address "
         "of the person who acted."
     )
-    created_at: Timestamp = Field(description="The time of the action.")
+    created_at: kit.Timestamp = Field(description="The time of the action.")
     sentence: str = Field(
         description="The entry as an English sentence with the names of today, which are not stored.",
         examples=["owner@acme.example changed kai@acme.example from member to admin"],
@@ -163,28 +159,30 @@ class AuditEntryResponse(ResponseModel):
     location: AuditLocationResponse | None = Field(description="The place of the IP address, or null if it is unknown.")
 
 
-class AuditEntryListResponse(ResponseModel):
+class AuditEntryListResponse(kit.ResponseModel):
     """A page of the audit log."""
 
     logs: list[AuditEntryResponse] = Field(description="The entries, newest first.")
-    pagination: Pagination = Field(
+    pagination: kit.Pagination = Field(
         description="The position of this page. With a filter by success, time or text, the newest 10,000 entries "
         "that match have pages, and `total` counts no more."
     )
 
 
-class AuditFilters(Query):
+class AuditFilters(kit.Query):
     """The audit log's filters. An entry must match all filters."""
 
-    action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.invited"])
-    target_type: Target | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
-    target_id: Text | None = Field(default=None, description="Only entries about the object with this id.")
-    actor_id: Text | None = Field(default=None, description="Only entries with this actor: an id, `system` or `anonymous`.")
-    success: Flag | None = Field(default=None, description="Only entries of actions that succeeded (`true`) or failed (`false`).")
-    since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
-    until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
+    action: kit.Text | None = Field(default=None, description="Only entries with this action.", examples=["user.invited"])
+    target_type: event_catalog.Target | None = Field(
+        default=None, description="Only entries about this type of object. Required with `target_id`."
+    )
+    target_id: kit.Text | None = Field(default=None, description="Only entries about the object with this id.")
+    actor_id: kit.Text | None = Field(default=None, description="Only entries with this actor: an id, `system` or `anonymous`.")
+    success: kit.Flag | None = Field(default=None, description="Only entries of actions that succeeded (`true`) or failed (`false`).")
+    since: kit.DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
+    until: kit.DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
 
-    category: Text | None = Field(
+    category: kit.Text | None = Field(
         default=None,
         description="Only entries with actions of this category, as in `GET .../audit-log/event-types`.",
         examples=["Security"],
@@ -204,7 +202,7 @@ class AuditFilters(Query):
         default=None, description="Only entries whose actor or object has this text in the address or name.", examples=["kai"]
     )
 
-    def to_filter(self, known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS) -> AuditFilter | None:
+    def to_filter(self, known_actions: Mapping[str, event_catalog.EventKind] = event_catalog.AUDIT_ACTIONS) -> AuditFilter | None:
         """Return the filter, or None if no entry can match."""
         fields = {name: getattr(self, name) for name in BUILT}
         filter_ = audit_model.restrict_to_category(
@@ -214,18 +212,18 @@ class AuditFilters(Query):
         return filter_ if filter_ is None or search == AuditSearch() else replace(filter_, search=search)
 
 
-class AuditQuery(AuditFilters, PageQuery):
+class AuditQuery(AuditFilters, kit.PageQuery):
     """The audit log's filters, and the page. An entry must match all filters."""
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log")
-@member(Capability.AUDIT_VIEW)
+@kit.member(Capability.AUDIT_VIEW)
 async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListResponse:
     """List the organization's audit log.
 
     Entries are sorted by time, newest first. Filters can be combined.
     """
-    entries = await audit.list_entries(ports(), acting(), query_args.to_filter(), query_args.page_request())
+    entries = await audit.list_entries(kit.ports(), kit.acting(), query_args.to_filter(), query_args.page_request())
     return AuditEntryListResponse(logs=[to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total))
 
 
@@ -236,8 +234,8 @@ class AuditExportQuery(AuditFilters):
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log/export")
-@member(Capability.AUDIT_VIEW)
-@describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
+@kit.member(Capability.AUDIT_VIEW)
+@kit.describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
     """Export the organization's audit log.
 
@@ -245,18 +243,18 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
     .../audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would run as a formula has an
     apostrophe before it.
     """
-    batches = await audit.export(ports(), acting(), query_args.to_filter())
+    batches = await audit.export(kit.ports(), kit.acting(), query_args.to_filter())
     return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", to_response)
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log/<entry_id>")
-@member(Capability.AUDIT_VIEW)
+@kit.member(Capability.AUDIT_VIEW)
 async def get_entry(org_slug: str, entry_id: UUID) -> AuditEntryResponse:
     """Return an audit log entry.
 
     The entry has the same fields as in the list.
     """
-    return to_response(await audit.get_entry(ports(), acting(), entry_id))
+    return to_response(await audit.get_entry(kit.ports(), kit.acting(), entry_id))
 
 
 def to_response(described: DescribedEntry) -> AuditEntryResponse:
@@ -277,7 +275,7 @@ def to_json(described: DescribedEntry) -> dict[str, Any]:
     }
 
 
-class AuditEventTypeResponse(ResponseModel):
+class AuditEventTypeResponse(kit.ResponseModel):
     """An action that the audit log can contain."""
 
     value: str = Field(description="The action, as in the field `action` of an entry.", examples=["user.invited"])
@@ -286,13 +284,15 @@ class AuditEventTypeResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log/event-types")
-@member(Capability.AUDIT_VIEW)
+@kit.member(Capability.AUDIT_VIEW)
 async def list_event_types(org_slug: str) -> list[AuditEventTypeResponse]:
     """List the actions that the audit log can contain.
 
     Use `value` as the audit log's filter `action`. The list is the same for all organizations.
     """
-    return [AuditEventTypeResponse(value=kind.name, label=kind.label, category=kind.category) for kind in AUDIT_ACTIONS.values()]
+    return [
+        AuditEventTypeResponse(value=kind.name, label=kind.label, category=kind.category) for kind in event_catalog.AUDIT_ACTIONS.values()
+    ]
 
 
 class PlatformAuditEntryResponse(AuditEntryResponse):
@@ -301,11 +301,11 @@ class PlatformAuditEntryResponse(AuditEntryResponse):
     org_id: None = Field(description="Always null: the entry belongs to no organization.")  # type: ignore[assignment]
 
 
-class PlatformAuditEntryListResponse(ResponseModel):
+class PlatformAuditEntryListResponse(kit.ResponseModel):
     """A page of the platform's log."""
 
     logs: list[PlatformAuditEntryResponse] = Field(description="The entries, newest first.")
-    pagination: Pagination = Field(
+    pagination: kit.Pagination = Field(
         description="The position of this page. The newest 10,000 entries that match have pages, and `total` counts no more."
     )
 
@@ -313,23 +313,23 @@ class PlatformAuditEntryListResponse(ResponseModel):
 class PlatformAuditFilters(AuditFilters):
     """The platform log's filters. An entry must match all filters."""
 
-    action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.impersonated"])
-    impersonator_id: Text | None = Field(default=None, description="Only entries of this platform owner's impersonations.")
-    session_id: Text | None = Field(
+    action: kit.Text | None = Field(default=None, description="Only entries with this action.", examples=["user.impersonated"])
+    impersonator_id: kit.Text | None = Field(default=None, description="Only entries of this platform owner's impersonations.")
+    session_id: kit.Text | None = Field(
         default=None, description="Only entries of this impersonation: its start with the reason, and its requests."
     )
 
     def to_platform_filter(self) -> PlatformAuditFilter | None:
         """Return the filter, or None if no entry can match."""
-        return audit_model.to_platform_filter(self.to_filter(PLATFORM_ACTIONS), self.impersonator_id, self.session_id)
+        return audit_model.to_platform_filter(self.to_filter(event_catalog.PLATFORM_ACTIONS), self.impersonator_id, self.session_id)
 
 
-class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
+class PlatformAuditQuery(PlatformAuditFilters, kit.PageQuery):
     """The platform log's filters, and the page. An entry must match all filters."""
 
 
 @routes.get("/api/platform/audit-log")
-@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
+@kit.platform_owner(Capability.PLATFORM_AUDIT_VIEW)
 async def list_platform_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryListResponse:
     """List the platform's log.
 
@@ -338,7 +338,7 @@ async def list_platform_entries(query_args: PlatformAuditQuery) -> PlatformAudit
     organizations, and events about users without an organization. Entries are sorted by time, newest first. Filters can
     be combined.
     """
-    entries = await audit.list_platform_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
+    entries = await audit.list_platform_entries(kit.ports(), query_args.to_platform_filter(), query_args.page_request())
     return PlatformAuditEntryListResponse(
         logs=[to_platform_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
     )
@@ -351,8 +351,8 @@ class PlatformAuditExportQuery(PlatformAuditFilters):
 
 
 @routes.get("/api/platform/audit-log/export")
-@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
-@describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
+@kit.platform_owner(Capability.PLATFORM_AUDIT_VIEW)
+@kit.describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export_platform(query_args: PlatformAuditExportQuery) -> Response:
     """Export the platform's log.
 
@@ -360,18 +360,18 @@ async def export_platform(query_args: PlatformAuditExportQuery) -> Response:
     /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would run as a formula
     has an apostrophe before it.
     """
-    batches = await audit.export_platform(ports(), query_args.to_platform_filter())
+    batches = await audit.export_platform(kit.ports(), query_args.to_platform_filter())
     return await stream_entries(batches, query_args.format, "platform-log", to_platform_response)
 
 
 @routes.get("/api/platform/audit-log/<entry_id>")
-@platform_owner(Capability.PLATFORM_AUDIT_VIEW)
+@kit.platform_owner(Capability.PLATFORM_AUDIT_VIEW)
 async def get_platform_entry(entry_id: UUID) -> PlatformAuditEntryResponse:
     """Return an entry in the platform's log.
 
     The `audit_log_id` in an impersonation's response is the id of such an entry.
     """
-    return to_platform_response(await audit.get_platform_entry(ports(), entry_id))
+    return to_platform_response(await audit.get_platform_entry(kit.ports(), entry_id))
 
 
 def to_platform_response(described: DescribedEntry) -> PlatformAuditEntryResponse:

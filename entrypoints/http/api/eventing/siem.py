@@ -9,15 +9,12 @@ from core.eventing import siem
 from core.eventing.model.siem import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import GIVES, SHOWS, member
-from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes
+from entrypoints.http import kit
 
 routes = Blueprint("siem", __name__)
 
 
-class SiemRequest(RequestModel):
+class SiemRequest(kit.RequestModel):
     """A complete SIEM configuration. It replaces the present configuration, including the token."""
 
     provider: Annotated[SiemProvider, Field(strict=False)] = Field(
@@ -25,11 +22,11 @@ class SiemRequest(RequestModel):
         "`Authorization: Bearer`. `splunk_hec`: events for Splunk's HTTP Event Collector. `datadog`: logs for"
         " Datadog."
     )
-    endpoint_url: Text = Field(
+    endpoint_url: kit.Text = Field(
         description=f"The complete URL that receives the entries, of at most {LONGEST_URL} characters.",
         examples=["https://siem.example.com/collect"],
     )
-    token: PasswordText = Field(description="The token of the SIEM: printable ASCII characters without spaces. It is never returned.")
+    token: kit.PasswordText = Field(description="The token of the SIEM: printable ASCII characters without spaces. It is never returned.")
     enabled: bool = Field(
         default=True,
         description="Whether entries are forwarded. Entries that are recorded while this is false are not forwarded later. Entries that "
@@ -37,16 +34,16 @@ class SiemRequest(RequestModel):
     )
 
 
-class SiemResponse(ResponseModel):
+class SiemResponse(kit.ResponseModel):
     """A SIEM configuration without its token, and the forwarding state."""
 
     provider: SiemProvider = Field(description="The format of the requests.")
     endpoint_url: str = Field(description="The URL that receives the entries.")
     enabled: bool = Field(description="Whether entries are forwarded.")
-    updated_at: Timestamp = Field(description="The time of this configuration's last change.")
-    last_success_at: Timestamp | None = Field(description="The time when the SIEM last accepted entries, or null.")
+    updated_at: kit.Timestamp = Field(description="The time of this configuration's last change.")
+    last_success_at: kit.Timestamp | None = Field(description="The time when the SIEM last accepted entries, or null.")
     last_error: str | None = Field(description="The reason for the last failure, or null since the last success.")
-    failing_since: Timestamp | None = Field(description="The time of the first failure since the last success, or null.")
+    failing_since: kit.Timestamp | None = Field(description="The time of the first failure since the last success, or null.")
     pending_count: int = Field(description="The number of queued entries. 10000 means 10000 or more.")
 
 
@@ -57,7 +54,7 @@ def _to_response(status: SiemStatus) -> SiemResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/siem")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
     """Forward the audit log to a SIEM.
 
@@ -65,33 +62,33 @@ async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
     present configuration; queued entries then go to the new SIEM.
     """
     status = await siem.configure(
-        ports(), acting(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
+        kit.ports(), kit.acting(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
     )
     return _to_response(status)
 
 
 @routes.get("/api/organizations/<org_slug>/siem")
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def get_status(org_slug: str) -> SiemResponse:
     """Get the SIEM configuration and the forwarding state.
 
     The token is not returned.
     """
-    return _to_response(await siem.get_status(ports(), acting()))
+    return _to_response(await siem.get_status(kit.ports(), kit.acting()))
 
 
 @routes.delete("/api/organizations/<org_slug>/siem")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@describes({204: "The configuration is removed."})
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.describes({204: "The configuration is removed."})
 async def remove(org_slug: str) -> None:
     """Stop forwarding the audit log.
 
     Removes the configuration. Queued entries are not sent.
     """
-    await siem.remove(ports(), acting())
+    await siem.remove(kit.ports(), kit.acting())
 
 
-class SiemTestResponse(ResponseModel):
+class SiemTestResponse(kit.ResponseModel):
     """A test's result."""
 
     success: bool = Field(description="Whether the SIEM accepted the entry.")
@@ -99,12 +96,12 @@ class SiemTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/siem/test")
-@member(Capability.INTEGRATIONS_MANAGE, SHOWS)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.SHOWS)
 async def send_test_entry(org_slug: str) -> SiemTestResponse:
     """Send a test entry to the SIEM.
 
     The entry has the action `siem.test` and is not in the audit log. It is sent even if forwarding is disabled. An
     organization can run one test at a time.
     """
-    result = await siem.send_test_entry(ports(), acting())
+    result = await siem.send_test_entry(kit.ports(), kit.acting())
     return SiemTestResponse(success=result is SiemResult.GOOD, message=result.value)

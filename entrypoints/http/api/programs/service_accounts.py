@@ -7,13 +7,12 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
-from core.kernel.api_scopes import ApiScope, parse_scopes
+from core.accounts.model import email_queue
+from core.kernel import api_scopes, values
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Keep
 from core.programs import created_secrets, service_accounts
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, in_declared_order, scopes_in_order
-from core.programs.service_accounts import NewServiceAccount, ServiceAccountChanges
+from entrypoints.http import kit
 from entrypoints.http.api.programs.credentials import (
     CreatedCredentialResponse,
     CredentialListResponse,
@@ -23,12 +22,6 @@ from entrypoints.http.api.programs.credentials import (
     to_credential_response,
 )
 from entrypoints.http.api.tenancy.roles import Role
-from entrypoints.http.base.context import acting_member, ports, signed_in
-from entrypoints.http.edge.access import BY_PEOPLE, SHOWS_PEOPLE, member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Id, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
-from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination
-from entrypoints.http.edge.signatures import before_body, returns
 
 ROLE = "`owner`, `admin`, `member`, or a role of the organization. You need every right that it gives."
 OWNER = "The id of the user who answers for it: a member of the organization, or a platform owner."
@@ -43,41 +36,41 @@ GRANTED = (
 )
 
 
-class PlatformServiceAccountRequest(RequestModel):
+class PlatformServiceAccountRequest(kit.RequestModel):
     """A new service account for the platform."""
 
-    name: Name = Field(description="The name of the service account, which the audit log shows.", examples=["Nightly export"])
-    owner_id: Id | None = Field(
+    name: kit.Name = Field(description="The name of the service account, which the audit log shows.", examples=["Nightly export"])
+    owner_id: kit.Id | None = Field(
         default=None, description=f"{OWNER} By default you. Only the owner of an organization can name another user."
     )
-    scopes: Texts | None = Field(default=None, description=SCOPES)
-    granted_capabilities: Texts = Field(default=[], description=GRANTED)
+    scopes: kit.Texts | None = Field(default=None, description=SCOPES)
+    granted_capabilities: kit.Texts = Field(default=[], description=GRANTED)
 
 
 class ServiceAccountRequest(PlatformServiceAccountRequest):
     """A new service account for an organization."""
 
-    role: Text = Field(description=ROLE, examples=["member"])
+    role: kit.Text = Field(description=ROLE, examples=["member"])
 
 
-class PlatformServiceAccountUpdateRequest(RequestModel):
+class PlatformServiceAccountUpdateRequest(kit.RequestModel):
     """The platform service account's fields to change."""
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
 
-    name: Name | Keep = optional(description="The name of the service account.")
-    owner_id: Id | Keep = optional(description=NEW_OWNER)
-    scopes: Texts | Keep | None = optional(description=SCOPES)
-    granted_capabilities: Texts | Keep = optional(description=GRANTED)
+    name: kit.Name | values.Keep = kit.optional(description="The name of the service account.")
+    owner_id: kit.Id | values.Keep = kit.optional(description=NEW_OWNER)
+    scopes: kit.Texts | values.Keep | None = kit.optional(description=SCOPES)
+    granted_capabilities: kit.Texts | values.Keep = kit.optional(description=GRANTED)
 
 
 class ServiceAccountUpdateRequest(PlatformServiceAccountUpdateRequest):
     """The fields to change in an organization's service account."""
 
-    role: Text | Keep = optional(description=ROLE)
+    role: kit.Text | values.Keep = kit.optional(description=ROLE)
 
 
-class PlatformServiceAccountResponse(ResponseModel):
+class PlatformServiceAccountResponse(kit.ResponseModel):
     """A service account of the platform."""
 
     id: UUID = Field(description="The id of the service account, which is also its client id.")
@@ -87,38 +80,38 @@ class PlatformServiceAccountResponse(ResponseModel):
         description="The email address of that user. Null if they have left the organization or the platform owners."
     )
     is_active: bool = Field(description="False if its owner could not create it now. Then all its requests are refused.")
-    scopes: list[ApiScope] | None = Field(description=SCOPES)
+    scopes: list[api_scopes.ApiScope] | None = Field(description=SCOPES)
     granted_capabilities: list[Capability] = Field(description="The capabilities that an owner granted by name.")
     created_by: UUID = Field(description="The id of the user who created it.")
-    created_at: Timestamp = Field(description="The time at which it was created, in UTC.")
+    created_at: kit.Timestamp = Field(description="The time at which it was created, in UTC.")
 
 
 class ServiceAccountResponse(PlatformServiceAccountResponse):
     """An organization's service account."""
 
     role: Role = Field(description="The role of the service account.")
-    ends_at: Timestamp | None = Field(
+    ends_at: kit.Timestamp | None = Field(
         description="The time at which the service account ends, because its owner has left or deleted their account. A new owner keeps it."
     )
 
 
-class PlatformServiceAccountListResponse(ResponseModel):
+class PlatformServiceAccountListResponse(kit.ResponseModel):
     """A page of the platform's service accounts."""
 
     service_accounts: list[PlatformServiceAccountResponse] = Field(description="The service accounts, newest first.")
-    pagination: Pagination = Field(description="The position of this page in the list.")
+    pagination: kit.Pagination = Field(description="The position of this page in the list.")
 
 
-class ServiceAccountListResponse(ResponseModel):
+class ServiceAccountListResponse(kit.ResponseModel):
     """A page of an organization's service accounts."""
 
     service_accounts: list[ServiceAccountResponse] = Field(description="The service accounts, newest first.")
-    pagination: Pagination = Field(description="The position of this page in the list.")
+    pagination: kit.Pagination = Field(description="The position of this page in the list.")
 
 
-def to_new_account(data: PlatformServiceAccountRequest) -> NewServiceAccount:
+def to_new_account(data: PlatformServiceAccountRequest) -> service_accounts.NewServiceAccount:
     """Return the service account that a request asks for."""
-    return NewServiceAccount(
+    return service_accounts.NewServiceAccount(
         name=data.name,
         role=data.role if isinstance(data, ServiceAccountRequest) else None,
         owner_id=data.owner_id,
@@ -127,13 +120,13 @@ def to_new_account(data: PlatformServiceAccountRequest) -> NewServiceAccount:
     )
 
 
-def to_changes(data: PlatformServiceAccountUpdateRequest) -> ServiceAccountChanges:
+def to_changes(data: PlatformServiceAccountUpdateRequest) -> service_accounts.ServiceAccountChanges:
     """Return the changes that a request asks for."""
-    return ServiceAccountChanges(
+    return service_accounts.ServiceAccountChanges(
         name=data.name,
-        role=data.role if isinstance(data, ServiceAccountUpdateRequest) else KEEP,
+        role=data.role if isinstance(data, ServiceAccountUpdateRequest) else values.KEEP,
         owner_id=data.owner_id,
-        scopes=KEEP if isinstance(data.scopes, Keep) else _to_scopes(data.scopes),
+        scopes=values.KEEP if isinstance(data.scopes, values.Keep) else _to_scopes(data.scopes),
         granted=data.granted_capabilities,
     )
 
@@ -158,38 +151,38 @@ def _differing_fields(listed: ListedServiceAccount) -> dict[str, object]:
     }
 
 
-def _to_scopes(names: Sequence[str] | None) -> frozenset[ApiScope] | None:
-    return None if names is None else parse_scopes(names)
+def _to_scopes(names: Sequence[str] | None) -> frozenset[api_scopes.ApiScope] | None:
+    return None if names is None else api_scopes.parse_scopes(names)
 
 
 routes = Blueprint("service_accounts", __name__)
 
 
-@before_body
+@kit.before_body
 async def existing_account(account_id: UUID, **_: object) -> None:
     """Answer 404 if there is no service account `<account_id>`.
 
     It belongs to the path's organization, or to the platform if the path has no organization.
     """
-    await service_accounts.find(ports(), signed_in(), account_id)
+    await service_accounts.find(kit.ports(), kit.signed_in(), account_id)
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
-async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountListResponse:
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.SHOWS_PEOPLE)
+async def list_accounts(org_slug: str, query_args: kit.PageQuery) -> ServiceAccountListResponse:
     """List the organization's service accounts.
 
     Every service account has its role, its owner and its scopes.
     """
-    result = await service_accounts.list_page(ports(), acting_member(), query_args.page_request())
+    result = await service_accounts.list_page(kit.ports(), kit.acting_member(), query_args.page_request())
     return ServiceAccountListResponse(
         service_accounts=[to_response(listed) for listed in result.items], pagination=query_args.pagination(result.total)
     )
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@returns(201)
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
+@kit.returns(201)
 async def create(org_slug: str, data: ServiceAccountRequest) -> ServiceAccountResponse:
     """Create a service account.
 
@@ -197,21 +190,21 @@ async def create(org_slug: str, data: ServiceAccountRequest) -> ServiceAccountRe
     `client_credentials` and its credential. Its role is not above yours, and it stops when its owner may no longer
     create it.
     """
-    return to_response(await service_accounts.create(ports(), acting_member(), to_new_account(data)))
+    return to_response(await service_accounts.create(kit.ports(), kit.acting_member(), to_new_account(data)))
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.SHOWS_PEOPLE)
 async def get(org_slug: str, account_id: UUID) -> ServiceAccountResponse:
     """Get a service account.
 
     Another organization's service account is 404.
     """
-    return to_response(await service_accounts.find(ports(), acting_member(), account_id))
+    return to_response(await service_accounts.find(kit.ports(), kit.acting_member(), account_id))
 
 
 @routes.patch("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
 @existing_account
 async def update(org_slug: str, account_id: UUID, data: ServiceAccountUpdateRequest) -> ServiceAccountResponse:
     """Change a service account.
@@ -220,47 +213,47 @@ async def update(org_slug: str, account_id: UUID, data: ServiceAccountUpdateRequ
     the role does not have. Its pending invitations to roles above member are canceled. Users who got a
     higher role from it become members again, unless a user has set their role since.
     """
-    return to_response(await service_accounts.update(ports(), acting_member(), account_id, to_changes(data)))
+    return to_response(await service_accounts.update(kit.ports(), kit.acting_member(), account_id, to_changes(data)))
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@describes({204: "The service account is deleted."})
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
+@kit.describes({204: "The service account is deleted."})
 async def delete(org_slug: str, account_id: UUID) -> None:
     """Delete a service account with its credentials.
 
     Its next request is refused. Its pending invitations to roles above member are canceled. Users who got a
     higher role from it become members again, unless a user has set their role since.
     """
-    await service_accounts.delete(ports(), acting_member(), account_id)
+    await service_accounts.delete(kit.ports(), kit.acting_member(), account_id)
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/end")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@describes({204: "The service account has ended, or has an owner."})
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
+@kit.describes({204: "The service account has ended, or has an owner."})
 async def end(org_slug: str, account_id: UUID) -> None:
     """End a former owner's service account now.
 
     Its next request is refused. An account without `ends_at` stays as it is.
     """
-    await service_accounts.end_now(ports(), acting_member(), account_id)
+    await service_accounts.end_now(kit.ports(), kit.acting_member(), account_id)
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.SHOWS_PEOPLE)
 async def list_credentials(org_slug: str, account_id: UUID) -> CredentialListResponse:
     """List a service account's credentials.
 
     Expired credentials are listed for 30 days. Secrets are not returned.
     """
-    credentials = await service_accounts.list_credentials(ports(), acting_member(), account_id)
+    credentials = await service_accounts.list_credentials(kit.ports(), kit.acting_member(), account_id)
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
 @existing_account
-@returns(201)
+@kit.returns(201)
 async def create_credential(org_slug: str, account_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
     """Create a credential for a service account.
 
@@ -269,68 +262,68 @@ async def create_credential(org_slug: str, account_id: UUID, data: CredentialReq
     program presents the token that GitHub Actions or GitLab CI gives it.
     """
     request = to_credential_request(data)
-    credential, secret = await service_accounts.create_credential(ports(), acting_member(), account_id, request)
+    credential, secret = await service_accounts.create_credential(kit.ports(), kit.acting_member(), account_id, request)
     return to_created_response(credential, secret)
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials/<credential_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@describes({204: "The credential is revoked."})
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
+@kit.describes({204: "The credential is revoked."})
 async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> None:
     """Revoke a service account's credential.
 
     It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """
-    await service_accounts.revoke_credential(ports(), acting_member(), account_id, credential_id)
+    await service_accounts.revoke_credential(kit.ports(), kit.acting_member(), account_id, credential_id)
 
 
-class CreatedSecretResponse(ResponseModel):
+class CreatedSecretResponse(kit.ResponseModel):
     """An API key or a SCIM token that a service account created. Its secret is not returned."""
 
-    kind: Literal[NoticedSecret.API_KEY, NoticedSecret.SCIM_TOKEN] = Field(description="The kind of the secret.")
+    kind: Literal[email_queue.NoticedSecret.API_KEY, email_queue.NoticedSecret.SCIM_TOKEN] = Field(description="The kind of the secret.")
     id: UUID = Field(description="The id of the API key or the SCIM token.")
     name: str = Field(description="Its name.", examples=["Okta"])
     prefix: str = Field(description="The first characters of the secret, to recognize it.", examples=["scim_live_k2v7qa"])
     application: str | None = Field(description="The name of an API key's application, or null for a SCIM token.")
 
 
-class CreatedSecretsResponse(ResponseModel):
+class CreatedSecretsResponse(kit.ResponseModel):
     """What a service account created and what works on without it."""
 
     secrets: list[CreatedSecretResponse] = Field(description="All of them, oldest first.")
 
 
-def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsResponse:
+def _to_created_secrets(secrets: Sequence[email_queue.CreatedSecret]) -> CreatedSecretsResponse:
     return CreatedSecretsResponse(secrets=[CreatedSecretResponse.of(each, application=each.holder) for each in secrets])
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
-@member(Capability.ORGANIZATION_OWN, SHOWS_PEOPLE)
+@kit.member(Capability.ORGANIZATION_OWN, kit.SHOWS_PEOPLE)
 async def list_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecretsResponse:
     """List the API keys and SCIM tokens that a service account created and that still work.
 
     They keep working after the service account has stopped or was deleted. Its id stays valid here.
     """
-    return _to_created_secrets(await created_secrets.list_created(ports(), acting_member(), account_id))
+    return _to_created_secrets(await created_secrets.list_created(kit.ports(), kit.acting_member(), account_id))
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
-@member(Capability.ORGANIZATION_OWN, BY_PEOPLE)
+@kit.member(Capability.ORGANIZATION_OWN, kit.BY_PEOPLE)
 async def end_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecretsResponse:
     """End all API keys and SCIM tokens that a service account created, and return them.
 
     Requests with such a secret are refused from now on.
     """
-    return _to_created_secrets(await created_secrets.end_created(ports(), acting_member(), account_id))
+    return _to_created_secrets(await created_secrets.end_created(kit.ports(), kit.acting_member(), account_id))
 
 
-class AccountResourceRequest(RequestModel):
+class AccountResourceRequest(kit.RequestModel):
     """A service account's scopes at an API resource."""
 
-    scopes: Texts = Field(description="Scopes of the API resource. They replace the scopes that the service account had there.")
+    scopes: kit.Texts = Field(description="Scopes of the API resource. They replace the scopes that the service account had there.")
 
 
-class AccountResourceResponse(ResponseModel):
+class AccountResourceResponse(kit.ResponseModel):
     """An API resource that a service account gets tokens for."""
 
     id: UUID = Field(description="The id of the API resource.")
@@ -339,7 +332,7 @@ class AccountResourceResponse(ResponseModel):
     scopes: list[str] = Field(description="The scopes that the service account has there.")
 
 
-class AccountResourceListResponse(ResponseModel):
+class AccountResourceListResponse(kit.ResponseModel):
     """The API resources that a service account gets tokens for."""
 
     api_resources: list[AccountResourceResponse] = Field(description="The API resources, by name.")
@@ -350,18 +343,18 @@ def _to_resource(resource: AccountResource) -> AccountResourceResponse:
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, SHOWS_PEOPLE)
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.SHOWS_PEOPLE)
 async def list_resources(org_slug: str, account_id: UUID) -> AccountResourceListResponse:
     """List the API resources that a service account gets tokens for.
 
     Every API resource has the scopes that an admin gave to the service account there.
     """
-    resources = await service_accounts.list_resources(ports(), acting_member(), account_id)
+    resources = await service_accounts.list_resources(kit.ports(), kit.acting_member(), account_id)
     return AccountResourceListResponse(api_resources=[_to_resource(resource) for resource in resources])
 
 
 @routes.put("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
 @existing_account
 async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, data: AccountResourceRequest) -> AccountResourceResponse:
     """Give a service account an API resource's scopes.
@@ -369,17 +362,17 @@ async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, data
     With the grant `client_credentials` and the parameter `resource`, it gets access tokens for the API
     resource with these scopes.
     """
-    resource = await service_accounts.save_resource(ports(), acting_member(), account_id, resource_id, data.scopes)
+    resource = await service_accounts.save_resource(kit.ports(), kit.acting_member(), account_id, resource_id, data.scopes)
     return _to_resource(resource)
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, BY_PEOPLE)
-@describes({204: "The service account gets no further tokens for the API resource."})
+@kit.member(Capability.SERVICE_ACCOUNTS_MANAGE, kit.BY_PEOPLE)
+@kit.describes({204: "The service account gets no further tokens for the API resource."})
 async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) -> None:
     """Take away a service account's scopes at an API resource.
 
     Introspection calls its tokens inactive from now on; an API that checks tokens by itself accepts them
     until they expire.
     """
-    await service_accounts.remove_resource(ports(), acting_member(), account_id, resource_id)
+    await service_accounts.remove_resource(kit.ports(), kit.acting_member(), account_id, resource_id)

@@ -5,21 +5,11 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import NotFound, Unsupported
+from core.kernel import errors
 from core.provisioning import users as scim_users
 from core.provisioning.model.schemas import AttributeType, ScimAttribute, ScimSchema, group_schema
-from entrypoints.http.api.provisioning.models import (
-    RESOURCE_TYPE_LIST_RESPONSE,
-    RESOURCE_TYPE_RESPONSE,
-    SCHEMA_LIST_RESPONSE,
-    SCHEMA_RESPONSE,
-    SERVICE_PROVIDER_CONFIG_RESPONSE,
-)
-from entrypoints.http.api.provisioning.protocol import MAX_COUNT, json_response, list_body, location, refuse_filter
-from entrypoints.http.base.context import acting_directory, ports
-from entrypoints.http.edge.access import scim_client
-from entrypoints.http.edge.error_body import SCIM_JSON
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http import kit
+from entrypoints.http.api.provisioning import models, protocol
 
 routes = Blueprint("scim_discovery", __name__)
 
@@ -31,39 +21,39 @@ SCHEMA_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Schema"
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-class ResourceTypeUnknown(NotFound):
+class ResourceTypeUnknown(errors.NotFound):
     """This resource type does not exist. The resource types are User and Group."""
 
 
-class SchemaUnknown(NotFound):
+class SchemaUnknown(errors.NotFound):
     """This schema does not exist. GET /scim/v2/Schemas lists the schemas."""
 
 
-class MeUnsupported(Unsupported):
+class MeUnsupported(errors.Unsupported):
     """Me is not supported, because a SCIM token belongs to a directory and not to a user. Use /scim/v2/Users."""
 
 
-class BulkUnsupported(Unsupported):
+class BulkUnsupported(errors.Unsupported):
     """Bulk operations are not supported. Send a request for every resource."""
 
 
 @routes.get("/scim/v2/ServiceProviderConfig")
-@scim_client
-@describes({200: "The supported features."}, content_type=SCIM_JSON, response_schema=SERVICE_PROVIDER_CONFIG_RESPONSE)
+@kit.scim_client
+@kit.describes({200: "The supported features."}, content_type=kit.SCIM_JSON, response_schema=models.SERVICE_PROVIDER_CONFIG_RESPONSE)
 async def get_service_provider_config() -> Response:
     """Get the supported SCIM features.
 
     Patches and filters are supported. Bulk operations, password changes, sorting and entity tags
     are not.
     """
-    refuse_filter()
+    protocol.refuse_filter()
     unsupported = {"supported": False}
-    return json_response(
+    return protocol.json_response(
         {
             "schemas": [SERVICE_PROVIDER_CONFIG_URN],
             "patch": {"supported": True},
             "bulk": {"supported": False, "maxOperations": 0, "maxPayloadSize": 0},
-            "filter": {"supported": True, "maxResults": MAX_COUNT},
+            "filter": {"supported": True, "maxResults": protocol.MAX_COUNT},
             "changePassword": unsupported,
             "sort": unsupported,
             "etag": unsupported,
@@ -75,27 +65,27 @@ async def get_service_provider_config() -> Response:
                     "primary": True,
                 }
             ],
-            "meta": {"resourceType": "ServiceProviderConfig", "location": location("/ServiceProviderConfig")},
+            "meta": {"resourceType": "ServiceProviderConfig", "location": protocol.location("/ServiceProviderConfig")},
         }
     )
 
 
 @routes.get("/scim/v2/ResourceTypes")
-@scim_client
-@describes({200: "A list response of resource types."}, content_type=SCIM_JSON, response_schema=RESOURCE_TYPE_LIST_RESPONSE)
+@kit.scim_client
+@kit.describes({200: "A list response of resource types."}, content_type=kit.SCIM_JSON, response_schema=models.RESOURCE_TYPE_LIST_RESPONSE)
 async def list_resource_types() -> Response:
     """List the resource types.
 
     There are two: User and Group.
     """
-    refuse_filter()
+    protocol.refuse_filter()
     schemas = await _of_caller()
-    return json_response(list_body([_resource_type(schema) for schema in schemas], len(schemas), 1))
+    return protocol.json_response(protocol.list_body([_resource_type(schema) for schema in schemas], len(schemas), 1))
 
 
 @routes.get("/scim/v2/ResourceTypes/<resource_type>")
-@scim_client
-@describes({200: "The resource type."}, content_type=SCIM_JSON, response_schema=RESOURCE_TYPE_RESPONSE)
+@kit.scim_client
+@kit.describes({200: "The resource type."}, content_type=kit.SCIM_JSON, response_schema=models.RESOURCE_TYPE_RESPONSE)
 async def get_resource_type(resource_type: str) -> Response:
     """Get a resource type.
 
@@ -103,27 +93,27 @@ async def get_resource_type(resource_type: str) -> Response:
     """
     for schema in await _of_caller():
         if schema.name == resource_type:
-            return json_response(_resource_type(schema))
+            return protocol.json_response(_resource_type(schema))
     raise ResourceTypeUnknown
 
 
 @routes.get("/scim/v2/Schemas")
-@scim_client
-@describes({200: "A list response of schemas."}, content_type=SCIM_JSON, response_schema=SCHEMA_LIST_RESPONSE)
+@kit.scim_client
+@kit.describes({200: "A list response of schemas."}, content_type=kit.SCIM_JSON, response_schema=models.SCHEMA_LIST_RESPONSE)
 async def list_schemas() -> Response:
     """List the schemas for users and groups.
 
     A schema describes the attributes and their types. Attributes that all resources have, such as `id` and `meta`, are
     not in it.
     """
-    refuse_filter()
+    protocol.refuse_filter()
     schemas = await _schemas_of_caller()
-    return json_response(list_body([_schema(schema) for schema in schemas], len(schemas), 1))
+    return protocol.json_response(protocol.list_body([_schema(schema) for schema in schemas], len(schemas), 1))
 
 
 @routes.get("/scim/v2/Schemas/<schema_id>")
-@scim_client
-@describes({200: "The schema."}, content_type=SCIM_JSON, response_schema=SCHEMA_RESPONSE)
+@kit.scim_client
+@kit.describes({200: "The schema."}, content_type=kit.SCIM_JSON, response_schema=models.SCHEMA_RESPONSE)
 async def get_schema(schema_id: str) -> Response:
     """Get a schema by its URN.
 
@@ -132,14 +122,14 @@ async def get_schema(schema_id: str) -> Response:
     """
     for schema in await _schemas_of_caller():
         if schema.id.lower() == schema_id.lower():
-            return json_response(_schema(schema))
+            return protocol.json_response(_schema(schema))
     raise SchemaUnknown
 
 
 @routes.route("/scim/v2/Me", methods=METHODS)
-@scim_client
-@refuses(501)
-@describes({})
+@kit.scim_client
+@kit.refuses(501)
+@kit.describes({})
 async def me() -> Response:
     """Not supported.
 
@@ -149,9 +139,9 @@ async def me() -> Response:
 
 
 @routes.route("/scim/v2/Bulk", methods=METHODS)
-@scim_client
-@refuses(501)
-@describes({})
+@kit.scim_client
+@kit.refuses(501)
+@kit.describes({})
 async def bulk() -> Response:
     """Not supported.
 
@@ -162,8 +152,8 @@ async def bulk() -> Response:
 
 async def _of_caller() -> Sequence[ScimSchema]:
     """Return the resource types for the directory that calls: users of its organization, and the groups that it may create."""
-    caller = acting_directory()
-    return await scim_users.schema_of(ports(), caller), group_schema(directory_groups=caller.directory_groups)
+    caller = kit.acting_directory()
+    return await scim_users.schema_of(kit.ports(), caller), group_schema(directory_groups=caller.directory_groups)
 
 
 async def _schemas_of_caller() -> Sequence[ScimSchema]:
@@ -180,7 +170,7 @@ def _resource_type(schema: ScimSchema) -> dict[str, Any]:
         "description": schema.description,
         "schema": schema.id,
         "schemaExtensions": [{"schema": extension.id, "required": False} for extension in schema.extensions],
-        "meta": {"resourceType": "ResourceType", "location": location("/ResourceTypes", schema.name)},
+        "meta": {"resourceType": "ResourceType", "location": protocol.location("/ResourceTypes", schema.name)},
     }
 
 
@@ -196,7 +186,7 @@ def _schema(schema: ScimSchema) -> dict[str, Any]:
             for attribute in (*schema.attributes, *schema.computed)
             if not attribute.common
         ],
-        "meta": {"resourceType": "Schema", "location": location("/Schemas", schema.id)},
+        "meta": {"resourceType": "Schema", "location": protocol.location("/Schemas", schema.id)},
     }
 
 

@@ -5,22 +5,8 @@ Responses are described by the same schemas that `/Schemas` publishes (`core.pro
 
 from typing import Any, Final
 
+from core.provisioning.model import schemas
 from core.provisioning.model.resources import MAX_VALUES
-from core.provisioning.model.schemas import (
-    ATTRIBUTES_URN,
-    ENTERPRISE_URN,
-    ENTERPRISE_USER,
-    GROUP,
-    GROUP_URN,
-    MAX_NAME_LENGTH,
-    MAX_TEXT_LENGTH,
-    USER,
-    USER_URN,
-    AttributeType,
-    Returned,
-    ScimAttribute,
-    ScimSchema,
-)
 from entrypoints.http.api.provisioning.protocol import DEFAULT_COUNT, MAX_COUNT, PATCH_URN
 
 # Query parameters
@@ -36,13 +22,13 @@ PAGING: Final = {
     **PROJECTION,
 }
 
-_TYPES: Final[dict[AttributeType, dict[str, Any]]] = {
-    AttributeType.STRING: {"type": ["string", "null"]},
-    AttributeType.BOOLEAN: {"type": "boolean"},
-    AttributeType.DECIMAL: {"type": "number"},
-    AttributeType.DATE_TIME: {"type": "string", "format": "date-time"},
-    AttributeType.REFERENCE: {"type": "string"},
-    AttributeType.COMPLEX: {"type": ["object", "null"]},
+_TYPES: Final[dict[schemas.AttributeType, dict[str, Any]]] = {
+    schemas.AttributeType.STRING: {"type": ["string", "null"]},
+    schemas.AttributeType.BOOLEAN: {"type": "boolean"},
+    schemas.AttributeType.DECIMAL: {"type": "number"},
+    schemas.AttributeType.DATE_TIME: {"type": "string", "format": "date-time"},
+    schemas.AttributeType.REFERENCE: {"type": "string"},
+    schemas.AttributeType.COMPLEX: {"type": ["object", "null"]},
 }
 
 
@@ -54,7 +40,7 @@ def _objects(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "object"}, "description": description, **more}
 
 
-def _text(description: str, max_length: int = MAX_TEXT_LENGTH) -> dict[str, Any]:
+def _text(description: str, max_length: int = schemas.MAX_TEXT_LENGTH) -> dict[str, Any]:
     return {"type": ["string", "null"], "maxLength": max_length, "description": description}
 
 
@@ -65,30 +51,30 @@ def _schemas(urn: str) -> dict[str, Any]:
 # Responses
 
 
-def _attribute_schema(attribute: ScimAttribute) -> dict[str, Any]:
+def _attribute_schema(attribute: schemas.ScimAttribute) -> dict[str, Any]:
     schema = dict(_TYPES[attribute.type])
     if attribute.sub_attributes:
         schema["properties"] = {sub.name: {**_attribute_schema(sub), "description": sub.description} for sub in attribute.sub_attributes}
     return {"type": "array", "items": schema} if attribute.multi_valued else schema
 
 
-def _properties(schema: ScimSchema) -> dict[str, Any]:
+def _properties(schema: schemas.ScimSchema) -> dict[str, Any]:
     return {
         attribute.name: {**_attribute_schema(attribute), "description": attribute.description}
         for attribute in (*schema.attributes, *schema.computed)
     }
 
 
-def _resource_schema(schema: ScimSchema) -> dict[str, Any]:
+def _resource_schema(schema: schemas.ScimSchema) -> dict[str, Any]:
     return {
         "type": "object",
         "title": f"Scim{schema.name}",
-        "required": [attribute.name for attribute in schema.attributes if attribute.returned is Returned.ALWAYS],
+        "required": [attribute.name for attribute in schema.attributes if attribute.returned is schemas.Returned.ALWAYS],
         "properties": {**_properties(schema), **{extension.id: _extension_schema(extension) for extension in schema.extensions}},
     }
 
 
-def _extension_schema(schema: ScimSchema) -> dict[str, Any]:
+def _extension_schema(schema: schemas.ScimSchema) -> dict[str, Any]:
     return {"type": "object", "description": schema.description, "properties": _properties(schema)}
 
 
@@ -123,10 +109,10 @@ _ATTRIBUTES: Final = {
     "description": "The attributes that the organization has declared with the writer `directory`. `/Schemas` has their types.",
     "examples": [{"cost_center": "4711"}],
 }
-USER_RESPONSE: Final = _resource_schema(USER)
-USER_RESPONSE["properties"][ATTRIBUTES_URN] = _ATTRIBUTES
+USER_RESPONSE: Final = _resource_schema(schemas.USER)
+USER_RESPONSE["properties"][schemas.ATTRIBUTES_URN] = _ATTRIBUTES
 USER_LIST_RESPONSE: Final = _list_schema("ScimUserListResponse", USER_RESPONSE)
-GROUP_RESPONSE: Final = _resource_schema(GROUP)
+GROUP_RESPONSE: Final = _resource_schema(schemas.GROUP)
 GROUP_LIST_RESPONSE: Final = _list_schema("ScimGroupListResponse", GROUP_RESPONSE)
 
 RESOURCE_TYPE_RESPONSE: Final = {
@@ -139,7 +125,7 @@ RESOURCE_TYPE_RESPONSE: Final = {
         "name": {"type": "string", "description": "The name of the resource type.", "examples": ["User"]},
         "endpoint": {"type": "string", "description": "The path of the resources, relative to `/scim/v2`.", "examples": ["/Users"]},
         "description": {"type": "string", "description": "The description of the resource type."},
-        "schema": {"type": "string", "description": "The schema of the resources.", "examples": [USER_URN]},
+        "schema": {"type": "string", "description": "The schema of the resources.", "examples": [schemas.USER_URN]},
         "schemaExtensions": _objects("The schema extensions, and whether they are required."),
         "meta": _meta("ResourceType"),
     },
@@ -152,7 +138,7 @@ SCHEMA_RESPONSE: Final = {
     "required": ["schemas", "id", "name", "description", "attributes", "meta"],
     "properties": {
         "schemas": _strings("The schema of schemas.", "urn:ietf:params:scim:schemas:core:2.0:Schema"),
-        "id": {"type": "string", "description": "The URN of the schema.", "examples": [USER_URN]},
+        "id": {"type": "string", "description": "The URN of the schema.", "examples": [schemas.USER_URN]},
         "name": {"type": "string", "description": "The name of the schema.", "examples": ["User"]},
         "description": {"type": "string", "description": "The description of the schema."},
         "attributes": _objects("The attributes, as in RFC 7643 section 7."),
@@ -194,10 +180,10 @@ USER_REQUEST: Final = {
     "title": "ScimUserRequest",
     "required": ["userName"],
     "properties": {
-        "schemas": _schemas(USER_URN),
+        "schemas": _schemas(schemas.USER_URN),
         "userName": {
             "type": "string",
-            "maxLength": MAX_TEXT_LENGTH,
+            "maxLength": schemas.MAX_TEXT_LENGTH,
             "description": "The name of the user in your directory. Without a primary address in `emails`, it must be the email address.",
             "examples": ["ada@example.com"],
         },
@@ -206,22 +192,22 @@ USER_REQUEST: Final = {
             "type": ["object", "null"],
             "description": "The parts of the name.",
             "properties": {
-                "formatted": _text("The full name.", MAX_NAME_LENGTH),
-                "familyName": _text("The family name.", MAX_NAME_LENGTH),
-                "givenName": _text("The given name.", MAX_NAME_LENGTH),
+                "formatted": _text("The full name.", schemas.MAX_NAME_LENGTH),
+                "familyName": _text("The family name.", schemas.MAX_NAME_LENGTH),
+                "givenName": _text("The given name.", schemas.MAX_NAME_LENGTH),
             },
         },
-        "displayName": _text("The name to display.", MAX_NAME_LENGTH),
+        "displayName": _text("The name to display.", schemas.MAX_NAME_LENGTH),
         "emails": _objects(
             "Email addresses. The primary one is the address with which the user signs in. If none says whether it is primary, this "
             "is the first one of type `work`, or without a type. The others are ignored.",
             maxItems=MAX_VALUES,
         ),
-        **{name: _text(USER.by_name[name.lower()].description) for name in ("title", "preferredLanguage", "locale", "timezone")},
+        **{name: _text(schemas.USER.by_name[name.lower()].description) for name in ("title", "preferredLanguage", "locale", "timezone")},
         "phoneNumbers": _objects("The phone numbers, with `value`, `type` and `primary`.", maxItems=MAX_VALUES, type=["array", "null"]),
         "photos": _objects("The pictures, with their URL as `value`, `type` and `primary`.", maxItems=MAX_VALUES, type=["array", "null"]),
-        ENTERPRISE_URN: _extension_schema(ENTERPRISE_USER),
-        ATTRIBUTES_URN: _ATTRIBUTES,
+        schemas.ENTERPRISE_URN: _extension_schema(schemas.ENTERPRISE_USER),
+        schemas.ATTRIBUTES_URN: _ATTRIBUTES,
         "active": {"type": "boolean", "description": "Whether the user may sign in. The default is true for new users."},
     },
 }
@@ -231,7 +217,7 @@ GROUP_REQUEST: Final = {
     "title": "ScimGroupRequest",
     "minProperties": 1,
     "properties": {
-        "schemas": _schemas(GROUP_URN),
+        "schemas": _schemas(schemas.GROUP_URN),
         "externalId": _text("The id of the group in your directory. Without it, the present one stays."),
         "displayName": {
             "description": "The name of the group. It is accepted and ignored for groups that your directory did not create. A new group "

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 from quart import Response, request
 
-from core.kernel.errors import Forbidden, Invalid
-from core.kernel.values import KEEP, Batches, T, is_printable, rfc3339
+from core.kernel import errors, values
+from core.provisioning.model import patches
 from core.provisioning.model.filters import ScimFilter
-from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
 from core.provisioning.model.schemas import GROUP_URN, USER_URN, Returned, ScimSchema
+from entrypoints.http import kit
 from entrypoints.http.base.context import app_context
-from entrypoints.http.edge.bodies import DECODED_AT_ONCE, BodyInvalid, read_in_thread
-from entrypoints.http.edge.error_body import SCIM_JSON
+from entrypoints.http.edge.bodies import DECODED_AT_ONCE
 from entrypoints.http.edge.queries import clamped
 from entrypoints.http.edge.streaming import only_headers
 
@@ -30,29 +29,29 @@ DEFAULT_COUNT: Final = 100
 MAX_COUNT: Final = 1000
 
 
-class SchemaMissing(BodyInvalid):
+class SchemaMissing(kit.BodyInvalid):
     """The attribute `schemas` does not contain the schema of the body."""
 
     def __init__(self, urn: str) -> None:
         super().__init__(f'The attribute "schemas" must be a list that contains "{urn}", or be left out.')
 
 
-class OperationsInvalid(BodyInvalid):
+class OperationsInvalid(kit.BodyInvalid):
     """The operations are not valid: "Operations" must be a list of objects, each with an "op" that is add, remove or replace."""
 
 
-class NumberInvalid(Invalid):
+class NumberInvalid(errors.Invalid):
     """A parameter is not an integer."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The parameter {name} must be an integer.")
 
 
-class AttributesInvalid(Invalid):
+class AttributesInvalid(errors.Invalid):
     """The attribute names contain characters that are not allowed. List names such as userName or name.familyName."""
 
 
-class FilterNotSupported(Forbidden):
+class FilterNotSupported(errors.Forbidden):
     """This list does not support filters. Leave out the parameter filter."""
 
 
@@ -73,7 +72,7 @@ def check_body(body: dict[str, Any], urn: str) -> dict[str, Any]:
 
 def _check_names(body: Mapping[str, Any]) -> None:
     if len({name.lower() for name in body}) < len(body):
-        raise BodyInvalid  # a name in two spellings
+        raise kit.BodyInvalid  # a name in two spellings
 
 
 def schema_error(body: Mapping[str, Any], urn: str) -> SchemaMissing | None:
@@ -90,7 +89,7 @@ def get_member(body: Mapping[str, Any], name: str, default: Any = None) -> Any:
     return next((value for key, value in body.items() if key.lower() == name.lower()), default)
 
 
-def parse_operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
+def parse_operations(body: dict[str, Any]) -> Iterator[patches.PatchOperation]:
     """Return a patch's operations (RFC 7644 section 3.5.2).
 
     An operation is removed from the body when it is read. Releasing a very long list at once would block all threads.
@@ -108,35 +107,35 @@ def _take_operations(body: dict[str, Any]) -> Iterator[Any]:
         yield operations.pop()
 
 
-def _operations_and_errors(body: dict[str, Any]) -> Iterator[PatchOperation | Invalid]:
+def _operations_and_errors(body: dict[str, Any]) -> Iterator[patches.PatchOperation | errors.Invalid]:
     _check_names(body)
     if (error := schema_error(body, PATCH_URN)) is not None:
         yield error
     for operation in _take_operations(body):
         try:
             yield _parse_operation(operation)
-        except Invalid as invalid:
+        except errors.Invalid as invalid:
             yield invalid.with_traceback(None)
 
 
-def _parse_operation(operation: Any) -> PatchOperation:
+def _parse_operation(operation: Any) -> patches.PatchOperation:
     if not isinstance(operation, dict):
         raise OperationsInvalid
     _check_names(operation)
     op, path = get_member(operation, "op"), get_member(operation, "path")
-    if not isinstance(op, str) or op.lower() not in list(PatchOp) or not (path is None or isinstance(path, str)):
+    if not isinstance(op, str) or op.lower() not in list(patches.PatchOp) or not (path is None or isinstance(path, str)):
         raise OperationsInvalid
-    return PatchOperation(PatchOp(op.lower()), path or None, get_member(operation, "value", KEEP))
+    return patches.PatchOperation(patches.PatchOp(op.lower()), path or None, get_member(operation, "value", values.KEEP))
 
 
-async def read_user_patch() -> UserPatch:
+async def read_user_patch() -> patches.UserPatch:
     """Return the patch in the current request's body.
 
     Wrong `schemas` and operations that are not valid are errors among its operations, because a patch
     that deactivates is applied without them.
     """
-    operations = await read_in_thread(lambda body: list(_operations_and_errors(body)))
-    return UserPatch(operations, is_large=len(await request.body) > DECODED_AT_ONCE)
+    operations = await kit.read_in_thread(lambda body: list(_operations_and_errors(body)))
+    return patches.UserPatch(operations, is_large=len(await request.body) > DECODED_AT_ONCE)
 
 
 def read_page() -> tuple[int, int]:
@@ -188,7 +187,7 @@ class Projection:
         """Return the named attributes, or None if the parameter names none."""
         if not text or not text.strip(" ,"):
             return None
-        if not is_printable(text):
+        if not values.is_printable(text):
             raise AttributesInvalid
         names = _Names()
         for item in text.split(","):
@@ -251,15 +250,15 @@ def meta(schema: ScimSchema, resource_id: object, created: datetime, updated: da
     """Return a resource's attribute `meta`."""
     return {
         "resourceType": schema.name,
-        "created": rfc3339(created),
-        "lastModified": rfc3339(updated),
+        "created": values.rfc3339(created),
+        "lastModified": values.rfc3339(updated),
         "location": location(schema.endpoint, resource_id),
     }
 
 
 def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a SCIM response."""
-    return Response(json.dumps(body), status, dict(headers or {}), content_type=SCIM_JSON)
+    return Response(json.dumps(body), status, dict(headers or {}), content_type=kit.SCIM_JSON)
 
 
 def list_body(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> dict[str, Any]:
@@ -268,7 +267,11 @@ def list_body(resources: Sequence[Mapping[str, Any]], total: int, start: int) ->
 
 
 async def stream_with_list(
-    resource: Mapping[str, Any], name: str, batches: Batches[T], to_item: Callable[[T], object], around: tuple[str, str] = ("", "")
+    resource: Mapping[str, Any],
+    name: str,
+    batches: values.Batches[values.T],
+    to_item: Callable[[values.T], object],
+    around: tuple[str, str] = ("", ""),
 ) -> Response:
     """Return a resource with a long list as its last member. The list is sent while it is read.
 
@@ -277,7 +280,7 @@ async def stream_with_list(
     """
     first = await batches.next_batch()
     if request.method == "HEAD":
-        return only_headers(SCIM_JSON)
+        return only_headers(kit.SCIM_JSON)
 
     async def chunks() -> AsyncIterator[bytes]:
         items, separator = first, f'{around[0]}{json.dumps(resource)[:-1]}, "{name}": ['
@@ -286,4 +289,4 @@ async def stream_with_list(
             items, separator = await batches.next_batch(), ", "
         yield f"{'' if first else separator}]}}{around[1]}".encode()
 
-    return Response(chunks(), content_type=SCIM_JSON)
+    return Response(chunks(), content_type=kit.SCIM_JSON)

@@ -8,46 +8,41 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.provisioning import tokens
 from core.provisioning import tokens as scim_tokens
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import GIVES, member
-from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import Flag, Query
-from entrypoints.http.edge.signatures import before_body
+from entrypoints.http import kit
 
 routes = Blueprint("scim_tokens", __name__)
 
 DIRECTORY_GROUPS = "Whether the directory may create groups in the organization, and change and delete groups of directories."
 
 
-@before_body
+@kit.before_body
 async def existing_token(org_slug: str, token_id: UUID) -> None:
-    await scim_tokens.describe_end(ports(), acting(), token_id)
+    await scim_tokens.describe_end(kit.ports(), kit.acting(), token_id)
 
 
-class ScimTokenRequest(RequestModel):
+class ScimTokenRequest(kit.RequestModel):
     """A new SCIM token."""
 
-    name: Name = Field(description="The name of the token.", examples=["Okta"])
-    expires_at: DateTime | None = Field(default=None, description="The time when the token expires. Without it, it does not expire.")
+    name: kit.Name = Field(description="The name of the token.", examples=["Okta"])
+    expires_at: kit.DateTime | None = Field(default=None, description="The time when the token expires. Without it, it does not expire.")
     directory_groups: bool = Field(default=False, description=DIRECTORY_GROUPS)
 
 
-class ScimTokenUpdateRequest(RequestModel):
+class ScimTokenUpdateRequest(kit.RequestModel):
     """The change to a SCIM token."""
 
     directory_groups: bool = Field(description=DIRECTORY_GROUPS)
 
 
-class ScimTokenResponse(ResponseModel):
+class ScimTokenResponse(kit.ResponseModel):
     """A SCIM token without its secret."""
 
     id: UUID = Field(description="The id of the token.")
     name: str = Field(description="The name of the token.", examples=["Okta"])
     prefix: str = Field(description="The first characters of the secret, to recognize the token.", examples=["scim_live_k2v7qa"])
-    created_at: Timestamp = Field(description="The time when the token was created.")
+    created_at: kit.Timestamp = Field(description="The time when the token was created.")
     created_by: UUID = Field(description="The id of the member or service account that created the token. It may no longer exist.")
-    expires_at: Timestamp | None = Field(description="The time when the token expires, or null if it does not expire.")
+    expires_at: kit.Timestamp | None = Field(description="The time when the token expires, or null if it does not expire.")
     directory_groups: bool = Field(description=DIRECTORY_GROUPS)
 
 
@@ -58,18 +53,18 @@ class CreatedScimTokenResponse(ScimTokenResponse):
 
 
 @routes.post("/api/organizations/<org_slug>/scim-tokens")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenResponse:
     """Create a SCIM token.
 
     Your directory uses it to provision users at `/scim/v2`. The secret is returned only once. An organization can have
     100 tokens. A directory changes and removes admins, so you need every right that an admin has.
     """
-    token, secret = await scim_tokens.create(ports(), acting(), data.name, data.expires_at, directory_groups=data.directory_groups)
+    token, secret = await scim_tokens.create(kit.ports(), kit.acting(), data.name, data.expires_at, directory_groups=data.directory_groups)
     return CreatedScimTokenResponse.of(token, token=secret)
 
 
-class ScimTokenListResponse(ResponseModel):
+class ScimTokenListResponse(kit.ResponseModel):
     """An organization's SCIM tokens."""
 
     tokens: list[ScimTokenResponse] = Field(description="All tokens, including expired tokens, oldest first.")
@@ -77,20 +72,20 @@ class ScimTokenListResponse(ResponseModel):
 
 
 @routes.get("/api/organizations/<org_slug>/scim-tokens")
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def list_tokens(org_slug: str) -> ScimTokenListResponse:
     """List the organization's SCIM tokens.
 
     The list is complete; it has no pages. Secrets are not returned.
     """
-    tokens = await scim_tokens.list_tokens(ports(), acting())
+    tokens = await scim_tokens.list_tokens(kit.ports(), kit.acting())
     return ScimTokenListResponse(tokens=ScimTokenResponse.list_of(tokens), total=len(tokens))
 
 
 @routes.patch("/api/organizations/<org_slug>/scim-tokens/<token_id>")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 @existing_token
-@refuses(409)
+@kit.refuses(409)
 async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) -> ScimTokenResponse:
     """Let a directory create groups, or no longer.
 
@@ -98,25 +93,25 @@ async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) ->
     directory groups give. Groups that the directory created stay when this is switched off. Admins can change them then, unless another
     token has the switch. 409: the token's creator lacks such a right. Create another token.
     """
-    token = await scim_tokens.set_directory_groups(ports(), acting(), token_id, directory_groups=data.directory_groups)
+    token = await scim_tokens.set_directory_groups(kit.ports(), kit.acting(), token_id, directory_groups=data.directory_groups)
     return ScimTokenResponse.of(token)
 
 
 @routes.delete("/api/organizations/<org_slug>/scim-tokens/<token_id>")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@describes({204: "The token is revoked."})
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.describes({204: "The token is revoked."})
 async def revoke(org_slug: str, token_id: UUID) -> None:
     """Revoke a SCIM token.
 
     It stops working with the next request.
     """
-    await scim_tokens.revoke(ports(), acting(), token_id)
+    await scim_tokens.revoke(kit.ports(), kit.acting(), token_id)
 
 
-class ScimRequestResponse(ResponseModel):
+class ScimRequestResponse(kit.ResponseModel):
     """A SCIM request, without values."""
 
-    at: Timestamp = Field(description="The time of the request.")
+    at: kit.Timestamp = Field(description="The time of the request.")
     token_id: UUID = Field(description="The id of the SCIM token. The token may be revoked.")
     method: str = Field(description="The HTTP method.", examples=["PATCH"])
     path: str = Field(
@@ -131,25 +126,25 @@ class ScimRequestResponse(ResponseModel):
     error: str | None = Field(description="The kind of error, or the part of the request that was ignored, in one sentence; or null.")
 
 
-class ScimRequestListResponse(ResponseModel):
+class ScimRequestListResponse(kit.ResponseModel):
     """An organization's last SCIM requests."""
 
     requests: list[ScimRequestResponse] = Field(description="The last 100 requests, newest first.")
 
 
-class ScimRequestsQuery(Query):
+class ScimRequestsQuery(kit.Query):
     """The filter for the requests."""
 
-    failed: Flag | None = Field(None, description="Return only requests that failed, or with false only requests that succeeded.")
+    failed: kit.Flag | None = Field(None, description="Return only requests that failed, or with false only requests that succeeded.")
 
 
 @routes.get("/api/organizations/<org_slug>/scim-requests")
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimRequestListResponse:
     """List the organization's last SCIM requests.
 
     The list is complete and contains no values, only attribute names. Requests with an unknown or revoked token are not
     listed. A request appears shortly after its response.
     """
-    requests = await tokens.list_last_requests(ports(), acting(), failed=query_args.failed)
+    requests = await tokens.list_last_requests(kit.ports(), kit.acting(), failed=query_args.failed)
     return ScimRequestListResponse(requests=ScimRequestResponse.list_of(requests))

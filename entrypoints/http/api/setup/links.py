@@ -15,12 +15,9 @@ from core.kernel.values import Email
 from core.setup import applying, connection, links
 from core.setup.links import SetupLinkDraft
 from core.setup.model.links import MAX_DAYS, SetupLinkDetails, SetupLinkEnd, SetupLinkKind, SetupLinkState, SetupPartUnknown, SetupProposal
+from entrypoints.http import kit
 from entrypoints.http.api.federation.connections.checks import ConnectionProblemResponse
-from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import GIVES, member
-from entrypoints.http.edge.bodies import DateTime, EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.signatures import returns
+from entrypoints.http.base.context import app_context
 
 routes = Blueprint("setup_links", __name__)
 
@@ -29,18 +26,18 @@ ONE: Final = f"{PATH}/<setup_link_id>"
 APPLY: Final = f"{ONE}/parts/<setup_part>/apply"
 
 
-class SetupLinkRequest(RequestModel):
+class SetupLinkRequest(kit.RequestModel):
     """A new set-up link."""
 
-    name: Name = Field(description="The name of the link, such as the customer's. The audit log shows it.", examples=["Globex IT"])
+    name: kit.Name = Field(description="The name of the link, such as the customer's. The audit log shows it.", examples=["Globex IT"])
     kind: Annotated[SetupLinkKind, Field(strict=False)] = Field(
         description="`embedded` to lead a browser to it within five minutes, or `mailed` to send it to `recipient`, who also gets a code."
     )
     parts: Annotated[list[Annotated[SetupPart, Field(strict=False)]], Field(min_length=1, max_length=len(SetupPart))] = Field(
         description="The parts that the reader prepares."
     )
-    recipient: EmailAddress | None = Field(default=None, description="The address to which a mailed link and its codes are sent.")
-    connection: Text | None = Field(
+    recipient: kit.EmailAddress | None = Field(default=None, description="The address to which a mailed link and its codes are sent.")
+    connection: kit.Text | None = Field(
         default=None,
         description="The slug of the SAML connection for which the reader renews the certificate, with the part `certificate`.",
     )
@@ -48,7 +45,7 @@ class SetupLinkRequest(RequestModel):
         default=None,
         description="The days until a mailed link expires. The default is 7, or fewer if the operator allows no more.",
     )
-    return_url: Text | None = Field(
+    return_url: kit.Text | None = Field(
         default=None,
         description="The page in an application to which the reader returns at the end, at the origin of a redirect URI or launch URL.",
         examples=["https://app.example.com/settings/sso"],
@@ -59,15 +56,15 @@ class SetupLinkRequest(RequestModel):
         return SetupLinkDraft(**{**dict(self), "recipient": None if self.recipient is None else Email.parse(self.recipient)})
 
 
-class SetupPartRequest(RequestModel):
+class SetupPartRequest(kit.RequestModel):
     """A proposal to apply."""
 
-    changed_at: DateTime | None = Field(
+    changed_at: kit.DateTime | None = Field(
         default=None, description="When the proposal that you looked at was last changed. Without it, the newest proposal is applied."
     )
 
 
-class SetupLinkResponse(ResponseModel):
+class SetupLinkResponse(kit.ResponseModel):
     """A set-up link without its secret."""
 
     id: UUID = Field(description="The id of the link.")
@@ -82,10 +79,12 @@ class SetupLinkResponse(ResponseModel):
     )
     connection_id: UUID | None = Field(description="The id of the connection for which a certificate is renewed, or null.")
     return_url: str | None = Field(description="The page of an application to which the reader returns at the end, or null.")
-    created_at: Timestamp = Field(description="The time when the link was created, in UTC.")
+    created_at: kit.Timestamp = Field(description="The time when the link was created, in UTC.")
     created_by: UUID = Field(description="The id of the member or the service account that created the link.")
-    expires_at: Timestamp = Field(description="The time until which the link can be opened, or used in the browser that opened it, in UTC.")
-    opened_at: Timestamp | None = Field(description="The time when a browser opened the link, in UTC, or null.")
+    expires_at: kit.Timestamp = Field(
+        description="The time until which the link can be opened, or used in the browser that opened it, in UTC."
+    )
+    opened_at: kit.Timestamp | None = Field(description="The time when a browser opened the link, in UTC, or null.")
     opened_address: str | None = Field(description="The IP address of this browser, or null.")
     opened_agent: str | None = Field(description="The User-Agent header of this browser, or null.")
 
@@ -96,12 +95,12 @@ class CreatedSetupLinkResponse(SetupLinkResponse):
     url: str = Field(description="The address of the link. It is returned only once.")
 
 
-class SetupPartResponse(ResponseModel):
+class SetupPartResponse(kit.ResponseModel):
     """What the link's reader proposes for a part."""
 
     part: SetupPart = Field(description="The part.")
     is_ready: bool = Field(description="Whether an admin can apply it.")
-    changed_at: Timestamp = Field(description="The time of the last change by the reader, in UTC.")
+    changed_at: kit.Timestamp = Field(description="The time of the last change by the reader, in UTC.")
     domains: list[str] = Field(description="The proposed domains. Other parts have no domains.")
     preset: str | None = Field(description="The proposed connection's product, or null for an unlisted product and for other parts.")
     protocol: str | None = Field(description="The proposed connection's protocol, `oidc` or `saml`, or null for other parts.")
@@ -112,9 +111,11 @@ class SetupPartResponse(ResponseModel):
     )
     endpoint_url: str | None = Field(description="The proposed SIEM's URL, or null for other parts.")
     token_prefix: str | None = Field(description="The proposed SCIM token's first characters, or null for other parts.")
-    first_request_at: Timestamp | None = Field(description="The time of the first request with this token before it was applied, or null.")
+    first_request_at: kit.Timestamp | None = Field(
+        description="The time of the first request with this token before it was applied, or null."
+    )
     first_request: str | None = Field(description="This request, or null.", examples=["GET /scim/v2/ServiceProviderConfig"])
-    applied_at: Timestamp | None = Field(description="The time when an admin applied it, in UTC, or null.")
+    applied_at: kit.Timestamp | None = Field(description="The time when an admin applied it, in UTC, or null.")
     applied_by: UUID | None = Field(description="The id of the member or the service account that applied it, or null.")
 
 
@@ -124,23 +125,23 @@ class SetupLinkDetailsResponse(SetupLinkResponse):
     proposals: list[SetupPartResponse] = Field(description="The proposals of the reader. None has an effect before it is applied.")
 
 
-class SetupLinkListResponse(ResponseModel):
+class SetupLinkListResponse(kit.ResponseModel):
     """An organization's set-up links."""
 
     setup_links: list[SetupLinkResponse] = Field(description="The links, newest first. Links that ended stay for 30 days.")
 
 
 @routes.post(PATH)
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(429)
-@returns(201)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(429)
+@kit.returns(201)
 async def create(org_slug: str, data: SetupLinkRequest) -> CreatedSetupLinkResponse:
     """Create a set-up link.
 
     Its reader needs no account, and prepares the chosen parts. An admin then applies them. The address is returned only once.
     """
-    link, secret = await links.create(ports(), acting(), data.build())
-    return CreatedSetupLinkResponse.of(link, state=link.state(ports().clock.now()), url=url_of(secret))
+    link, secret = await links.create(kit.ports(), kit.acting(), data.build())
+    return CreatedSetupLinkResponse.of(link, state=link.state(kit.ports().clock.now()), url=url_of(secret))
 
 
 def url_of(secret: str) -> str:
@@ -149,47 +150,47 @@ def url_of(secret: str) -> str:
 
 
 @routes.get(PATH)
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def list_links(org_slug: str) -> SetupLinkListResponse:
     """List the set-up links.
 
     Their addresses are not returned.
     """
-    listed, now = await links.list_own(ports(), acting()), ports().clock.now()
+    listed, now = await links.list_own(kit.ports(), kit.acting()), kit.ports().clock.now()
     return SetupLinkListResponse(setup_links=[SetupLinkResponse.of(link, state=link.state(now)) for link in listed])
 
 
 @routes.get(ONE)
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def get(org_slug: str, setup_link_id: UUID) -> SetupLinkDetailsResponse:
     """Get a set-up link with its progress.
 
     It has what its reader proposes, without secrets.
     """
-    return await _to_details(await links.find(ports(), acting(), setup_link_id))
+    return await _to_details(await links.find(kit.ports(), kit.acting(), setup_link_id))
 
 
 @routes.delete(ONE)
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@describes({204: "The link is ended."})
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.describes({204: "The link is ended."})
 async def end(org_slug: str, setup_link_id: UUID) -> None:
     """End a set-up link.
 
     Its browser is refused from the next request on. Its proposals are deleted, also if the link has ended or expired. Applied parts stay.
     """
-    await links.end(ports(), acting(), setup_link_id)
+    await links.end(kit.ports(), kit.acting(), setup_link_id)
 
 
 @routes.post(APPLY)
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(400, 409)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(400, 409)
 async def apply(org_slug: str, setup_link_id: UUID, setup_part: str, data: SetupPartRequest) -> SetupLinkDetailsResponse:
     """Apply a set-up link's proposal for a part.
 
     The caller needs the rights that making it themselves would need. A domain is looked up again. A SCIM token, a certificate or a SIEM
     works from now on. Send the `changed_at` from the proposal that you looked at: 409 if its reader has changed it since.
     """
-    return await _to_details(await applying.apply(ports(), acting(), setup_link_id, part_of_path(setup_part), data.changed_at))
+    return await _to_details(await applying.apply(kit.ports(), kit.acting(), setup_link_id, part_of_path(setup_part), data.changed_at))
 
 
 def part_of_path(text: str) -> SetupPart:
@@ -201,10 +202,10 @@ def part_of_path(text: str) -> SetupPart:
 
 
 async def _to_details(details: SetupLinkDetails) -> SetupLinkDetailsResponse:
-    problems = await connection.find_problems(ports(), details.proposals.values())
+    problems = await connection.find_problems(kit.ports(), details.proposals.values())
     return SetupLinkDetailsResponse.of(
         details.link,
-        state=details.link.state(ports().clock.now()),
+        state=details.link.state(kit.ports().clock.now()),
         proposals=[_to_part(proposal, problems[part]) for part, proposal in details.proposals.items()],
     )
 

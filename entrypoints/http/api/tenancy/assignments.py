@@ -6,38 +6,37 @@ from uuid import UUID
 from pydantic import Field
 
 from core.tenancy.model.groups import AssignedGroup
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http import kit
 
 
-class AssignmentsQuery(PageQuery):
+class AssignmentsQuery(kit.PageQuery):
     """A filter for the users in the list."""
 
-    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
+    search: kit.Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
 
 
-class AssignmentRequest(RequestModel):
+class AssignmentRequest(kit.RequestModel):
     """The user to assign."""
 
-    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
+    email: kit.EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
 
 
-class AssignedUserResponse(ResponseModel):
+class AssignedUserResponse(kit.ResponseModel):
     """The user that is now assigned."""
 
     user_id: UUID = Field(description="The id of the user.")
 
 
-class AssignedGroupResponse(ResponseModel):
+class AssignedGroupResponse(kit.ResponseModel):
     """A group that is assigned to the service or the API resource, or has the role."""
 
     group_id: UUID = Field(description="The id of the group.")
     name: str = Field(description="The name of the group.", examples=["Engineering"])
     member_count: int = Field(description="The number of users in the group.")
-    assigned_at: Timestamp = Field(description="The time of the assignment, in UTC.")
+    assigned_at: kit.Timestamp = Field(description="The time of the assignment, in UTC.")
 
 
-class AssignedGroupListResponse(ResponseModel):
+class AssignedGroupListResponse(kit.ResponseModel):
     """The groups that are assigned to the service or the API resource, or have the role."""
 
     groups: list[AssignedGroupResponse] = Field(description="The groups, by name. The list has no pages.")

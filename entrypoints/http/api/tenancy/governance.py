@@ -10,24 +10,20 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
 from core.tenancy import governance
 from core.tenancy.model.organizations import ListedOrganization, Organization
+from entrypoints.http import kit
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
-from entrypoints.http.base.context import acting_on_platform, ports, request_record, signed_in
-from entrypoints.http.edge.access import CHANGES, GIVES, OWNS, platform_owner
-from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
-from entrypoints.http.edge.signatures import before_body
+from entrypoints.http.edge.queries import LARGEST
 
 routes = Blueprint("governance", __name__)
 
 
-@before_body
+@kit.before_body
 async def existing_organization(org_id: UUID) -> None:
     """Answer 404 for an `<org_id>` that does not exist."""
-    request_record().organization = (await governance.get(ports(), org_id)).slug
+    kit.request_record().organization = (await governance.get(kit.ports(), org_id)).slug
 
 
-class TierResponse(ResponseModel):
+class TierResponse(kit.ResponseModel):
     """A tier: default limits for organizations, and a price."""
 
     id: UUID = Field(description="The tier's id.")
@@ -39,14 +35,14 @@ class TierResponse(ResponseModel):
 
 
 @routes.get("/api/platform/tiers")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
-@refuses(400, 404)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
+@kit.refuses(400, 404)
 async def list_tiers() -> list[TierResponse]:
     """List the tiers.
 
     The operator defines the tiers in the settings. The smallest tier comes first.
     """
-    return TierResponse.list_of(await governance.list_tiers(ports()))
+    return TierResponse.list_of(await governance.list_tiers(kit.ports()))
 
 
 class PlatformOrganizationResponse(OrganizationResponse):
@@ -56,16 +52,16 @@ class PlatformOrganizationResponse(OrganizationResponse):
     suspended_reason: str | None = Field(description="Why the organization is suspended, or null.")
 
 
-class OrganizationOwnerResponse(ResponseModel):
+class OrganizationOwnerResponse(kit.ResponseModel):
     """An organization's owner."""
 
     id: str = Field(description="The owner's user id, or `unknown` if the account no longer exists.")
     email: str = Field(description="The owner's email address.")
     is_platform_owner: bool = Field(description="Whether the owner is a platform owner.")
-    created_at: Timestamp = Field(description="When the owner's account was created.")
+    created_at: kit.Timestamp = Field(description="When the owner's account was created.")
 
 
-class TierReferenceResponse(ResponseModel):
+class TierReferenceResponse(kit.ResponseModel):
     """A tier, by id and names."""
 
     id: UUID = Field(description="The tier's id.")
@@ -73,7 +69,7 @@ class TierReferenceResponse(ResponseModel):
     display_name: str = Field(description="The tier's display name.")
 
 
-class ListedOrganizationResponse(ResponseModel):
+class ListedOrganizationResponse(kit.ResponseModel):
     """An organization with its owner and its tier."""
 
     organization: PlatformOrganizationResponse = Field(description="The organization.")
@@ -85,32 +81,32 @@ class ListedOrganizationResponse(ResponseModel):
     )
 
 
-class OrganizationListResponse(ResponseModel):
+class OrganizationListResponse(kit.ResponseModel):
     """A part of the organizations, newest first."""
 
     organizations: list[ListedOrganizationResponse] = Field(description="The organizations in this part of the list.")
     total: int = Field(description="The number of all organizations that match.")
 
 
-class OrganizationsQuery(PartQuery):
+class OrganizationsQuery(kit.PartQuery):
     """The part of the list to return, and filters."""
 
     status: OrganizationStatus | None = Field(None, description="Return only organizations with this status.")
-    tier_id: Text | None = Field(None, description="Return only organizations with this tier. An unknown id matches nothing.")
-    search: Text | None = Field(None, description="Return only organizations with this text in their name or slug. Case is ignored.")
+    tier_id: kit.Text | None = Field(None, description="Return only organizations with this tier. An unknown id matches nothing.")
+    search: kit.Text | None = Field(None, description="Return only organizations with this text in their name or slug. Case is ignored.")
 
 
 @routes.get("/api/platform/organizations")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
-@refuses(404)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
+@kit.refuses(404)
 async def list_organizations(query_args: OrganizationsQuery) -> OrganizationListResponse:
     """List all organizations.
 
     Returns organizations in any status, newest first, with their owners and tiers.
     """
-    tier_id = None if query_args.tier_id is None else path_id(query_args.tier_id)
+    tier_id = None if query_args.tier_id is None else kit.path_id(query_args.tier_id)
     listed = await governance.list_organizations(
-        ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset, search=query_args.search
+        kit.ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset, search=query_args.search
     )
     return OrganizationListResponse(organizations=[_to_listed_response(item) for item in listed.items], total=listed.total)
 
@@ -146,16 +142,16 @@ class OrganizationDetailsResponse(ListedOrganizationResponse):
 
 
 @routes.get("/api/platform/organizations/<org_id>")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
-@refuses(400)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
+@kit.refuses(400)
 async def get_organization(org_id: UUID) -> OrganizationDetailsResponse:
     """Return an organization in any status, with its owner, tier, size and limits.
 
     If the owner's account no longer exists, the owner fields have fallback values.
     """
-    details = await governance.describe(ports(), org_id)
+    details = await governance.describe(kit.ports(), org_id)
     organization = details.organization
-    request_record().organization = organization.slug
+    kit.request_record().organization = organization.slug
     return OrganizationDetailsResponse(
         **dict(_to_listed_response(ListedOrganization(organization, details.owner, details.resembles))),
         members=organization.member_count,
@@ -166,58 +162,58 @@ async def get_organization(org_id: UUID) -> OrganizationDetailsResponse:
     )
 
 
-class ChangedOrganizationResponse(ResponseModel):
+class ChangedOrganizationResponse(kit.ResponseModel):
     """The organization after the change."""
 
     organization: PlatformOrganizationResponse = Field(description="The organization.")
 
 
-class ApprovalRequest(RequestModel):
+class ApprovalRequest(kit.RequestModel):
     """An organization's approval."""
 
-    tier_id: Id | None = Field(
+    tier_id: kit.Id | None = Field(
         None, description="The organization's tier. By default it keeps its tier, which is the free tier unless it was changed."
     )
 
 
 @routes.post("/api/platform/organizations/<org_id>/approve")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, kit.GIVES)
 @existing_organization
 async def approve(org_id: UUID, data: ApprovalRequest) -> ChangedOrganizationResponse:
     """Approve a pending organization.
 
     The organization becomes active. 400 if it is not pending.
     """
-    organization = await governance.approve(ports(), acting_on_platform(), org_id, data.tier_id)
+    organization = await governance.approve(kit.ports(), kit.acting_on_platform(), org_id, data.tier_id)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
-class RejectionRequest(RequestModel):
+class RejectionRequest(kit.RequestModel):
     """An organization's rejection."""
 
-    reason: Reason = Field(description="Why the organization is rejected. Platform owners can see it.")
+    reason: kit.Reason = Field(description="Why the organization is rejected. Platform owners can see it.")
 
 
 @routes.post("/api/platform/organizations/<org_id>/reject")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, kit.GIVES)
 @existing_organization
 async def reject(org_id: UUID, data: RejectionRequest) -> ChangedOrganizationResponse:
     """Reject a pending organization.
 
     This is final: a rejected organization can only be deleted. 400 if it is not pending.
     """
-    organization = await governance.reject(ports(), acting_on_platform(), org_id, data.reason)
+    organization = await governance.reject(kit.ports(), kit.acting_on_platform(), org_id, data.reason)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
-class SuspensionRequest(RequestModel):
+class SuspensionRequest(kit.RequestModel):
     """An organization's suspension."""
 
-    reason: Reason | None = Field(None, description="Why the organization is suspended. Platform owners can see it.")
+    reason: kit.Reason | None = Field(None, description="Why the organization is suspended. Platform owners can see it.")
 
 
 @routes.post("/api/platform/organizations/<org_id>/suspend")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, kit.GIVES)
 @existing_organization
 async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationResponse:
     """Suspend an active organization.
@@ -225,37 +221,37 @@ async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationR
     From the next request on, everything that needs an active organization is refused. Sessions do
     not end. 400 if the organization is not active.
     """
-    organization = await governance.suspend(ports(), acting_on_platform(), org_id, data.reason)
+    organization = await governance.suspend(kit.ports(), kit.acting_on_platform(), org_id, data.reason)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
 @routes.post("/api/platform/organizations/<org_id>/activate")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, GIVES)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, kit.GIVES)
 @existing_organization
-@refuses(400)
+@kit.refuses(400)
 async def activate(org_id: UUID) -> ChangedOrganizationResponse:
     """Activate a suspended organization.
 
     Sessions from before the suspension work again, unless they have expired. 400 if the
     organization is not suspended.
     """
-    organization = await governance.activate(ports(), acting_on_platform(), org_id)
+    organization = await governance.activate(kit.ports(), kit.acting_on_platform(), org_id)
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
 OwnLimit = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
-class OrganizationTierRequest(RequestModel):
+class OrganizationTierRequest(kit.RequestModel):
     """An organization's tier and limits. A limit that is left out keeps its value."""
 
-    tier_id: Id = Field(description="The organization's tier.")
-    max_services: OwnLimit | None = optional(description="The organization's own service limit, or null for its tier's limit.")
-    max_users: OwnLimit | None = optional(description="The organization's own member limit, or null for its tier's limit.")
+    tier_id: kit.Id = Field(description="The organization's tier.")
+    max_services: OwnLimit | None = kit.optional(description="The organization's own service limit, or null for its tier's limit.")
+    max_users: OwnLimit | None = kit.optional(description="The organization's own member limit, or null for its tier's limit.")
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")
-@platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, CHANGES)
+@kit.platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, kit.CHANGES)
 @existing_organization
 async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
     """Change an organization's tier and limits.
@@ -264,40 +260,40 @@ async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrg
     until the number is below the limit. 400 if the organization is rejected.
     """
     organization = await governance.change_tier(
-        ports(), acting_on_platform(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
+        kit.ports(), kit.acting_on_platform(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
     )
     return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
-class RemoveNetworksRequest(RequestModel):
+class RemoveNetworksRequest(kit.RequestModel):
     """The reason for removing the networks of an organization's admins."""
 
-    reason: Reason = Field(
+    reason: kit.Reason = Field(
         description="The reason, for the platform's log and for the email to its owner and admins.", examples=["A new office, ticket 4711"]
     )
 
 
 @routes.delete("/api/platform/organizations/<org_id>/admin-networks")
-@platform_owner(Capability.PLATFORM_OWN, OWNS)
+@kit.platform_owner(Capability.PLATFORM_OWN, kit.OWNS)
 @existing_organization
-@describes({204: "The owner and the admins can act from any network."})
+@kit.describes({204: "The owner and the admins can act from any network."})
 async def remove_admin_networks(org_id: UUID, data: RemoveNetworksRequest) -> None:
     """Remove the networks from which an organization's admins may act.
 
     Use it if they changed, so that no admin can act. The policy's other rules stay. 400 if there are no networks.
     """
-    await governance.remove_admin_networks(ports(), signed_in(), org_id, data.reason)
+    await governance.remove_admin_networks(kit.ports(), kit.signed_in(), org_id, data.reason)
 
 
 @routes.delete("/api/platform/organizations/<org_id>")
-@platform_owner(Capability.PLATFORM_OWN, OWNS)
+@kit.platform_owner(Capability.PLATFORM_OWN, kit.OWNS)
 @existing_organization
-@refuses(400)
-@describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
+@kit.refuses(400)
+@kit.describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_id: UUID) -> None:
     """Delete an organization permanently.
 
     Works in any status. Services, API keys, invitations, webhooks and the audit log are deleted, too. The members'
     accounts remain.
     """
-    await governance.delete(ports(), signed_in(), org_id)
+    await governance.delete(kit.ports(), kit.signed_in(), org_id)

@@ -12,12 +12,9 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
-from entrypoints.http.api.tenancy.roles import AssignableRole, Role
-from entrypoints.http.base.context import acting, caller, ports, signed_in
-from entrypoints.http.edge.access import GIVES, MINE, PROMOTES, member, person_anywhere, person_if_present
-from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http import kit
+from entrypoints.http.api.tenancy import roles
+from entrypoints.http.edge.access import person_if_present
 
 routes = Blueprint("invitations", __name__)
 
@@ -25,32 +22,32 @@ routes = Blueprint("invitations", __name__)
 # Members
 
 
-class InvitationResponse(ResponseModel):
+class InvitationResponse(kit.ResponseModel):
     """An invitation to join an organization."""
 
     id: UUID = Field(description="The invitation's id.")
     org_id: UUID = Field(description="The organization's id.")
     email: str = Field(description="The invited email address.")
-    role: Role = Field(description="The role that the recipient gets.")
+    role: roles.Role = Field(description="The role that the recipient gets.")
     invited_by: UUID = Field(description="The user id of the inviter.")
     status: InvitationStatus = Field(description="The invitation's status. All except `pending` are final.")
     token: str = Field(
         description="The SHA-256, in hexadecimal, of the token in the response that created the invitation. Only the signed-in recipient "
         "can use it."
     )
-    expires_at: Timestamp = Field(description="When the invitation expires.")
-    created_at: Timestamp = Field(description="When the invitation was sent.")
+    expires_at: kit.Timestamp = Field(description="When the invitation expires.")
+    created_at: kit.Timestamp = Field(description="When the invitation was sent.")
 
 
-class InviterResponse(ResponseModel):
+class InviterResponse(kit.ResponseModel):
     """The account that sent an invitation."""
 
     id: str = Field(description="The inviter's user id, or `unknown` if the account no longer exists.")
     email: str = Field(description="The inviter's email address.")
-    created_at: Timestamp = Field(description="When the inviter's account was created.")
+    created_at: kit.Timestamp = Field(description="When the inviter's account was created.")
 
 
-class ListedInvitationResponse(ResponseModel):
+class ListedInvitationResponse(kit.ResponseModel):
     """An invitation and its inviter."""
 
     invitation: InvitationResponse = Field(description="The invitation.")
@@ -66,19 +63,19 @@ class CreatedInvitationResponse(ListedInvitationResponse):
     token: str = Field(description="The one-time token, which accepts or declines the invitation.")
 
 
-class InvitationRequest(RequestModel):
+class InvitationRequest(kit.RequestModel):
     """A new invitation."""
 
-    email: EmailAddress = Field(description="The email address to invite.")
+    email: kit.EmailAddress = Field(description="The email address to invite.")
     # A plain string, because the use case has a better error message for the role owner.
-    role: AssignableRole = Field(
+    role: roles.AssignableRole = Field(
         description="The role that the recipient gets. Roles other than `member` need `roles.manage`, and every right that they give."
     )
 
 
 @routes.post("/api/organizations/<org_slug>/invitations")
-@member(Capability.MEMBERS_MANAGE, GIVES)
-@refuses(409, 429)
+@kit.member(Capability.MEMBERS_MANAGE, kit.GIVES)
+@kit.refuses(409, 429)
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:
     """Invite an email address to the organization.
 
@@ -86,11 +83,11 @@ async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationRes
     does. 400 if there is already a pending invitation for this address. 429 if the organization has reached its daily
     invitation limit.
     """
-    created, token = await inviting.invite(ports(), acting(), Email(data.email), data.role)
+    created, token = await inviting.invite(kit.ports(), kit.acting(), Email(data.email), data.role)
     return CreatedInvitationResponse(**dict(_to_listed_response(created)), token=token)
 
 
-class BulkInvitationRequest(RequestModel):
+class BulkInvitationRequest(kit.RequestModel):
     """New invitations."""
 
     invitations: list[InvitationRequest] = Field(
@@ -100,7 +97,7 @@ class BulkInvitationRequest(RequestModel):
     )
 
 
-class BulkInvitationResponse(ResponseModel):
+class BulkInvitationResponse(kit.ResponseModel):
     """The result for an address."""
 
     email: str = Field(description="The email address.")
@@ -108,7 +105,7 @@ class BulkInvitationResponse(ResponseModel):
     error: str | None = Field(description="Why this address was not invited, or null if it was.")
 
 
-class BulkInvitationListResponse(ResponseModel):
+class BulkInvitationListResponse(kit.ResponseModel):
     """A bulk invitation's results."""
 
     results: list[BulkInvitationResponse] = Field(description="A result for every address, in the request's order.")
@@ -116,8 +113,8 @@ class BulkInvitationListResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/bulk")
-@member(Capability.MEMBERS_MANAGE, GIVES)
-@refuses(429)
+@kit.member(Capability.MEMBERS_MANAGE, kit.GIVES)
+@kit.refuses(429)
 async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitationListResponse:
     """Invite up to 100 email addresses to the organization.
 
@@ -125,7 +122,7 @@ async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitat
     their results say why. Any other error refuses the whole call, and sends nothing: an invalid address, a role that
     you may not give, or 429 if the daily limit does not allow all invitations.
     """
-    results = await inviting.invite_many(ports(), acting(), [(Email(item.email), item.role) for item in data.invitations])
+    results = await inviting.invite_many(kit.ports(), kit.acting(), [(Email(item.email), item.role) for item in data.invitations])
     return BulkInvitationListResponse(
         results=[
             BulkInvitationResponse(
@@ -139,41 +136,43 @@ async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitat
     )
 
 
-class InvitationsQuery(PageQuery):
+class InvitationsQuery(kit.PageQuery):
     """The page in the list, and the filters."""
 
     status: InvitationStatus | None = Field(None, description="Return only invitations with this status.")
-    role: Text | None = Field(None, description="Return only invitations to this role.")
-    search: Text | None = Field(default=None, description="Return only invitations with this text in their email address. Case is ignored.")
+    role: kit.Text | None = Field(None, description="Return only invitations to this role.")
+    search: kit.Text | None = Field(
+        default=None, description="Return only invitations with this text in their email address. Case is ignored."
+    )
 
 
 @routes.get("/api/organizations/<org_slug>/invitations")
-@member(Capability.MEMBERS_MANAGE)
+@kit.member(Capability.MEMBERS_MANAGE)
 async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple[list[ListedInvitationResponse], int, dict[str, str]]:
     """List the organization's invitations.
 
     The newest come first. The header X-Total-Count says how many invitations match.
     """
     page, search, role = query_args.page_request(), query_args.search, query_args.role
-    listed = await invitations.list_page(ports(), acting(), query_args.status, page, search=search, role=role)
+    listed = await invitations.list_page(kit.ports(), kit.acting(), query_args.status, page, search=search, role=role)
     # Keep the status 200: without it, quart-schema drops the headers.
     return [_to_listed_response(item) for item in listed.items], 200, {"X-Total-Count": str(listed.total)}
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>")
-@member(Capability.MEMBERS_MANAGE, GIVES)
-async def cancel(org_slug: str, invitation_id: UUID) -> Empty:
+@kit.member(Capability.MEMBERS_MANAGE, kit.GIVES)
+async def cancel(org_slug: str, invitation_id: UUID) -> kit.Empty:
     """Cancel a pending invitation.
 
     Its link and its token stop working. 404 if the invitation is not pending.
     """
-    await invitations.cancel(ports(), acting(), invitation_id)
-    return Empty()
+    await invitations.cancel(kit.ports(), kit.acting(), invitation_id)
+    return kit.Empty()
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/resend")
-@member(Capability.MEMBERS_MANAGE, GIVES)
-@refuses(400, 429)
+@kit.member(Capability.MEMBERS_MANAGE, kit.GIVES)
+@kit.refuses(400, 429)
 async def resend(org_slug: str, invitation_id: UUID) -> ListedInvitationResponse:
     """Send a pending or expired invitation again.
 
@@ -181,19 +180,19 @@ async def resend(org_slug: str, invitation_id: UUID) -> ListedInvitationResponse
     the same role. 404 if the invitation was answered or canceled. 429 if the organization has reached its daily
     invitation limit.
     """
-    return _to_listed_response(await inviting.resend(ports(), acting(), invitation_id))
+    return _to_listed_response(await inviting.resend(kit.ports(), kit.acting(), invitation_id))
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
-@member(Capability.MEMBERS_MANAGE, PROMOTES)
-@refuses(400)
-async def accept_on_behalf(org_slug: str, invitation_id: UUID) -> Empty:
+@kit.member(Capability.MEMBERS_MANAGE, kit.PROMOTES)
+@kit.refuses(400)
+async def accept_on_behalf(org_slug: str, invitation_id: UUID) -> kit.Empty:
     """Accept a pending invitation on behalf of its recipient.
 
     The recipient must have an account. Your role must allow you to send this invitation yourself.
     """
-    await invitations.accept_on_behalf(ports(), acting(), invitation_id)
-    return Empty()
+    await invitations.accept_on_behalf(kit.ports(), kit.acting(), invitation_id)
+    return kit.Empty()
 
 
 def _to_listed_response(listed: ListedInvitation) -> ListedInvitationResponse:
@@ -208,35 +207,35 @@ def _to_response(invitation: Invitation) -> InvitationResponse:
 # Recipients
 
 
-class InvitingOrganizationResponse(ResponseModel):
+class InvitingOrganizationResponse(kit.ResponseModel):
     """The organization that an invitation is for."""
 
     slug: str = Field(description="The organization's slug.")
     name: str = Field(description="The organization's display name.")
 
 
-class ReceivedInvitationResponse(ResponseModel):
+class ReceivedInvitationResponse(kit.ResponseModel):
     """An invitation that you can accept or decline."""
 
     id: UUID = Field(description="The invitation's id.")
     email: str = Field(description="The invited email address.")
-    role: Role = Field(description="The role that you get.")
+    role: roles.Role = Field(description="The role that you get.")
     token: str = Field(description="Send this to accept or decline. It works only for you, while you are signed in.")
-    expires_at: Timestamp = Field(description="When the invitation expires.")
-    created_at: Timestamp = Field(description="When the invitation was sent.")
+    expires_at: kit.Timestamp = Field(description="When the invitation expires.")
+    created_at: kit.Timestamp = Field(description="When the invitation was sent.")
     organization: InvitingOrganizationResponse = Field(description="The organization that you are invited to.")
 
 
 @routes.get("/api/invitations")
-@person_anywhere
-@refuses(404)
+@kit.person_anywhere
+@kit.refuses(404)
 async def list_received() -> list[ReceivedInvitationResponse]:
     """List the invitations that you received.
 
     Returns pending invitations to your email address. The list is empty until your email address is
     verified.
     """
-    return [_to_received_response(received) for received in await invitations.list_received(ports(), signed_in())]
+    return [_to_received_response(received) for received in await invitations.list_received(kit.ports(), kit.signed_in())]
 
 
 def _to_received_response(received: ReceivedInvitation) -> ReceivedInvitationResponse:
@@ -248,34 +247,34 @@ def _to_received_response(received: ReceivedInvitation) -> ReceivedInvitationRes
     )
 
 
-class InvitationTokenRequest(RequestModel):
+class InvitationTokenRequest(kit.RequestModel):
     """An invitation's token."""
 
-    token: Text = Field(
+    token: kit.Text = Field(
         description="The token from the email, or from the response that created the invitation. If you are signed in, the `token` from "
         "GET /api/invitations works, too."
     )
 
 
 @routes.post("/api/invitations/accept")
-@person_if_present(MINE)
-async def accept(data: InvitationTokenRequest) -> Empty:
+@person_if_present(kit.MINE)
+async def accept(data: InvitationTokenRequest) -> kit.Empty:
     """Accept an invitation.
 
     You need no access token. If you send an access token, it must be for the invited address. If there is no account
     with the invited address, an account is created without a password: set it with POST /api/auth/forgot-password. At a
     domain that another organization has verified, only the email's token creates an account.
     """
-    await invitations.accept(ports(), caller(), data.token)
-    return Empty()
+    await invitations.accept(kit.ports(), kit.caller(), data.token)
+    return kit.Empty()
 
 
 @routes.post("/api/invitations/decline")
-@person_if_present(MINE)
-async def decline(data: InvitationTokenRequest) -> Empty:
+@person_if_present(kit.MINE)
+async def decline(data: InvitationTokenRequest) -> kit.Empty:
     """Decline an invitation.
 
     You need no access token. The invitation cannot be accepted afterwards.
     """
-    await invitations.decline(ports(), caller(), data.token)
-    return Empty()
+    await invitations.decline(kit.ports(), kit.caller(), data.token)
+    return kit.Empty()

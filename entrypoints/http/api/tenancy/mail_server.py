@@ -10,11 +10,8 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import preparation
 from core.tenancy import mail_server
-from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck
-from entrypoints.http.base.context import acting, acting_member, ports
-from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member
-from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
-from entrypoints.http.edge.openapi import describes
+from core.tenancy.model import settings
+from entrypoints.http import kit
 
 routes = Blueprint("smtp", __name__)
 
@@ -22,30 +19,30 @@ routes = Blueprint("smtp", __name__)
 Port = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 25, "maximum": 65535})]
 
 
-class MailServerRequest(RequestModel):
+class MailServerRequest(kit.RequestModel):
     """An organization's mail server.
 
     It replaces all earlier settings, including the password.
     """
 
-    host: Text = Field(description="A host name such as `mail.example.com`, or an IP address.")
-    port: Port = Field(DEFAULT_PORT, description="25, 465, 587, or between 1024 and 65535.")
-    username: Text | None = Field(None, description="The username for SMTP authentication. Send it together with `password`.")
-    password: PasswordText | None = Field(None, description="The password for SMTP authentication. No response contains it.")
-    from_email: EmailAddress = Field(description="The sender's address.")
-    from_name: Name | None = Field(None, description="The sender's display name.")
+    host: kit.Text = Field(description="A host name such as `mail.example.com`, or an IP address.")
+    port: Port = Field(settings.DEFAULT_PORT, description="25, 465, 587, or between 1024 and 65535.")
+    username: kit.Text | None = Field(None, description="The username for SMTP authentication. Send it together with `password`.")
+    password: kit.PasswordText | None = Field(None, description="The password for SMTP authentication. No response contains it.")
+    from_email: kit.EmailAddress = Field(description="The sender's address.")
+    from_name: kit.Name | None = Field(None, description="The sender's display name.")
     tls: bool = Field(
         True,
         description="Whether to encrypt the connection. If true, emails are encrypted or not sent: port 465 uses TLS from the first byte, "
         "other ports use STARTTLS. If false, nothing is encrypted.",
     )
 
-    def build(self, org_id: UUID) -> MailServer:
+    def build(self, org_id: UUID) -> settings.MailServer:
         """Return this organization's mail server."""
-        return MailServer(**{**dict(self), "org_id": org_id, "from_email": Email(self.from_email)})
+        return settings.MailServer(**{**dict(self), "org_id": org_id, "from_email": Email(self.from_email)})
 
 
-class MailServerResponse(ResponseModel):
+class MailServerResponse(kit.ResponseModel):
     """An organization's mail server, without the password."""
 
     host: str = Field(description="The host name or IP address.")
@@ -58,39 +55,39 @@ class MailServerResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
     """Set the organization's mail server.
 
     The organization's own emails, such as invitations, are sent through it, also emails that are
     already queued. Emails about accounts, such as password resets, always use the platform's server.
     """
-    return MailServerResponse.of(await mail_server.configure(ports(), acting(), data.build(acting().acts_in.id)))
+    return MailServerResponse.of(await mail_server.configure(kit.ports(), kit.acting(), data.build(kit.acting().acts_in.id)))
 
 
 @routes.get("/api/organizations/<org_slug>/smtp")
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def get_mail_server(org_slug: str) -> MailServerResponse:
     """Get the organization's mail server.
 
     The response does not contain the password. 404 if the organization has not set up a mail
     server.
     """
-    return MailServerResponse.of(await mail_server.get_settings(ports(), acting()))
+    return MailServerResponse.of(await mail_server.get_settings(kit.ports(), kit.acting()))
 
 
 @routes.delete("/api/organizations/<org_slug>/smtp")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@describes({204: "The organization's emails use the platform's server again."})
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.describes({204: "The organization's emails use the platform's server again."})
 async def remove(org_slug: str) -> None:
     """Remove the organization's mail server.
 
     The organization's emails use the platform's server again.
     """
-    await mail_server.remove(ports(), acting())
+    await mail_server.remove(kit.ports(), kit.acting())
 
 
-class MailServerTestResponse(ResponseModel):
+class MailServerTestResponse(kit.ResponseModel):
     """A connection test's result."""
 
     success: bool = Field(description="Whether the mail server can be used.")
@@ -98,12 +95,12 @@ class MailServerTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
-@member(Capability.INTEGRATIONS_MANAGE, SHOWS_PEOPLE)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.SHOWS_PEOPLE)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.
 
     Sends an email to your own address through the mail server. The status is also 200 if the test
     fails: see `success`.
     """
-    result = await preparation.send_test(ports(), acting_member())
-    return MailServerTestResponse(success=result is MailServerCheck.GOOD, message=result.value)
+    result = await preparation.send_test(kit.ports(), kit.acting_member())
+    return MailServerTestResponse(success=result is settings.MailServerCheck.GOOD, message=result.value)

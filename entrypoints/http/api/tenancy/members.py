@@ -12,39 +12,35 @@ from core.kernel.values import Batches
 from core.tenancy import members
 from core.tenancy.model.members import ExportedMember, ListedMember, MemberOrder, MemberState
 from core.tenancy.model.organizations import LimitSource
-from entrypoints.http.api.eventing.audit import CSV, JSON_LINES, ExportFormat, stream_file
+from entrypoints.http import kit
+from entrypoints.http.api.eventing import audit
+from entrypoints.http.api.tenancy import organizations
 from entrypoints.http.api.tenancy.invitations import InviterResponse
-from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
 from entrypoints.http.api.tenancy.roles import AssignableRole, Role
-from entrypoints.http.base.context import acting, acting_member, ports
-from entrypoints.http.edge.access import ENDS, GIVES, LEAVES, OWNS, PROMOTES, member
-from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, Query
-from entrypoints.http.edge.signatures import before_body
+from entrypoints.http.edge.bodies import fields_of
 
 FILE: Final = {200: "The members, in the order in which they joined."}
 
 
-class ExportedMemberRoleResponse(ResponseModel):
+class ExportedMemberRoleResponse(kit.ResponseModel):
     """A role that a member has in an application."""
 
     service_slug: str = Field(description="The slug of the application.")
     role: str = Field(description="The slug of the role.", examples=["editor"])
 
 
-class ExportedMemberResponse(ResponseModel):
+class ExportedMemberResponse(kit.ResponseModel):
     """A line in the export."""
 
     user_id: UUID = Field(description="The id of the user.")
     email: str = Field(description="The email address.")
     name: str | None = Field(description="The user's name, or null. It is null until the user has confirmed the membership.")
     role: Role = Field(description="The member's role.")
-    joined_at: Timestamp = Field(description="When the user became a member.")
-    confirmed_at: Timestamp | None = Field(description="When the membership was confirmed, or null if it is not confirmed yet.")
+    joined_at: kit.Timestamp = Field(description="When the user became a member.")
+    confirmed_at: kit.Timestamp | None = Field(description="When the membership was confirmed, or null if it is not confirmed yet.")
     email_verified: bool | None = Field(description="Whether the address is verified. Null until the membership is confirmed.")
     mfa_enabled: bool | None = Field(description="Whether the account has a second factor. Null until the membership is confirmed.")
-    last_login_at: Timestamp | None = Field(
+    last_login_at: kit.Timestamp | None = Field(
         description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
     roles: list[Role] = Field(description="All the member's roles in the organization: their own role, then their groups' roles.")
@@ -55,9 +51,9 @@ class ExportedMemberResponse(ResponseModel):
     attributes: dict[str, Any] = Field(description="The member's own values of the organization's attributes, by name.")
 
 
-async def stream_members(batches: Batches[ExportedMember], format_: ExportFormat, name: str) -> Response:
+async def stream_members(batches: Batches[ExportedMember], format_: audit.ExportFormat, name: str) -> Response:
     """Return all members as a streamed file with this name. The format's extension is added. In CSV, lists and objects are JSON."""
-    return await stream_file(batches, format_, name, tuple(ExportedMemberResponse.model_fields), _cells, _to_exported)
+    return await audit.stream_file(batches, format_, name, tuple(ExportedMemberResponse.model_fields), _cells, _to_exported)
 
 
 def _cells(exported: ExportedMember) -> list[str]:
@@ -93,11 +89,11 @@ def _to_exported(exported: ExportedMember) -> ExportedMemberResponse:
 routes = Blueprint("members", __name__)
 
 
-class MemberFilters(Query):
+class MemberFilters(kit.Query):
     """The member filters. A member must match all filters."""
 
-    role: Text | None = Field(None, description="Return only members with this role: `owner`, `admin`, `member`, or a slug.")
-    search: Text | None = Field(
+    role: kit.Text | None = Field(None, description="Return only members with this role: `owner`, `admin`, `member`, or a slug.")
+    search: kit.Text | None = Field(
         default=None,
         description="Return only members with this text in their email address, or the member with this user id. Case is ignored.",
     )
@@ -109,7 +105,7 @@ class MemberFilters(Query):
     )
 
 
-class MembersQuery(MemberFilters, PageQuery):
+class MembersQuery(MemberFilters, kit.PageQuery):
     """The page in the list, the filters and the order."""
 
     sort: MemberOrder = Field(MemberOrder.JOINED, description="The order: `joined`, with the first members first, or `email`.")
@@ -118,56 +114,58 @@ class MembersQuery(MemberFilters, PageQuery):
 class MemberExportQuery(MemberFilters):
     """The member filters, and the format. A member must match all filters."""
 
-    format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
+    format: audit.ExportFormat = Field(
+        default=audit.ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line."
+    )
 
 
-class MemberRoleResponse(ResponseModel):
+class MemberRoleResponse(kit.ResponseModel):
     """A member's role."""
 
     id: UUID = Field(description="The membership's id.")
     role: Role = Field(description="The member's own role.")
     roles: list[Role] = Field(description="All the member's roles: their own role first, then the roles that groups give.")
-    created_at: Timestamp = Field(description="When the user became a member.")
+    created_at: kit.Timestamp = Field(description="When the user became a member.")
 
 
-class ListedUserResponse(MemberUserResponse):
+class ListedUserResponse(organizations.MemberUserResponse):
     """A membership's user, with their name."""
 
     name: str | None = Field(description="The user's name, or null. It is null until the user has confirmed the membership.")
 
 
-class MemberResponse(ResponseModel):
+class MemberResponse(kit.ResponseModel):
     """An organization's member."""
 
     user: ListedUserResponse = Field(description="The user.")
     membership: MemberRoleResponse = Field(description="The user's role.")
 
 
-class MemberLimitResponse(ResponseModel):
+class MemberLimitResponse(kit.ResponseModel):
     """How many members are allowed, and where the limit comes from."""
 
     max_users: int = Field(description="The maximum number of members.")
     source: LimitSource = Field(description="Whether the organization, its tier or the platform's default sets the limit.")
 
 
-class MemberListResponse(ResponseModel):
+class MemberListResponse(kit.ResponseModel):
     """A page of the members."""
 
     members: list[MemberResponse] = Field(description="The members on this page.")
-    pagination: Pagination = Field(description="The position of this page, and how many members there are.")
+    pagination: kit.Pagination = Field(description="The position of this page, and how many members there are.")
     limits: MemberLimitResponse = Field(description="The maximum number of members.")
 
 
 @routes.get("/api/organizations/<org_slug>/members")
-@member(Capability.MEMBERS_VIEW)
+@kit.member(Capability.MEMBERS_VIEW)
 async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:
     """List the organization's members.
 
     By default, the members who joined first come first. The response also says how many members are allowed.
     """
     listed = await members.list_page(
-        ports(),
-        acting(),
+        kit.ports(),
+        kit.acting(),
         query_args.role,
         query_args.page_request(),
         search=query_args.search,
@@ -193,51 +191,53 @@ def _to_response(listed: ListedMember) -> MemberResponse:
 
 
 @routes.get("/api/organizations/<org_slug>/members/export")
-@member(Capability.MEMBERS_MANAGE)
-@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
+@kit.member(Capability.MEMBERS_MANAGE)
+@kit.describes(FILE, content_type=audit.CSV, other_content_types=(audit.JSON_LINES,))
 async def export(org_slug: str, query_args: MemberExportQuery) -> Response:
     """Export the organization's members.
 
     The export has all members that match, with their accounts' state, their groups, roles and attributes. In CSV, lists and objects are
     JSON, and a cell that a spreadsheet would run as a formula has an apostrophe before it.
     """
-    batches = await members.export(ports(), acting(), query_args.role, search=query_args.search, state=query_args.state)
+    batches = await members.export(kit.ports(), kit.acting(), query_args.role, search=query_args.search, state=query_args.state)
     return await stream_members(batches, query_args.format, f"members-{org_slug}")
 
 
-class MemberSessionsResponse(ResponseModel):
+class MemberSessionsResponse(kit.ResponseModel):
     """The member's live sessions in the organization."""
 
     active_count: int = Field(description="The number of live sessions in the organization and its services.")
-    last_created_at: Timestamp | None = Field(description="When the newest session started, or null if there is none.")
+    last_created_at: kit.Timestamp | None = Field(description="When the newest session started, or null if there is none.")
 
 
 class MemberDetailsResponse(MemberResponse):
     """A member, with their account's state and their sessions in the organization."""
 
-    confirmed_at: Timestamp | None = Field(description="When the membership was confirmed, or null if it is not confirmed yet.")
+    confirmed_at: kit.Timestamp | None = Field(description="When the membership was confirmed, or null if it is not confirmed yet.")
     email_verified: bool | None = Field(
         description="Whether the user has proved that the email address is theirs. Null until the membership is confirmed."
     )
     mfa_enabled: bool | None = Field(description="Whether the account has a second factor. Null until the membership is confirmed.")
-    last_login_at: Timestamp | None = Field(
+    last_login_at: kit.Timestamp | None = Field(
         description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
     sessions: MemberSessionsResponse = Field(description="The user's live sessions in the organization.")
     invited_by: InviterResponse | None = Field(
         description="Who sent the invitation with which the member joined, or null without an invitation."
     )
-    invited_at: Timestamp | None = Field(description="When this invitation was sent, or null if the member joined without an invitation.")
+    invited_at: kit.Timestamp | None = Field(
+        description="When this invitation was sent, or null if the member joined without an invitation."
+    )
 
 
 @routes.get("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.MEMBERS_MANAGE)
+@kit.member(Capability.MEMBERS_MANAGE)
 async def get(org_slug: str, user_id: UUID) -> MemberDetailsResponse:
     """Get a member.
 
     Sign-ins and sessions outside the organization are not included.
     """
-    details = await members.find(ports(), acting(), user_id)
+    details = await members.find(kit.ports(), kit.acting(), user_id)
     account = details.account
     return MemberDetailsResponse(
         **dict(_to_response(account.member)),
@@ -251,52 +251,52 @@ async def get(org_slug: str, user_id: UUID) -> MemberDetailsResponse:
     )
 
 
-class RevokedMemberSessionsResponse(ResponseModel):
+class RevokedMemberSessionsResponse(kit.ResponseModel):
     """How many sessions were ended."""
 
     sessions_revoked: int = Field(description="The number of sessions that were ended.")
 
 
 @routes.delete("/api/organizations/<org_slug>/members/<user_id>/sessions")
-@member(Capability.MEMBERS_MANAGE, ENDS)
+@kit.member(Capability.MEMBERS_MANAGE, kit.ENDS)
 async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedMemberSessionsResponse:
     """End a member's sessions.
 
     Ends all the user's sessions in the organization and its services, and everything that would start a new session,
     such as authorization codes. Sessions elsewhere and the membership continue.
     """
-    return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting(), user_id))
+    return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(kit.ports(), kit.acting(), user_id))
 
 
-@before_body
+@kit.before_body
 async def existing_member(org_slug: str, user_id: UUID) -> None:
     """Answer 404 if `<user_id>` is not a member."""
-    await members.require_member(ports(), acting(), user_id)
+    await members.require_member(kit.ports(), kit.acting(), user_id)
 
 
-class RoleRequest(RequestModel):
+class RoleRequest(kit.RequestModel):
     """A member's new role."""
 
     # A plain string, because the use case has a better error message for the role owner.
     role: AssignableRole = Field(description="The new role. To make a member the owner, transfer the ownership.")
 
 
-class MemberReferenceResponse(ResponseModel):
+class MemberReferenceResponse(kit.ResponseModel):
     """A membership's user, by id and email address."""
 
     id: UUID = Field(description="The user's id.")
     email: str = Field(description="The user's email address.")
 
 
-class RoleChangeResponse(ResponseModel):
+class RoleChangeResponse(kit.ResponseModel):
     """The member after the change."""
 
     user: MemberReferenceResponse = Field(description="The user.")
-    membership: MembershipResponse = Field(description="The user's membership.")
+    membership: organizations.MembershipResponse = Field(description="The user's membership.")
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.ROLES_MANAGE, PROMOTES)
+@kit.member(Capability.ROLES_MANAGE, kit.PROMOTES)
 @existing_member
 async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
     """Change a member's role.
@@ -305,77 +305,78 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
     new role. Pending invitations that the member sent are canceled if the new role does not allow them. You cannot
     change your own role or the owner's.
     """
-    changed = await members.change_role(ports(), acting(), user_id, data.role)
+    changed = await members.change_role(kit.ports(), kit.acting(), user_id, data.role)
     return RoleChangeResponse(
-        user=MemberReferenceResponse(id=changed.user_id, email=changed.email), membership=MembershipResponse.of(changed.membership)
+        user=MemberReferenceResponse(id=changed.user_id, email=changed.email),
+        membership=organizations.MembershipResponse.of(changed.membership),
     )
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.MEMBERS_MANAGE, GIVES)
-@refuses(400)
-async def remove(org_slug: str, user_id: UUID) -> Message:
+@kit.member(Capability.MEMBERS_MANAGE, kit.GIVES)
+@kit.refuses(400)
+async def remove(org_slug: str, user_id: UUID) -> kit.Message:
     """Remove a member from the organization.
 
     The member's sessions in the organization end, and pending invitations from and to the member are canceled. You
     cannot remove yourself or the owner. The account remains. If the member left in the last 72 hours, this ends the
     member's service accounts that have no more rights than you.
     """
-    await members.remove(ports(), acting(), user_id)
-    return Message(message="The member was removed.")
+    await members.remove(kit.ports(), kit.acting(), user_id)
+    return kit.Message(message="The member was removed.")
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>/password-reset")
-@member(Capability.MEMBERS_MANAGE, GIVES)
-@refuses(400)
-async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
+@kit.member(Capability.MEMBERS_MANAGE, kit.GIVES)
+@kit.refuses(400)
+async def send_password_reset(org_slug: str, user_id: UUID) -> kit.Message:
     """Send a member a link to set a new password.
 
     The link goes to the member's own address, which must be verified, and works once. Until then the password and the
     sessions stay. A member gets at most five such emails in an hour; further emails are dropped. You cannot send the
     email to the owner, or to a user who has not used the organization yet.
     """
-    await members.send_password_reset(ports(), acting(), user_id)
-    return Message(message="The email with the link is on its way.")
+    await members.send_password_reset(kit.ports(), kit.acting(), user_id)
+    return kit.Message(message="The email with the link is on its way.")
 
 
 @routes.post("/api/organizations/<org_slug>/leave")
-@member(Capability.ORGANIZATION_VIEW, LEAVES, inactive=True)
-@refuses(400)
-@describes({204: "You are no longer a member."})
+@kit.member(Capability.ORGANIZATION_VIEW, kit.LEAVES, inactive=True)
+@kit.refuses(400)
+@kit.describes({204: "You are no longer a member."})
 async def leave(org_slug: str) -> None:
     """Leave the organization.
 
     Your sessions in the organization end, and pending invitations from and to you are canceled. Your
     account remains. The owner transfers the ownership first.
     """
-    await members.leave(ports(), acting_member(), org_slug)
+    await members.leave(kit.ports(), kit.acting_member(), org_slug)
 
 
-class OwnershipTransferRequest(RequestModel):
+class OwnershipTransferRequest(kit.RequestModel):
     """The member who becomes the owner."""
 
-    new_owner_user_id: Id = Field(description="The user id of the new owner, who must be a member with an active account.")
-    reason: Reason | None = Field(
+    new_owner_user_id: kit.Id = Field(description="The user id of the new owner, who must be a member with an active account.")
+    reason: kit.Reason | None = Field(
         default=None, description="The reason, for the audit log and for the email to the former and the new owner."
     )
 
 
-class FormerOwnerResponse(ResponseModel):
+class FormerOwnerResponse(kit.ResponseModel):
     """The former owner and their new role."""
 
     user_id: UUID = Field(description="The user id of the former owner.")
     new_role: Role = Field(description="The role of the former owner from now on.")
 
 
-class NewOwnerResponse(ResponseModel):
+class NewOwnerResponse(kit.ResponseModel):
     """The new owner."""
 
     user_id: UUID = Field(description="The user id of the new owner.")
     role: Role = Field(description="The role of the new owner.")
 
 
-class OwnershipTransferResponse(ResponseModel):
+class OwnershipTransferResponse(kit.ResponseModel):
     """The former and the new owner."""
 
     message: str = Field(description="A confirmation to show to the user.")
@@ -384,15 +385,15 @@ class OwnershipTransferResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
-@member(Capability.ORGANIZATION_OWN, OWNS)
+@kit.member(Capability.ORGANIZATION_OWN, kit.OWNS)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
     """Transfer the ownership to another member.
 
     Only the owner can do this. The former owner becomes an admin, and their pending invitations
     that an admin may not send are canceled.
     """
-    old_owner = acting_member()
-    await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id, data.reason)
+    old_owner = kit.acting_member()
+    await members.transfer_ownership(kit.ports(), old_owner, data.new_owner_user_id, data.reason)
     return OwnershipTransferResponse(
         message="The ownership was transferred.",
         old_owner=FormerOwnerResponse(user_id=old_owner.user_id, new_role=ADMIN),

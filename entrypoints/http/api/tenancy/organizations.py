@@ -12,12 +12,9 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
+from entrypoints.http import kit
 from entrypoints.http.api.tenancy.roles import Role
-from entrypoints.http.base.context import acting, acting_member, ports, signed_in
-from entrypoints.http.edge.access import GIVES, OWNS, SELECTS, member, person_anywhere, verified_person
-from entrypoints.http.edge.access.declaration import Bounded
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.access import SELECTS
 
 routes = Blueprint("organizations", __name__)
 
@@ -26,7 +23,7 @@ MEMBERS_SEE_END_USERS: Final = (
 )
 
 
-class OrganizationResponse(ResponseModel):
+class OrganizationResponse(kit.ResponseModel):
     """An organization.
 
     `max_services` and `max_users` are its own limits; null means that the tier's limit applies.
@@ -42,12 +39,12 @@ class OrganizationResponse(ResponseModel):
     device_trust_days: int = Field(description="The number of days during which a trusted device skips the second factor.")
     personal_tokens: bool = Field(description="Whether members can use personal access tokens in the organization.")
     members_see_end_users: bool = Field(description=MEMBERS_SEE_END_USERS)
-    created_at: Timestamp = Field(description="When the organization was created.")
-    updated_at: Timestamp = Field(description="When the organization was last changed.")
-    approved_at: Timestamp | None = Field(description="When a platform owner approved the organization, or null.")
+    created_at: kit.Timestamp = Field(description="When the organization was created.")
+    updated_at: kit.Timestamp = Field(description="When the organization was last changed.")
+    approved_at: kit.Timestamp | None = Field(description="When a platform owner approved the organization, or null.")
 
 
-class MemberUserResponse(ResponseModel):
+class MemberUserResponse(kit.ResponseModel):
     """A membership's user."""
 
     id: UUID = Field(description="The user's id.")
@@ -55,7 +52,7 @@ class MemberUserResponse(ResponseModel):
     is_platform_owner: bool = Field(description="Whether the user is a platform owner.")
 
 
-class MembershipResponse(ResponseModel):
+class MembershipResponse(kit.ResponseModel):
     """A user's membership in an organization."""
 
     id: UUID = Field(description="The membership's id.")
@@ -63,25 +60,25 @@ class MembershipResponse(ResponseModel):
     user_id: UUID = Field(description="The user's id.")
     role: Role = Field(description="The member's own role.")
     roles: list[Role] = Field(description="All the member's roles: their own role first, then the roles that groups give.")
-    created_at: Timestamp = Field(description="When the user became a member.")
+    created_at: kit.Timestamp = Field(description="When the user became a member.")
 
 
 def organization_to_response(organization: Organization) -> OrganizationResponse:
     return OrganizationResponse.of(organization, tier_id=organization.tier.id if organization.tier else None)
 
 
-class OrganizationRequest(RequestModel):
+class OrganizationRequest(kit.RequestModel):
     """A new organization."""
 
-    slug: Text = Field(
+    slug: kit.Text = Field(
         description="The organization's unique name in URLs: 1 to 63 lower-case letters and digits, with single hyphens between them. "
         "Some words are reserved. The slug cannot be changed later.",
         json_schema_extra={"minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9](?:-?[a-z0-9])*$"},
     )
-    name: Name = Field(description="The display name.")
+    name: kit.Name = Field(description="The display name.")
 
 
-class OwnOrganizationResponse(ResponseModel):
+class OwnOrganizationResponse(kit.ResponseModel):
     """An organization, and the caller's membership in it."""
 
     organization: OrganizationResponse = Field(description="The organization.")
@@ -93,7 +90,7 @@ def _to_own_response(organization: Organization, membership: Membership) -> OwnO
 
 
 @routes.post("/api/organizations")
-@verified_person(GIVES)
+@kit.verified_person(kit.GIVES)
 async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
     """Create an organization.
 
@@ -101,20 +98,20 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
     a platform owner approves it, and most operations are refused until then. Your email address
     must be verified.
     """
-    return _to_own_response(*await organizations.create(ports(), signed_in(), data.slug, data.name))
+    return _to_own_response(*await organizations.create(kit.ports(), kit.signed_in(), data.slug, data.name))
 
 
 @routes.get("/api/organizations")
-@person_anywhere(area=Area.ACCOUNT, bounded=Bounded.YES)
+@kit.person_anywhere(area=Area.ACCOUNT, bounded=kit.Bounded.YES)
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
 
     Returns all organizations that you belong to, in any status, with your membership, ordered by slug.
     """
-    return [_to_own_response(*own) for own in await organizations.list_own(ports(), signed_in())]
+    return [_to_own_response(*own) for own in await organizations.list_own(kit.ports(), kit.signed_in())]
 
 
-class OrganizationLimitsResponse(ResponseModel):
+class OrganizationLimitsResponse(kit.ResponseModel):
     """The limits that apply to an organization, and where they come from."""
 
     max_users: int = Field(description="The maximum number of members.")
@@ -142,30 +139,32 @@ def _to_detail_response(organization: Organization) -> OrganizationDetailRespons
 
 
 @routes.get("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_VIEW, inactive=True)
+@kit.member(Capability.ORGANIZATION_VIEW, inactive=True)
 async def get_organization(org_slug: str) -> OrganizationDetailResponse:
     """Get an organization that you belong to.
 
     This also works if the organization is not active. The response contains the limits that apply
     to the organization.
     """
-    return _to_detail_response(await organizations.get(ports(), acting()))
+    return _to_detail_response(await organizations.get(kit.ports(), kit.acting()))
 
 
-class OrganizationUpdateRequest(RequestModel):
+class OrganizationUpdateRequest(kit.RequestModel):
     """The changes to an organization. At least one field is required."""
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
 
-    name: Name = optional(description="The new display name.")
-    device_trust_days: int = optional(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")
-    personal_tokens: bool = optional(description="Whether members can use personal access tokens in the organization.")
-    members_see_end_users: bool = optional(description=MEMBERS_SEE_END_USERS)
+    name: kit.Name = kit.optional(description="The new display name.")
+    device_trust_days: int = kit.optional(
+        ge=1, le=90, description="The number of days during which a trusted device skips the second factor."
+    )
+    personal_tokens: bool = kit.optional(description="Whether members can use personal access tokens in the organization.")
+    members_see_end_users: bool = kit.optional(description=MEMBERS_SEE_END_USERS)
 
 
 @routes.patch("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_MANAGE, GIVES)
-@refuses(409)
+@kit.member(Capability.ORGANIZATION_MANAGE, kit.GIVES)
+@kit.refuses(409)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or settings.
 
@@ -174,22 +173,22 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
     While `members_see_end_users` is false, the role `member` gets 403 for end users. To change this, the caller needs
     `end_users.view`, too. 409: a group has the new name.
     """
-    return _to_detail_response(await organizations.update(ports(), acting(), **data.model_dump(exclude_unset=True)))
+    return _to_detail_response(await organizations.update(kit.ports(), kit.acting(), **data.model_dump(exclude_unset=True)))
 
 
 @routes.delete("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_OWN, OWNS)
-@describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
+@kit.member(Capability.ORGANIZATION_OWN, kit.OWNS)
+@kit.describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_slug: str) -> None:
     """Delete an organization permanently.
 
     Only the owner can do this. Services, API keys, invitations, webhooks and the audit log are deleted, too. The
     members' accounts remain.
     """
-    await organizations.delete(ports(), acting_member())
+    await organizations.delete(kit.ports(), kit.acting_member())
 
 
-class SelectedOrganizationResponse(ResponseModel):
+class SelectedOrganizationResponse(kit.ResponseModel):
     """New tokens for the selected organization."""
 
     user: MemberUserResponse = Field(description="You.")
@@ -200,16 +199,16 @@ class SelectedOrganizationResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/select")
-@member(Capability.ORGANIZATION_VIEW, SELECTS)
-@refuses(429)
+@kit.member(Capability.ORGANIZATION_VIEW, SELECTS)
+@kit.refuses(429)
 async def select(org_slug: str) -> SelectedOrganizationResponse:
     """Select the organization that your session acts in.
 
     Returns new tokens for this organization. The session's earlier refresh token no longer works.
     429 means that another request refreshed the same session at the same time. Try again.
     """
-    caller = acting_member()
-    membership, tokens = await sessions.select_organization(ports(), caller)
+    caller = kit.acting_member()
+    membership, tokens = await sessions.select_organization(kit.ports(), caller)
     return SelectedOrganizationResponse.of(
         tokens,
         user=MemberUserResponse(id=caller.user_id, email=caller.email, is_platform_owner=caller.is_platform_owner),

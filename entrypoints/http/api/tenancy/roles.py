@@ -14,34 +14,29 @@ from core.tenancy import roles
 from core.tenancy.model.organizations import Membership
 from core.tenancy.model.roles import SENTENCES, ListedRole, MemberCount, NewRole, in_catalog_order
 from core.tenancy.roles import list_choices
-from entrypoints.http.base.context import acting, acting_member, ports
-from entrypoints.http.edge.access import PROMOTES, anyone, member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, PRINTABLE, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import Flag, Query
-from entrypoints.http.edge.signatures import before_body, returns
+from entrypoints.http import kit
 
 routes = Blueprint("roles", __name__)
 
-RoleDescription = Annotated[str, Field(max_length=200), PRINTABLE]
+RoleDescription = Annotated[str, Field(max_length=200), kit.PRINTABLE]
 CAPABILITIES = "The capabilities that the role gives. You need all of them yourself. `GET /api/capabilities` lists them."
 
 
-class CapabilityResponse(ResponseModel):
+class CapabilityResponse(kit.ResponseModel):
     """A capability that a role can give."""
 
     name: Capability = Field(description="The name of the capability.")
     description: str = Field(description="What members with the capability can do.")
 
 
-class CapabilityListResponse(ResponseModel):
+class CapabilityListResponse(kit.ResponseModel):
     """The capabilities that organization roles can give."""
 
     capabilities: list[CapabilityResponse] = Field(description="The capabilities, in the order of the console.")
 
 
 @routes.get("/api/capabilities")
-@anyone
+@kit.anyone
 async def list_capabilities() -> CapabilityListResponse:
     """List the capabilities that an organization's roles can give.
 
@@ -51,32 +46,32 @@ async def list_capabilities() -> CapabilityListResponse:
     return CapabilityListResponse(capabilities=[CapabilityResponse(name=name, description=text) for name, text in SENTENCES.items()])
 
 
-class OrganizationRoleRequest(RequestModel):
+class OrganizationRoleRequest(kit.RequestModel):
     """A new role."""
 
-    slug: Text = Field(
+    slug: kit.Text = Field(
         default="",
         description="The role's name in the API: 1 to 50 lower-case letters, digits, hyphens and underscores, with a "
         "letter first. It never changes. Without it, a name that resembles the role's name.",
         examples=["billing-manager"],
     )
-    name: Name = Field(description="The name of the role on pages and in emails.", examples=["Billing manager"])
+    name: kit.Name = Field(description="The name of the role on pages and in emails.", examples=["Billing manager"])
     description: RoleDescription = Field(default="", description="What the role is for.")
-    capabilities: Texts = Field(description=CAPABILITIES, examples=[["members.view", "billing.manage"]])
+    capabilities: kit.Texts = Field(description=CAPABILITIES, examples=[["members.view", "billing.manage"]])
 
 
-class OrganizationRoleUpdateRequest(RequestModel):
+class OrganizationRoleUpdateRequest(kit.RequestModel):
     """The role's fields to change."""
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
 
-    name: Name | Keep = optional(description="The name of the role on pages and in emails.")
-    description: RoleDescription | Keep = optional(description="What the role is for.")
-    capabilities: Texts | Keep = optional(description=f"{CAPABILITIES} They replace the previous ones.")
+    name: kit.Name | Keep = kit.optional(description="The name of the role on pages and in emails.")
+    description: RoleDescription | Keep = kit.optional(description="What the role is for.")
+    capabilities: kit.Texts | Keep = kit.optional(description=f"{CAPABILITIES} They replace the previous ones.")
     version: int | None = Field(default=None, description="The version that you have seen: 409 if the role has changed since.")
 
 
-class OrganizationRoleResponse(ResponseModel):
+class OrganizationRoleResponse(kit.ResponseModel):
     """A role, built in or the organization's."""
 
     slug: str = Field(description="The name of the role in the API.", examples=["billing-manager"])
@@ -87,11 +82,11 @@ class OrganizationRoleResponse(ResponseModel):
     members: int = Field(description="How many members have this as their own role.")
     members_by_groups: int = Field(description="How many other members have the role by a group.")
     version: int | None = Field(description="The role's version, which grows with every change. Null if it is built in.")
-    created_at: Timestamp | None = Field(description="When the role was created, or null if it is built in.")
-    updated_at: Timestamp | None = Field(description="When the role was last changed, or null if it is built in.")
+    created_at: kit.Timestamp | None = Field(description="When the role was created, or null if it is built in.")
+    updated_at: kit.Timestamp | None = Field(description="When the role was last changed, or null if it is built in.")
 
 
-class OrganizationRoleListResponse(ResponseModel):
+class OrganizationRoleListResponse(kit.ResponseModel):
     """An organization's roles."""
 
     roles: list[OrganizationRoleResponse] = Field(description="The built-in roles, then the organization's roles by name.")
@@ -113,26 +108,26 @@ def _to_response(listed: ListedRole) -> OrganizationRoleResponse:
     )
 
 
-@before_body
+@kit.before_body
 async def existing_role(role_name: str, **_: object) -> None:
     """Answer 404 if there is no role `<role_name>`."""
-    await roles.require_role(ports(), acting(), role_name)
+    await roles.require_role(kit.ports(), kit.acting(), role_name)
 
 
 @routes.get("/api/organizations/<org_slug>/roles")
-@member(Capability.MEMBERS_VIEW)
+@kit.member(Capability.MEMBERS_VIEW)
 async def list_roles(org_slug: str) -> OrganizationRoleListResponse:
     """List the organization's roles.
 
     The built-in roles come first. An organization can have 50 further roles.
     """
-    return OrganizationRoleListResponse(roles=[_to_response(role) for role in await roles.list_all(ports(), acting())])
+    return OrganizationRoleListResponse(roles=[_to_response(role) for role in await roles.list_all(kit.ports(), kit.acting())])
 
 
 @routes.post("/api/organizations/<org_slug>/roles")
-@member(Capability.ROLES_MANAGE, PROMOTES)
-@refuses(409)
-@returns(201)
+@kit.member(Capability.ROLES_MANAGE, kit.PROMOTES)
+@kit.refuses(409)
+@kit.returns(201)
 async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRoleResponse:
     """Create a role.
 
@@ -140,29 +135,29 @@ async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRo
     role. No role can give `organization.own`.
     """
     request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
-    created = await roles.create(ports(), acting(), request)
+    created = await roles.create(kit.ports(), kit.acting(), request)
     return _to_response(ListedRole(role=created.role, description=created.description, members=MemberCount(), own=created))
 
 
 @routes.get("/api/organizations/<org_slug>/roles/<role_name>")
-@member(Capability.MEMBERS_VIEW)
+@kit.member(Capability.MEMBERS_VIEW)
 async def get(org_slug: str, role_name: str) -> OrganizationRoleResponse:
     """Get a role, built in or the organization's.
 
     The version lets you change it only if no other request has changed it since.
     """
-    return _to_response(await roles.find(ports(), acting(), role_name))
+    return _to_response(await roles.find(kit.ports(), kit.acting(), role_name))
 
 
-class ConfirmQuery(Query):
+class ConfirmQuery(kit.Query):
     """Whether the caller has seen the role's holders."""
 
-    confirm: Flag = Field(default=False, description="`true`: change the role although it has holders. The refusal names them.")
+    confirm: kit.Flag = Field(default=False, description="`true`: change the role although it has holders. The refusal names them.")
 
 
 @routes.patch("/api/organizations/<org_slug>/roles/<role_name>")
-@member(Capability.ROLES_MANAGE, PROMOTES)
-@refuses(409)
+@kit.member(Capability.ROLES_MANAGE, kit.PROMOTES)
+@kit.refuses(409)
 @existing_role
 async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
     """Change a role.
@@ -180,22 +175,22 @@ async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequ
         version=data.version,
         confirmed=query_args.confirm,
     )
-    await roles.update(ports(), acting(), role_name, changes)
-    return _to_response(await roles.find(ports(), acting(), role_name))
+    await roles.update(kit.ports(), kit.acting(), role_name, changes)
+    return _to_response(await roles.find(kit.ports(), kit.acting(), role_name))
 
 
 class RoleDeletionQuery(ConfirmQuery):
     """The role that the holders get instead."""
 
-    replacement: Text | None = Field(
+    replacement: kit.Text | None = Field(
         default=None, description="The role that the holders get instead: `admin`, `member` or a slug. Required if the role has holders."
     )
 
 
 @routes.delete("/api/organizations/<org_slug>/roles/<role_name>")
-@member(Capability.ROLES_MANAGE, PROMOTES)
-@refuses(400, 409)
-@describes({204: "The role is deleted."})
+@kit.member(Capability.ROLES_MANAGE, kit.PROMOTES)
+@kit.refuses(400, 409)
+@kit.describes({204: "The role is deleted."})
 async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -> None:
     """Delete a role.
 
@@ -204,13 +199,13 @@ async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -
     deleted and the replacing role, and every right that a member with the role has. You cannot delete the role that you have yourself. You
     answer for the groups' roles from then on. A service account cannot give a group a replacement with rights that the old role lacks.
     """
-    await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)
+    await roles.delete(kit.ports(), kit.acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)
 
 
 # A role's name: `owner`, `admin`, `member`, or the slug of a role that the organization has defined.
 Role = Annotated[RoleName, WithJsonSchema({"type": "string"}), Field(examples=[MEMBER])]
 # The name of a role that can be given to a person.
-AssignableRole = Annotated[Text, Field(examples=[MEMBER])]
+AssignableRole = Annotated[kit.Text, Field(examples=[MEMBER])]
 
 
 def options(choices: Iterable[kernel_roles.Role]) -> list[tuple[str, str]]:
@@ -230,7 +225,7 @@ async def role_labels(names: Collection[RoleName]) -> list[str]:
 
 async def role_choices() -> Sequence[kernel_roles.Role]:
     """Return all the organization's roles."""
-    return await list_choices(ports(), acting_member())
+    return await list_choices(kit.ports(), kit.acting_member())
 
 
 def role_filter(choices: Iterable[kernel_roles.Role]) -> list[tuple[str, str]]:
@@ -240,6 +235,6 @@ def role_filter(choices: Iterable[kernel_roles.Role]) -> list[tuple[str, str]]:
 
 def giveable_options(choices: Iterable[kernel_roles.Role], *, to_program: bool = False) -> list[tuple[str, str]]:
     """Return the roles in `choices` that the acting member may give, the least powerful built-in role first."""
-    giveable = kernel_roles.giveable(acting_member().acts_in.rights, choices, to_program=to_program)
+    giveable = kernel_roles.giveable(kit.acting_member().acts_in.rights, choices, to_program=to_program)
     built_in, own = [role for role in giveable if role.is_built_in], [role for role in giveable if not role.is_built_in]
     return options([*built_in[::-1], *own])

@@ -8,17 +8,14 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import sign_in_policies as of_applications
+from core.kernel import roles
 from core.kernel.rate_limits import POLICY_PREVIEW
-from core.kernel.roles import Capability, RoleName
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, LIMITS, MAX_ITEMS, METHODS, Rule, Rules
 from core.tenancy import break_glass, imposed_rules, sign_in_policies
 from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import OWNS, PREVIEWS, SHOWS_IMPOSED, SHOWS_PEOPLE, UNLOCKS, member
-from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("sign_in_policy", __name__)
 
@@ -60,10 +57,10 @@ def texts(rule: Rule, descriptions: Mapping[str, str] = DESCRIPTIONS) -> Any:
     return Field(default=None, max_length=MAX_ITEMS, description=descriptions[rule])
 
 
-class _RulesRequest(RequestModel):
-    methods: list[Text] | None = texts(Rule.METHODS)
-    second_factor: list[Text] | None = texts(Rule.SECOND_FACTOR)
-    phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT)
+class _RulesRequest(kit.RequestModel):
+    methods: list[kit.Text] | None = texts(Rule.METHODS)
+    second_factor: list[kit.Text] | None = texts(Rule.SECOND_FACTOR)
+    phishing_resistant: list[kit.Text] | None = texts(Rule.PHISHING_RESISTANT)
     session_lifetime_minutes: int | None = number(Rule.SESSION_LIFETIME)
     session_idle_minutes: int | None = number(Rule.SESSION_IDLE)
     device_trust_days: int | None = number(Rule.DEVICE_TRUST)
@@ -78,16 +75,16 @@ class _RulesRequest(RequestModel):
 class ApplicationPolicyPreviewRequest(_RulesRequest):
     """An application's sign-in policy. It adds to the organization's policy: the stricter rule counts."""
 
-    required_connection: Text | None = Field(default=None, description=DESCRIPTIONS[Rule.CONNECTION])
+    required_connection: kit.Text | None = Field(default=None, description=DESCRIPTIONS[Rule.CONNECTION])
 
 
 class PolicyPreviewRequest(_RulesRequest):
     """An organization's sign-in policy."""
 
     min_password_length: int | None = number(Rule.MIN_PASSWORD_LENGTH)
-    admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
-    invited_domains: list[Text] | None = texts(Rule.INVITED_DOMAINS)
-    required_connections: dict[Text, Text] | None = texts(Rule.CONNECTIONS)
+    admin_networks: list[kit.Text] | None = texts(Rule.ADMIN_NETWORKS)
+    invited_domains: list[kit.Text] | None = texts(Rule.INVITED_DOMAINS)
+    required_connections: dict[kit.Text, kit.Text] | None = texts(Rule.CONNECTIONS)
 
 
 def version_field() -> Any:
@@ -110,7 +107,7 @@ def shown(name: str, descriptions: Mapping[str, str] = DESCRIPTIONS) -> Any:
     return Field(description=descriptions[name])
 
 
-class _RulesResponse(ResponseModel):
+class _RulesResponse(kit.ResponseModel):
     methods: list[str] | None = shown(Rule.METHODS)
     second_factor: list[str] | None = shown(Rule.SECOND_FACTOR)
     phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT)
@@ -134,12 +131,12 @@ class PolicyRulesResponse(_RulesResponse):
     required_connections: dict[str, str] | None = shown(Rule.CONNECTIONS)
 
 
-class PolicyStartsResponse(ResponseModel):
+class PolicyStartsResponse(kit.ResponseModel):
     """When the rules with a grace period start, in UTC. null means that the rule is in force, or that there is none."""
 
-    methods: Timestamp | None = Field(description="The start of `methods`.")
-    second_factor: Timestamp | None = Field(description="The start of `second_factor`.")
-    phishing_resistant: Timestamp | None = Field(description="The start of `phishing_resistant`.")
+    methods: kit.Timestamp | None = Field(description="The start of `methods`.")
+    second_factor: kit.Timestamp | None = Field(description="The start of `second_factor`.")
+    phishing_resistant: kit.Timestamp | None = Field(description="The start of `phishing_resistant`.")
 
 
 IMPOSED: Final[Any] = Field(
@@ -148,13 +145,13 @@ IMPOSED: Final[Any] = Field(
 )
 
 
-class StoredPolicyResponse(ResponseModel):
+class StoredPolicyResponse(kit.ResponseModel):
     """What every sign-in policy has beside its rules."""
 
     grace_days: int = shown(GRACE_DAYS)
     due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
     version: int = Field(description="The version, which a change has to name. 0 if nothing was saved yet.")
-    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
+    changed_at: kit.Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
 
 
 class ApplicationPolicyResponse(StoredPolicyResponse, ApplicationRulesResponse):
@@ -171,7 +168,7 @@ class SignInPolicyResponse(StoredPolicyResponse, PolicyRulesResponse):
     in_force: PolicyRulesResponse = Field(description="The rules that count now.")
 
 
-class PeopleCountResponse(ResponseModel):
+class PeopleCountResponse(kit.ResponseModel):
     """How many members or end users the policy concerns."""
 
     concerned: int = Field(description="How many users a rule can concern.")
@@ -184,7 +181,7 @@ class PeopleCountResponse(ResponseModel):
     is_exact: bool = Field(description="Whether all users were counted. Otherwise there are more than 10,000.")
 
 
-class StoppedUserResponse(ResponseModel):
+class StoppedUserResponse(kit.ResponseModel):
     """A user who does not meet the policy."""
 
     user_id: UUID = Field(description="The id of the user.")
@@ -197,10 +194,10 @@ class StoppedUserResponse(ResponseModel):
 class StoppedPersonResponse(StoppedUserResponse):
     """A member who does not meet the policy."""
 
-    role: RoleName = Field(description="The role of the member.", json_schema_extra={"type": "string"})
+    role: roles.RoleName = Field(description="The role of the member.", json_schema_extra={"type": "string"})
 
 
-class PolicyPreviewResponse(ResponseModel):
+class PolicyPreviewResponse(kit.ResponseModel):
     """The effect that the policy would have if it was saved now."""
 
     due_at: PolicyStartsResponse = Field(description="When the rules would start that become stricter.")
@@ -242,83 +239,85 @@ def _to_preview(preview: PolicyPreview) -> PolicyPreviewResponse:
 
 
 @routes.get(OF_ORGANIZATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.SHOWS_PEOPLE)
 async def get(org_slug: str) -> SignInPolicyResponse:
     """Get the organization's sign-in policy.
 
     It says how the organization's users sign in, and counts when they open it or its applications.
     """
-    return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.get(ports(), acting_member())))
+    return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.get(kit.ports(), kit.acting_member())))
 
 
 @routes.put(OF_ORGANIZATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
-@refuses(409)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.OWNS)
+@kit.refuses(409)
 async def replace(org_slug: str, data: SignInPolicyRequest) -> SignInPolicyResponse:
     """Replace the organization's sign-in policy.
 
     Rules that you could not meet yourself are refused. Sessions continue: the new rules count at their next use. 409 if another request
     changed the policy since you loaded it.
     """
-    return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.save(ports(), acting_member(), data.document, data.version)))
+    return SignInPolicyResponse(
+        **fields_of_policy(await sign_in_policies.save(kit.ports(), kit.acting_member(), data.document, data.version))
+    )
 
 
 @routes.post(f"{OF_ORGANIZATION}/preview")
-@member(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.PREVIEWS, limit=POLICY_PREVIEW)
 async def preview(org_slug: str, data: PolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of the organization's sign-in policy.
 
     The response says how many people it concerns, and who could not sign in without a new factor. Nothing is changed.
     """
-    return _to_preview(await sign_in_policies.preview(ports(), acting_member(), data.document))
+    return _to_preview(await sign_in_policies.preview(kit.ports(), kit.acting_member(), data.document))
 
 
 @routes.get(OF_APPLICATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.SHOWS_PEOPLE)
 async def get_of_service(org_slug: str, service_slug: str) -> ApplicationPolicyResponse:
     """Get a service's sign-in policy.
 
     It adds to the organization's policy: the stricter rule counts.
     """
-    return ApplicationPolicyResponse(**fields_of_policy(await of_applications.get(ports(), acting_member(), service_slug)))
+    return ApplicationPolicyResponse(**fields_of_policy(await of_applications.get(kit.ports(), kit.acting_member(), service_slug)))
 
 
 @routes.put(OF_APPLICATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.OWNS)
 @existing_service
-@refuses(409)
+@kit.refuses(409)
 async def replace_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyRequest) -> ApplicationPolicyResponse:
     """Replace a service's sign-in policy.
 
     Rules that you could not meet yourself are refused. 409 if another request changed the policy since you loaded it.
     """
-    details = await of_applications.save(ports(), acting_member(), service_slug, data.document, data.version)
+    details = await of_applications.save(kit.ports(), kit.acting_member(), service_slug, data.document, data.version)
     return ApplicationPolicyResponse(**fields_of_policy(details))
 
 
 @routes.delete(OF_APPLICATION)
-@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
-@describes({204: "The service has no sign-in policy of its own."})
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.OWNS)
+@kit.describes({204: "The service has no sign-in policy of its own."})
 async def remove_of_service(org_slug: str, service_slug: str) -> None:
     """Remove a service's sign-in policy.
 
     The organization's policy stays.
     """
-    await of_applications.remove(ports(), acting_member(), service_slug)
+    await of_applications.remove(kit.ports(), kit.acting_member(), service_slug)
 
 
 @routes.post(f"{OF_APPLICATION}/preview")
-@member(Capability.SIGN_IN_POLICY_MANAGE, PREVIEWS, limit=POLICY_PREVIEW)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.PREVIEWS, limit=POLICY_PREVIEW)
 @existing_service
 async def preview_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of a service's sign-in policy.
 
     It counts the service's users.
     """
-    return _to_preview(await of_applications.preview(ports(), acting_member(), service_slug, data.document))
+    return _to_preview(await of_applications.preview(kit.ports(), kit.acting_member(), service_slug, data.document))
 
 
-class BreakGlassUserResponse(ResponseModel):
+class BreakGlassUserResponse(kit.ResponseModel):
     """A member who may come without the required connection."""
 
     user_id: UUID = Field(description="The id of the user.")
@@ -327,17 +326,17 @@ class BreakGlassUserResponse(ResponseModel):
     is_admin: bool = Field(description="Whether the user is still an owner or admin. Break glass counts for no other members.")
 
 
-class BreakGlassUserListResponse(ResponseModel):
+class BreakGlassUserListResponse(kit.ResponseModel):
     """The members who may come without the required connection."""
 
     user_ids: list[UUID] = Field(description="Their ids, as in the request that replaces them.")
     users: list[BreakGlassUserResponse] = Field(description="They are ordered by email address.")
 
 
-class BreakGlassUsersRequest(RequestModel):
+class BreakGlassUsersRequest(kit.RequestModel):
     """The members who may come without the required connection. They replace the earlier members."""
 
-    user_ids: list[Id] = Field(
+    user_ids: list[kit.Id] = Field(
         max_length=MAX_BREAK_GLASS,
         description="The ids of up to three owners and admins.",
         examples=[["0c1c6d7a-2a3b-4c5d-8e6f-7a8b9c0d1e2f"]],
@@ -349,28 +348,28 @@ def to_break_glass_users(users: Sequence[BreakGlassUser]) -> BreakGlassUserListR
 
 
 @routes.get(OF_BREAK_GLASS)
-@member(Capability.SIGN_IN_POLICY_MANAGE, SHOWS_PEOPLE)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.SHOWS_PEOPLE)
 async def list_break_glass_users(org_slug: str) -> BreakGlassUserListResponse:
     """List the break-glass users.
 
     They are up to three owners and admins who may sign in without the connection that the policy requires, for example when the identity
     provider fails. They need a factor on their own account, and meet the policy's other rules.
     """
-    return to_break_glass_users(await break_glass.list_users(ports(), acting_member()))
+    return to_break_glass_users(await break_glass.list_users(kit.ports(), kit.acting_member()))
 
 
 @routes.put(OF_BREAK_GLASS)
-@member(Capability.SIGN_IN_POLICY_MANAGE, OWNS)
-@refuses(409)
+@kit.member(roles.Capability.SIGN_IN_POLICY_MANAGE, kit.OWNS)
+@kit.refuses(409)
 async def replace_break_glass_users(org_slug: str, data: BreakGlassUsersRequest) -> BreakGlassUserListResponse:
     """Replace the break-glass users.
 
     Every use is emailed to all the organization's owners and admins and to the platform owners, once in a session.
     """
-    return to_break_glass_users(await break_glass.replace_users(ports(), acting_member(), data.user_ids))
+    return to_break_glass_users(await break_glass.replace_users(kit.ports(), kit.acting_member(), data.user_ids))
 
 
-class ImposedRulesResponse(ResponseModel):
+class ImposedRulesResponse(kit.ResponseModel):
     """The imposed rules in the organization's sign-in policy."""
 
     service_slug: str | None = Field(description="The service's slug, or null for the organization's sign-in policy.")
@@ -378,19 +377,19 @@ class ImposedRulesResponse(ResponseModel):
 
 
 @routes.get(OF_IMPOSED_RULES)
-@member(Capability.ORGANIZATION_OWN, SHOWS_IMPOSED)
+@kit.member(roles.Capability.ORGANIZATION_OWN, kit.SHOWS_IMPOSED)
 async def list_imposed_rules(org_slug: str) -> list[ImposedRulesResponse]:
     """List the rules that members with fewer rights than the owner made.
 
     The members added these rules to sign-in policies, or tightened the owner's rules. No sign-in policy counts here.
     """
-    return [ImposedRulesResponse.of(rules) for rules in await imposed_rules.list_all(ports(), acting_member())]
+    return [ImposedRulesResponse.of(rules) for rules in await imposed_rules.list_all(kit.ports(), kit.acting_member())]
 
 
 @routes.delete(OF_IMPOSED_RULES)
-@member(Capability.ORGANIZATION_OWN, UNLOCKS)
-@refuses(400)
-@describes({204: "The owner's rules and list of break glass are in force again."})
+@kit.member(roles.Capability.ORGANIZATION_OWN, kit.UNLOCKS)
+@kit.refuses(400)
+@kit.describes({204: "The owner's rules and list of break glass are in force again."})
 async def remove_imposed_rules(org_slug: str) -> None:
     """Remove the rules that members with fewer rights than the owner made.
 
@@ -398,4 +397,4 @@ async def remove_imposed_rules(org_slug: str) -> None:
     minutes. No sign-in policy counts here, so the rules cannot keep the owner out. If users could then not sign in to a service, the
     organization's and the service's policies also accept passkeys.
     """
-    await imposed_rules.remove(ports(), acting_member())
+    await imposed_rules.remove(kit.ports(), kit.acting_member())

@@ -10,7 +10,7 @@ from uuid import UUID
 from quart import g, has_app_context
 
 from core.accounts import images
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel import connections
 from core.kernel.images import IMAGE_PATH, SMALL
 from entrypoints.http.base.context import app_context, ports
 
@@ -52,5 +52,5 @@ def image_path(url: str | None, size: int = SMALL) -> str | None:
 
 def provider_logo(slug: str) -> str | None:
     """Return the path to the logo of a platform identity provider, if `load_images` has loaded it."""
-    known = PLATFORM_CONNECTIONS.get(ConnectionSlug(slug))
+    known = connections.PLATFORM_CONNECTIONS.get(connections.ConnectionSlug(slug))
     return None if known is None else image_of(known[0])

@@ -5,7 +5,6 @@ The files belong to the release, so whatever is read once is kept. Pages work wi
 
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,10 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from entrypoints.http.base.rendering.assets import HTTP
+from entrypoints.http.base.rendering import guides
 
-FOLDER: Final = HTTP.parents[1] / "docs"
-HOME: Final = "/docs/"
 CONTENT_TYPES: Final[Mapping[str, str]] = {".png": "image/png", ".sh": "text/plain; charset=utf-8"}
 MOST_RESULTS: Final = 20
 # The groups' weights in search results. Pages about the design and the code come last.
@@ -72,23 +69,11 @@ class SearchResult:
 
 
 @cache
-def navigation() -> Mapping[str, Mapping[str, str]]:
-    """Return the navigation groups: every page's label and address."""
-    groups = tomllib.loads((FOLDER / "navigation.toml").read_text("utf-8"))
-    return {group: {label: address_of(file) for label, file in pages.items()} for group, pages in groups.items()}
-
-
-def address_of(file: str) -> str:
-    """Return the address for a file below docs/, such as `/docs/guides/saml` for `guides/saml.md`."""
-    return HOME + re.sub(r"(^|/)index$", "", file.removesuffix(".md"))
-
-
-@cache
 def files() -> Mapping[str, Path]:
     """Return the files by their addresses. Only these are served, so a client's input never becomes a file path."""
     return {
-        address_of(file.relative_to(FOLDER).as_posix()): file
-        for file in sorted(FOLDER.rglob("*"))
+        guides.address_of(file.relative_to(guides.FOLDER).as_posix()): file
+        for file in sorted(guides.FOLDER.rglob("*"))
         if file.suffix == ".md" or file.suffix in CONTENT_TYPES
     }
 
@@ -105,7 +90,7 @@ def _markdown() -> MarkdownIt:
 
 def read_document(file: Path) -> Document:
     """Return the page made from a Markdown file."""
-    base = file.relative_to(FOLDER).parent.as_posix()
+    base = file.relative_to(guides.FOLDER).parent.as_posix()
     tokens = _markdown().parse(file.read_text("utf-8"))
     headings: list[Heading] = []
     for position, token in enumerate(tokens):
@@ -146,7 +131,7 @@ def link_target(link: str, base: str) -> str:
     parts = urlsplit(link)
     if parts.scheme or not parts.path:
         return link
-    return address_of(posixpath.normpath(posixpath.join(base, parts.path))) + (f"#{parts.fragment}" if parts.fragment else "")
+    return guides.address_of(posixpath.normpath(posixpath.join(base, parts.path))) + (f"#{parts.fragment}" if parts.fragment else "")
 
 
 def search(text: str) -> list[SearchResult]:
@@ -179,7 +164,9 @@ def _excerpt(text: str, terms: Sequence[str]) -> str:
 
 @cache
 def _sections() -> Sequence[Section]:
-    return [section for group, pages in navigation().items() for address in pages.values() for section in _sections_of(address, group)]
+    return [
+        section for group, pages in guides.navigation().items() for address in pages.values() for section in _sections_of(address, group)
+    ]
 
 
 def _sections_of(address: str, group: str) -> Iterator[Section]:

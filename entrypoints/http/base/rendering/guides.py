@@ -1,10 +1,16 @@
 """The console's guides: the documentation page that a console page links to."""
 
+import re
+import tomllib
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from entrypoints.http.base.rendering.documentation import HOME
+from entrypoints.http.base.rendering.assets import HTTP
+
+FOLDER: Final = HTTP.parents[1] / "docs"
+HOME: Final = "/docs/"
 
 # By template. A page without an entry explains itself.
 _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
@@ -76,3 +82,15 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 GUIDES: Final[Mapping[str, str]] = MappingProxyType({template: HOME + page for template, page in _GUIDES.items()})
+
+
+@cache
+def navigation() -> Mapping[str, Mapping[str, str]]:
+    """Return the navigation groups: every page's label and address."""
+    groups = tomllib.loads((FOLDER / "navigation.toml").read_text("utf-8"))
+    return {group: {label: address_of(file) for label, file in pages.items()} for group, pages in groups.items()}
+
+
+def address_of(file: str) -> str:
+    """Return the address for a file below docs/, such as `/docs/guides/saml` for `guides/saml.md`."""
+    return HOME + re.sub(r"(^|/)index$", "", file.removesuffix(".md"))

@@ -11,14 +11,14 @@ from core.applications.model.access_reasons import AccessReason
 from core.applications.model.plans import SubscriptionStatus
 from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
+from core.authentication.model import sign_in_log
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT, SignIn
 from core.federation.connections.model.connections import MissingPart
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
+from core.kernel import display
 from core.kernel.api_scopes import Area
 from core.kernel.callers import SetupPart
 from core.kernel.connections import ConnectionProtocol
-from core.kernel.display import PRODUCT, to_words
 from core.kernel.proofs import Method
 from core.kernel.roles import Permission
 from core.programs.model.credentials import CredentialKind
@@ -168,8 +168,8 @@ FAILURE_REASONS: Final[Labels] = {
     LoginFailure.ADDRESS: "Email address at the identity provider missing or taken",
     LoginFailure.AUTHORIZATION_CODE: "Authorization code wrong, expired or already used",
     LoginFailure.DEVICE_CODE: "Device code wrong, used or denied",
-    UNKNOWN_ACCOUNT: "No account known here",
-    MANY_ATTEMPTS: "Many attempts at once, counted together",
+    sign_in_log.UNKNOWN_ACCOUNT: "No account known here",
+    sign_in_log.MANY_ATTEMPTS: "Many attempts at once, counted together",
 }
 # The labels for ways to sign in. `to_words` shows all other ways as words.
 WAYS: Final[Labels] = {
@@ -184,10 +184,10 @@ def label(value: str, labels: Labels | None = None) -> str:
     """Return the label for a value: from `labels`, or else from its enumeration's labels, or else the value as words."""
     if isinstance(value, StrEnum) and labels is None:
         labels = LABELS.get(type(value))
-    return (labels or {}).get(value) or to_words(value)
+    return (labels or {}).get(value) or display.to_words(value)
 
 
-def failure_label(sign_in: SignIn) -> str:
+def failure_label(sign_in: sign_in_log.SignIn) -> str:
     """Return why a sign-in failed, such as "Blocked for 30 s after wrong attempts"."""
     if sign_in.reason is None:
         return "Reason not recorded"
@@ -196,12 +196,12 @@ def failure_label(sign_in: SignIn) -> str:
     return label(sign_in.reason, FAILURE_REASONS)
 
 
-def application_of(sign_in: SignIn, *, in_sentence: bool = False) -> str:
+def application_of(sign_in: sign_in_log.SignIn, *, in_sentence: bool = False) -> str:
     """Return the name of the application that a sign-in was for, or the platform's name."""
     if sign_in.service_name is not None:
         return sign_in.service_name
     if sign_in.service_id is None and not sign_in.is_of_unknown_client:
-        return PRODUCT
+        return display.PRODUCT
     nameless = "an external client" if sign_in.service_id is None else "a deleted application"
     return nameless if in_sentence else nameless.partition(" ")[2].capitalize()
 

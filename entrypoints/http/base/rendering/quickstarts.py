@@ -12,9 +12,9 @@ from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, Service, ServiceType
+from core.applications.model import services
 from core.kernel.uris import DEFAULT_PORTS
-from entrypoints.http.base.rendering.documentation import FOLDER
+from entrypoints.http.base.rendering.guides import FOLDER
 
 NO_SECRET: Final = "PASTE_THE_CLIENT_SECRET"  # noqa: S105  (the files have it if the secret is unknown)
 EXAMPLE_ISSUER: Final = "https://login.example.com"
@@ -36,7 +36,7 @@ class Quickstart:
     page: str  # its name, such as `flask`
     slug: str = ""  # the application's slug; name and type are also the application's
     name: str = ""
-    service_type: ServiceType = ServiceType.WEB
+    service_type: services.ServiceType = services.ServiceType.WEB
     redirect_uri: str = ""
     post_logout_redirect_uri: str | None = None
     has_environment: bool = False  # the application reads ISSUER, CLIENT_ID and CLIENT_SECRET
@@ -80,12 +80,12 @@ def _read_commands(quickstart: Quickstart, text: str) -> None:
         quickstart.has_environment = "export ISSUER" in text
         if (registration := _REGISTRATION.search(text)) is not None:
             quickstart.slug, quickstart.name = registration["slug"], registration["name"]
-            quickstart.service_type = ServiceType(registration["type"])
+            quickstart.service_type = services.ServiceType(registration["type"])
     else:
         quickstart.install += _HEREDOC.sub("", text)
 
 
-def environment(service: Service, secret: str | None, base_url: str) -> str:
+def environment(service: services.Service, secret: str | None, base_url: str) -> str:
     """Return an application's values as the lines in a file `.env`."""
     lines = [f"ISSUER={base_url}", f"CLIENT_ID={service.client_id}"]
     if not service.service_type.is_public:
@@ -99,7 +99,7 @@ def move(uri: str, server: str) -> str:
     return urlsplit(uri)._replace(scheme=new.scheme, netloc=new.netloc).geturl()
 
 
-def fill(quickstart: Quickstart, service: Service, secret: str | None, base_url: str, redirect_uri: str) -> Quickstart:
+def fill(quickstart: Quickstart, service: services.Service, secret: str | None, base_url: str, redirect_uri: str) -> Quickstart:
     """Return the quickstart with an application's values, on the server in this redirect URI."""
     after, address = quickstart.post_logout_redirect_uri, quickstart.address
     after = after and move(after, redirect_uri)
@@ -126,7 +126,7 @@ def _moved(quickstart: Quickstart, new: str, sign_out_address: str | None) -> li
         return [(old, new), (f'"{before.scheme}"', f'"{after.scheme}"')]
     changes = [(old, new), (f"{before.scheme}://{before.netloc}", f"{after.scheme}://{after.netloc}")]
     if after_sign_out:  # it can be the redirect URI
-        name = POST_LOGOUT_REDIRECT_URIS.removesuffix("s")
+        name = services.POST_LOGOUT_REDIRECT_URIS.removesuffix("s")
         changes.append((f'{name}: "{after_sign_out}"', f'{name}: "{sign_out_address}"'))
     if before.path != "/":
         changes += [(f"{quote}{before.path}{quote}", f"{quote}{after.path}{quote}") for quote in "\"'"]
@@ -136,7 +136,7 @@ def _moved(quickstart: Quickstart, new: str, sign_out_address: str | None) -> li
     return changes
 
 
-def _values(quickstart: Quickstart, service: Service, secret: str, base_url: str) -> list[tuple[str, str]]:
+def _values(quickstart: Quickstart, service: services.Service, secret: str, base_url: str) -> list[tuple[str, str]]:
     """Return replacements for the values that a quickstart's commands read from the API's answer."""
     values = [
         ('$(echo "$answer" | get service client_id)', str(service.client_id)),

@@ -23,19 +23,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 from quart import Response, g, has_app_context, has_request_context
 
-from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
+from core.accounts.model import accounts
 from core.accounts.model.mfa import SETUP_TTL
 from core.accounts.model.profiles import MAX_NAME_LENGTH
-from core.kernel.display import PRODUCT, format_ago, format_local, format_utc
+from core.kernel import display
 from core.kernel.policy import SupportContact
-from core.tenancy.model.settings import Design, derive_palette
-from entrypoints.http.base.context import current_request, form_owner, ports
-from entrypoints.http.base.rendering.assets import HTTP, asset_url
-from entrypoints.http.base.rendering.avatars import hue, image_of, image_path, initials, provider_logo
-from entrypoints.http.base.rendering.documentation import navigation
-from entrypoints.http.base.rendering.guides import GUIDES
+from core.tenancy.model import settings
+from entrypoints.http.base import context
+from entrypoints.http.base.rendering import assets, avatars, labels
+from entrypoints.http.base.rendering.guides import GUIDES, navigation
 from entrypoints.http.base.rendering.icons import icon
-from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.base.rendering.private_keys import can_hold_private_key
 from ports.outside import EmailMessage
 
@@ -58,7 +55,7 @@ def page_response(page: Page) -> Response:
 def _environment() -> Environment:
     """Return the templates. A template is compiled on first use."""
     environment = Environment(
-        loader=FileSystemLoader(HTTP / "templates"),
+        loader=FileSystemLoader(assets.HTTP / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -66,30 +63,30 @@ def _environment() -> Environment:
         auto_reload=False,  # otherwise every page checks the template files
     )
     environment.filters |= {
-        "utc": format_utc,
+        "utc": display.format_utc,
         "ago": _ago,
         "exact": _exact,
-        "label": label,
-        "initials": initials,
-        "hue": hue,
+        "label": labels.label,
+        "initials": avatars.initials,
+        "hue": avatars.hue,
         "json": _json,
         "without_private_key": _without_private_key,
     }
     environment.globals |= {
-        "platform": PRODUCT,
-        "min_password_length": MIN_PASSWORD_LENGTH,
-        "max_password_length": MAX_PASSWORD_LENGTH,
+        "platform": display.PRODUCT,
+        "min_password_length": accounts.MIN_PASSWORD_LENGTH,
+        "max_password_length": accounts.MAX_PASSWORD_LENGTH,
         "max_name_length": MAX_NAME_LENGTH,
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
-        "asset_url": asset_url,
+        "asset_url": assets.asset_url,
         "icon": icon,
-        "image_of": image_of,
-        "image_path": image_path,
-        "provider_logo": provider_logo,
-        "sign_in_methods": sign_in_methods,
+        "image_of": avatars.image_of,
+        "image_path": avatars.image_path,
+        "provider_logo": avatars.provider_logo,
+        "sign_in_methods": labels.sign_in_methods,
         "form_key": partial(token_urlsafe, 16),
-        "form_owner": form_owner,
-        "css": Markup((HTTP / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
+        "form_owner": context.form_owner,
+        "css": Markup((assets.HTTP / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     }
     # After the values above, because the macros of ui.html use them.
     environment.globals["ui"] = environment.get_template("ui.html").module
@@ -118,7 +115,7 @@ def _without_private_key(value: object, name: str) -> object:
 
     A value that was not sent is a stored value: leaving it out would remove it at the next save.
     """
-    is_answer = not has_request_context() or current_request().method == "POST"
+    is_answer = not has_request_context() or context.current_request().method == "POST"
     return "" if is_answer and isinstance(value, str) and can_hold_private_key(name, value) and _was_sent(value) else value
 
 
@@ -138,13 +135,13 @@ def _without_quoted_key(reason: object) -> object:
 
 def _ago(time: datetime) -> str:
     """Return a point in time as seen from now."""
-    return format_ago(time, ports().clock.now() if has_app_context() else datetime.now(UTC))
+    return display.format_ago(time, context.ports().clock.now() if has_app_context() else datetime.now(UTC))
 
 
 def _exact(time: datetime) -> str:
     """Return a point in time in the user's own time zone, or in UTC."""
     zone = g.get("time_zone") if has_app_context() else None
-    return format_utc(time) if zone is None else format_local(time, zone)
+    return display.format_utc(time) if zone is None else display.format_local(time, zone)
 
 
 _FIXED = "frame-ancestors 'none'; base-uri 'none'"
@@ -162,7 +159,7 @@ def render(
     name: str,
     *,
     status: int = 200,
-    design: Design | None = None,
+    design: settings.Design | None = None,
     scripted: bool = False,
     polls: bool = False,
     support: SupportContact | None = None,
@@ -180,14 +177,14 @@ def render(
     """
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
-        support = ports().policy.support
-    values |= {"design": design, "colors": None, "product": PRODUCT, "support": support, "guide": GUIDES.get(name)}
+        support = context.ports().policy.support
+    values |= {"design": design, "colors": None, "product": display.PRODUCT, "support": support, "guide": GUIDES.get(name)}
     for reason in ("problem", "message"):
         if reason in values:
             values[reason] = _without_quoted_key(values[reason])
     images = "'self' data:"
     if design is not None:
-        values["colors"] = None if design.color is None else derive_palette(design.color)
+        values["colors"] = None if design.color is None else settings.derive_palette(design.color)
         if design.name != values.get("organization"):  # such a page's title already names the organization
             values["product"] = design.name
         image_origin = design.logo_origin
@@ -200,7 +197,7 @@ def render(
     return _page(body, status, policy, referrer_policy(name))
 
 
-def email_page(message: EmailMessage, design: Design) -> Page:
+def email_page(message: EmailMessage, design: settings.Design) -> Page:
     """Return an email's HTML as a page that can do nothing."""
     images = f"'self' data: {design.logo_origin or ''}".strip()
     return _page(
@@ -242,7 +239,7 @@ POSTING_AWAY: Final = frozenset({"federation/connection_form.html", "federation/
 @cache
 def form_action(template: str) -> str:
     """Return the directive `form-action` for a template, or an empty text if it has no form."""
-    source = (HTTP / "templates" / template).read_text("utf-8")
+    source = (assets.HTTP / "templates" / template).read_text("utf-8")
     if template in POSTING_AWAY or LEADS_AWAY in source:
         return ""
     can_send = SENDS_NOTHING not in source and ("<form" in source or EXTENDS_BASE not in source)

@@ -6,13 +6,12 @@ from enum import Enum, auto
 from functools import cache
 from typing import Any, Final
 
+from core.kernel import api_scopes, roles
 from core.kernel.access import ApplicationTokens as ApplicationTokens
 from core.kernel.access import Bounded as Bounded
 from core.kernel.access import Requirement
-from core.kernel.api_scopes import Area, find_scope, scope_of
 from core.kernel.rate_limits import Bucket
-from core.kernel.roles import GRANTABLE, Capability, Permission
-from entrypoints.http.edge.access.effects import SHOWS, EffectRow, Programs
+from entrypoints.http.edge.access import effects
 
 View = Callable[..., Awaitable[Any]]
 
@@ -73,14 +72,14 @@ class Access:
     limit: Bucket | tuple[Bucket, ...] | None = ()
     taking: Taking = Taking.AT_ONCE
     takes_late_up_to: int = SMALL_BODY  # bytes of the body. With a longer body, the request takes its tokens at once
-    declared: EffectRow | None = None  # by the route
-    default: EffectRow | None = None  # of a method that changes something, if the route declares no effect
+    declared: effects.EffectRow | None = None  # by the route
+    default: effects.EffectRow | None = None  # of a method that changes something, if the route declares no effect
     verified: bool = False  # requires a verified email address
-    capability: Capability | None = None  # required of a member of the path's organization
+    capability: roles.Capability | None = None  # required of a member of the path's organization
     inactive: bool = False  # the organization need not be active
     applications: ApplicationTokens = ApplicationTokens.NONE
-    permission: Permission | None = None  # required of an API key
-    area: Area | None = None  # area of the required scope, for routes without a capability
+    permission: roles.Permission | None = None  # required of an API key
+    area: api_scopes.Area | None = None  # area of the required scope, for routes without a capability
     own_scope: str | None = None  # the scope of tokens that an application gets for itself
     bounded: Bounded = Bounded.NO
 
@@ -99,23 +98,23 @@ class Access:
         """Return whether only platform owners can use the route."""
         return self.name in ("platform_owner", "platform_page")
 
-    def row(self, method: str) -> EffectRow:
+    def row(self, method: str) -> effects.EffectRow:
         """Return the requirements of the effect that a request with this method has."""
-        row = self.declared or (SHOWS if method in SAFE_METHODS else self.default)
+        row = self.declared or (effects.SHOWS if method in SAFE_METHODS else self.default)
         assert row is not None, "the application does not start with a route that does not declare its effect"
         return row
 
     def opens_to_service_accounts(self, method: str) -> bool:
         """Return whether a service account can use the route, at least if an owner granted it the capability by name."""
         row = self.row(method)
-        if self.capability is None or row.programs is Programs.NONE:
+        if self.capability is None or row.programs is effects.Programs.NONE:
             return False
-        return self.capability in GRANTABLE or (row.programs is Programs.ALL and not row.outlives)
+        return self.capability in roles.GRANTABLE or (row.programs is effects.Programs.ALL and not row.outlives)
 
     def opens_to_personal_tokens(self, method: str) -> bool:
         """Return whether a personal access token can use the route."""
         is_of_platform = self.capability is not None and self.capability.is_of_platform
-        return self.row(method).programs is Programs.ALL and not is_of_platform
+        return self.row(method).programs is effects.Programs.ALL and not is_of_platform
 
     def requirement(self, method: str) -> Requirement:
         """Return the requirement on a caller who sends a request with this method.
@@ -130,15 +129,15 @@ def _requirement(access: Access, method: str) -> Requirement:
     row, changes, scope = access.row(method), method not in SAFE_METHODS, None
     if access.opens_to_service_accounts(method) or access.opens_to_personal_tokens(method):
         if access.area is not None:
-            scope = find_scope(access.area, changes=changes)
+            scope = api_scopes.find_scope(access.area, changes=changes)
         elif access.capability is not None:
-            scope = scope_of(access.capability, changes=changes)
+            scope = api_scopes.scope_of(access.capability, changes=changes)
     return Requirement(
         capability=access.capability,
         scope=scope,
         inactive=access.inactive,
         asks_policy=row.asks_policy,
-        needs_person=row.programs is not Programs.ALL,
+        needs_person=row.programs is not effects.Programs.ALL,
         outlives=row.outlives,
         age=row.age,
         changes_factors=row.changes_factors,

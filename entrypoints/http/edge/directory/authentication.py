@@ -7,7 +7,7 @@ from quart import g, request
 from core.kernel.callers import ScimClient
 from core.kernel.values import parse_id
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.directories import ScimTokenInvalid, ScimTokenRecord, attributes_of_filter
+from core.provisioning.model import directories
 from core.setup import proposals
 from entrypoints.http.base.context import anonymous, app_context, request_record
 from entrypoints.http.base.request_record import RequestRecord
@@ -23,7 +23,7 @@ async def authenticate_directory(secret: str) -> ScimClient:
     """
     try:
         token = await scim_tokens.load_record(app_context().ports, secret)
-    except ScimTokenInvalid:
+    except directories.ScimTokenInvalid:
         route = request_record().route
         called = f"{request.method} {route}"
         return await proposals.answer_directory(app_context().ports, anonymous(), secret, called, asks_for_config=route == CONFIG_PATH)
@@ -31,12 +31,12 @@ async def authenticate_directory(secret: str) -> ScimClient:
     return scim_tokens.authenticate(anonymous(), token)
 
 
-def _log_call(token: ScimTokenRecord) -> None:
+def _log_call(token: directories.ScimTokenRecord) -> None:
     """Log the current request after its response, with the organization of this token, which may be expired."""
     record, context = request_record(), app_context()
     call = DirectoryCall(token.org_id, token.token_id, context.ports.clock.now(), _path_of(record.route, request.view_args or {}))
     if request.query_string and (text := request.args.get("filter")) is not None:
-        call.attributes = attributes_of_filter(text)
+        call.attributes = directories.attributes_of_filter(text)
     g.directory_call = call
 
     async def write(ended: RequestRecord) -> None:

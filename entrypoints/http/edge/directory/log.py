@@ -11,7 +11,7 @@ import trio
 
 from core.kernel.errors import Outage
 from core.provisioning import tokens
-from core.provisioning.model.directories import MAX_ENTRIES, ScimRequest
+from core.provisioning.model import directories
 from ports import Ports
 
 log = structlog.get_logger("directory_log")
@@ -31,9 +31,9 @@ class DirectoryCall:
     scim_type: str | None = None
     error: str | None = None
 
-    def ended(self, method: str, status: int) -> ScimRequest:
+    def ended(self, method: str, status: int) -> directories.ScimRequest:
         """Return the log entry."""
-        return ScimRequest(
+        return directories.ScimRequest(
             at=self.at,
             token_id=self.token_id,
             method=method,
@@ -54,17 +54,17 @@ class DirectoryLog:
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
-        self._unwritten: dict[UUID, deque[ScimRequest]] = {}
+        self._unwritten: dict[UUID, deque[directories.ScimRequest]] = {}
         # Set by the running server. Without it, `write` returns once the request is stored. Otherwise the next request
         # on the same connection would wait.
         self.background: trio.Nursery | None = None
 
-    async def write(self, org_id: UUID, entry: ScimRequest) -> None:
+    async def write(self, org_id: UUID, entry: directories.ScimRequest) -> None:
         """Store a request, or leave it to the task that already stores the organization's requests. A database outage loses it."""
         if org_id in self._unwritten:
             self._unwritten[org_id].append(entry)
             return
-        self._unwritten[org_id] = deque([entry], MAX_ENTRIES)
+        self._unwritten[org_id] = deque([entry], directories.MAX_ENTRIES)
         if self.background is None:
             await self._write_all(org_id)
         else:

@@ -5,9 +5,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR
+from entrypoints.http.edge import error_body
 
-_ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
+_ERROR_CODE = {
+    "type": "string",
+    "description": "The stable code for programs.",
+    "enum": sorted(error_body.ERROR_CODES),
+    "examples": ["BAD_REQUEST"],
+}
 _MESSAGE = {"type": "string", "description": "The message for people: the problem, and how to fix it."}
 _TIMESTAMP = {"type": "string", "format": "date-time", "description": "The time of the error, in UTC."}
 # Only in refusals by a sign-in policy
@@ -46,7 +51,12 @@ _SCIM_ERROR = {
     "title": "ScimError",
     "required": ["schemas", "status", "detail"],
     "properties": {
-        "schemas": {"type": "array", "items": {"type": "string"}, "description": "The schema of the error.", "examples": [[SCIM_ERROR]]},
+        "schemas": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The schema of the error.",
+            "examples": [[error_body.SCIM_ERROR]],
+        },
         "status": {"type": ["integer", "string"], "description": "The HTTP status of the response."},
         "scimType": {"type": "string", "description": "The error type of RFC 7644 section 3.12.", "examples": ["invalidFilter"]},
         "detail": _MESSAGE,

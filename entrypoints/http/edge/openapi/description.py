@@ -13,21 +13,20 @@ from quart import Quart
 from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
 from werkzeug.routing.rules import Rule
 
+from core.kernel import images
 from core.kernel.display import PRODUCT
-from core.kernel.images import MAX_IMAGE_BYTES, ImageType
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access.declaration import Access, Credentials, access_of
-from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
-from entrypoints.http.edge.openapi import PAGE, RouteDocs, docs_of
+from entrypoints.http.edge import error_body, openapi
+from entrypoints.http.edge.access import declaration
+from entrypoints.http.edge.openapi import security
 from entrypoints.http.edge.openapi.components import ERROR_SCHEMAS, form_or_json_body, json_body, share_errors, share_models
-from entrypoints.http.edge.openapi.security import SECURITY_SCHEMES, alternatives_of
 from entrypoints.http.edge.queries import repeatable_parameters
 from entrypoints.http.edge.rate_limits import RateLimits
 from entrypoints.version import VERSION
 
-IMAGE_BODY: Final = {"type": "string", "format": "binary", "minLength": 1, "maxLength": MAX_IMAGE_BYTES}
+IMAGE_BODY: Final = {"type": "string", "format": "binary", "minLength": 1, "maxLength": images.MAX_IMAGE_BYTES}
 ETAG: Final = {"description": "The version of the resource, for `If-Match`.", "schema": {"type": "string"}}
 IF_MATCH: Final = {
     "name": "If-Match",
@@ -36,7 +35,7 @@ IF_MATCH: Final = {
     "description": "The `ETag` of the version that the change is based on. Without it, the present version is replaced.",
     "schema": {"type": "string"},
 }
-_PAGE_CONTENT: Final = {PAGE: {"schema": {"type": "string"}}}
+_PAGE_CONTENT: Final = {openapi.PAGE: {"schema": {"type": "string"}}}
 
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
 
@@ -169,7 +168,7 @@ class Provider(OpenAPIProvider):
         schema = super().schema()
         tags = {tag for path in schema["paths"].values() for operation in path.values() for tag in operation["tags"]}
         schema["tags"] = [tag for tag in schema["tags"] if tag["name"] in tags]
-        schema["components"]["securitySchemes"] = SECURITY_SCHEMES
+        schema["components"]["securitySchemes"] = security.SECURITY_SCHEMES
         schema["components"]["schemas"] |= ERROR_SCHEMAS
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
         schema["paths"] = dict(sorted(schema["paths"].items()))
@@ -189,7 +188,7 @@ class Provider(OpenAPIProvider):
 
     def _complete_operation(self, rule: Rule, method: str, operation: dict[str, Any]) -> None:
         view = self._app.view_functions[rule.endpoint]
-        docs, access = docs_of(view), access_of(view)
+        docs, access = openapi.docs_of(view), declaration.access_of(view)
         operation["tags"] = [rule.endpoint.partition(".")[0]]
         operation["operationId"] = operation_id(rule)
         operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs, repeatable_parameters(view))]
@@ -197,8 +196,8 @@ class Provider(OpenAPIProvider):
             operation["parameters"].append(IF_MATCH)
         has_query = any(parameter["in"] == "query" for parameter in operation["parameters"])
         _complete_body(operation, docs)
-        if docs.security or access.credentials is not Credentials.NONE:
-            operation["security"] = list(docs.security) or alternatives_of(access, method.upper())
+        if docs.security or access.credentials is not declaration.Credentials.NONE:
+            operation["security"] = list(docs.security) or security.alternatives_of(access, method.upper())
         if access.is_of_api and (text := SIGN_IN_AGES.get(access.row(method.upper()).age)):
             operation["description"] = "\n\n".join(filter(None, (operation.get("description"), text)))
         statuses = _error_statuses(rule, method, docs, access, has_body="requestBody" in operation)
@@ -228,7 +227,7 @@ def _with_descriptions(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]
     return parameters
 
 
-def _parameters(docs: RouteDocs, listed: Collection[str]) -> list[dict[str, Any]]:
+def _parameters(docs: openapi.RouteDocs, listed: Collection[str]) -> list[dict[str, Any]]:
     text: dict[str, Any] = {"type": "string"}
     return [
         {
@@ -242,14 +241,16 @@ def _parameters(docs: RouteDocs, listed: Collection[str]) -> list[dict[str, Any]
     ]
 
 
-def _complete_body(operation: dict[str, Any], docs: RouteDocs) -> None:
+def _complete_body(operation: dict[str, Any], docs: openapi.RouteDocs) -> None:
     """Add the request body for a route without a model, and declare whether the body is required."""
     if docs.form:
         operation["requestBody"] = _form(docs.form)
     if docs.request_schema is not None:
-        operation["requestBody"] = json_body(docs.request_schema, *([SCIM_JSON] if docs.content_type == SCIM_JSON else []))
+        operation["requestBody"] = json_body(
+            docs.request_schema, *([error_body.SCIM_JSON] if docs.content_type == error_body.SCIM_JSON else [])
+        )
     if docs.takes_image:
-        operation["requestBody"] = {"content": {each.value: {"schema": IMAGE_BODY} for each in ImageType}}
+        operation["requestBody"] = {"content": {each.value: {"schema": IMAGE_BODY} for each in images.ImageType}}
     if docs.form_or_json is not None:
         operation["requestBody"] = form_or_json_body(docs.form_or_json)
     if "requestBody" in operation:
@@ -264,35 +265,39 @@ def _form(names: Sequence[str] | Mapping[str, str]) -> dict[str, Any]:
     return {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", **required, "properties": fields}}}}
 
 
-def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *, has_body: bool) -> set[int]:
+def _error_statuses(rule: Rule, method: str, docs: openapi.RouteDocs, access: declaration.Access, *, has_body: bool) -> set[int]:
     statuses = {431, 500, *docs.errors, *([412] if docs.takes_version else [])}
     if has_body:
         statuses |= {400, 413, 415}
     elif method in ("post", "put", "patch"):
         statuses.add(413)  # the middleware limits every body, even if the route reads none
-    if access.credentials is not Credentials.NONE and not docs.is_page:  # pages redirect to the sign-in page instead
+    if access.credentials is not declaration.Credentials.NONE and not docs.is_page:  # pages redirect to the sign-in page instead
         statuses |= {401, 403}
     if access.is_of_platform or access.name in ("member_page", "page_session"):
         statuses.add(403)
-    if access.credentials is Credentials.SCIM_TOKEN or (access.limit is not None and DOCUMENTED_LIMITS.of(rule.rule, access.limits)):
+    if access.credentials is declaration.Credentials.SCIM_TOKEN or (
+        access.limit is not None and DOCUMENTED_LIMITS.of(rule.rule, access.limits)
+    ):
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)
     return statuses
 
 
-def _errors(rule: Rule, statuses: Iterable[int], docs: RouteDocs) -> dict[int, Any]:
-    body = "ScimError" if speaks_scim(rule.rule) else "OAuthError" if docs.for_oauth else "Error"
-    content_type = SCIM_JSON if speaks_scim(rule.rule) else "application/json"
+def _errors(rule: Rule, statuses: Iterable[int], docs: openapi.RouteDocs) -> dict[int, Any]:
+    body = "ScimError" if error_body.speaks_scim(rule.rule) else "OAuthError" if docs.for_oauth else "Error"
+    content_type = error_body.SCIM_JSON if error_body.speaks_scim(rule.rule) else "application/json"
     content: dict[str, Any] = {content_type: {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     if docs.is_page:
         content = {**_PAGE_CONTENT, **content}  # JSON for clients that do not accept HTML
     return {status: {"description": ERRORS[status], "content": content} for status in statuses}
 
 
-def _responses(described: Mapping[Any, Any], errors: Mapping[int, Any], docs: RouteDocs, access: Access) -> dict[str, Any]:
+def _responses(
+    described: Mapping[Any, Any], errors: Mapping[int, Any], docs: openapi.RouteDocs, access: declaration.Access
+) -> dict[str, Any]:
     """Return all responses, ordered by status. `described` are the responses with models, from quart-schema."""
-    redirect = SIGN_IN_REDIRECT if access.credentials is Credentials.COOKIE else {}
+    redirect = SIGN_IN_REDIRECT if access.credentials is declaration.Credentials.COOKIE else {}
     by_status = {**redirect, **errors, **described, **_responses_without_model(docs)}
     responses = {str(status): response for status, response in sorted(by_status.items())}
     for status, response in responses.items():
@@ -304,7 +309,7 @@ def _responses(described: Mapping[Any, Any], errors: Mapping[int, Any], docs: Ro
     return responses
 
 
-def _responses_without_model(docs: RouteDocs) -> dict[int, Any]:
+def _responses_without_model(docs: openapi.RouteDocs) -> dict[int, Any]:
     def content(status: int) -> dict[str, Any]:
         if docs.content_type is None or status in (204, 301, 302, 303):
             return {}
@@ -318,7 +323,7 @@ def _responses_without_model(docs: RouteDocs) -> dict[int, Any]:
     return {status: {"description": text, **content(status)} for status, text in docs.responses.items()}
 
 
-def _add_page(status: str, response: dict[str, Any], docs: RouteDocs) -> None:
+def _add_page(status: str, response: dict[str, Any], docs: openapi.RouteDocs) -> None:
     """Add the page for a route that also answers with JSON. The default format comes first."""
     if docs.succeeds_with_page and status == "200":
         response["content"] = {**_PAGE_CONTENT, **response["content"]}

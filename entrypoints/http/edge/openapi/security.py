@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.federation.oauth.model.clients import TOKEN_PATH
-from core.kernel.api_scopes import ApiScope, Area
-from entrypoints.http.edge.access.declaration import Access, Credentials
+from core.kernel import api_scopes
+from entrypoints.http.edge.access import declaration
 
 SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
     "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An access token that is bound to no key."},
@@ -21,7 +21,7 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
             "clientCredentials": {
                 "tokenUrl": TOKEN_PATH,
                 # The account scopes are for personal access tokens only.
-                "scopes": {scope.value: scope.description for scope in ApiScope if scope.area is not Area.ACCOUNT},
+                "scopes": {scope.value: scope.description for scope in api_scopes.ApiScope if scope.area is not api_scopes.Area.ACCOUNT},
             }
         },
     },
@@ -54,13 +54,13 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
 # An OAuth client has its credentials in the header or in the body. A public client has none.
 CLIENT_SECURITY: Final[Sequence[Mapping[str, Sequence[str]]]] = ({"client": []}, {})
 # The alternatives to an access token.
-FURTHER: Final[Mapping[Credentials, list[dict[str, list[str]]]]] = {
-    Credentials.ACCESS_TOKEN_OR_COOKIE: [{"cookie": []}],
-    Credentials.OPTIONAL_ACCESS_TOKEN: [{}],
+FURTHER: Final[Mapping[declaration.Credentials, list[dict[str, list[str]]]]] = {
+    declaration.Credentials.ACCESS_TOKEN_OR_COOKIE: [{"cookie": []}],
+    declaration.Credentials.OPTIONAL_ACCESS_TOKEN: [{}],
 }
 
 
-def alternatives_of(access: Access, method: str) -> list[dict[str, list[str]]]:
+def alternatives_of(access: declaration.Access, method: str) -> list[dict[str, list[str]]]:
     """Return the alternatives that authenticate a caller, with the scope that tokens with scopes need.
 
     An empty alternative stands for a caller without credentials.

@@ -6,8 +6,8 @@ from typing import Any
 import structlog
 import trio
 
-from entrypoints.http.edge.middleware import Headers, Receive, Send
-from entrypoints.http.edge.protocol.client_socket import LINGER, ClientGone, ClientSocket
+from entrypoints.http.edge import middleware
+from entrypoints.http.edge.protocol import client_socket
 from entrypoints.http.edge.protocol.server_state import ServerState
 
 log = structlog.get_logger("http")
@@ -16,7 +16,7 @@ log = structlog.get_logger("http")
 class Connection:
     """A client's socket, and the time that the client has for the next request."""
 
-    def __init__(self, server: ServerState, client: ClientSocket) -> None:
+    def __init__(self, server: ServerState, client: client_socket.ClientSocket) -> None:
         self.server = server
         self.client = client
         self.is_closing = False  # after the last response
@@ -31,7 +31,7 @@ class Connection:
         that new connections have already sent are still read.
         """
         server = self.server
-        seconds = LINGER if server.is_draining else server.headers_within if has_begun else server.keep_alive
+        seconds = client_socket.LINGER if server.is_draining else server.headers_within if has_begun else server.keep_alive
         self._set_deadline(trio.current_time() + seconds)
 
     def wait_without_limit(self) -> None:
@@ -55,7 +55,7 @@ class Connection:
                 return data
         return None
 
-    def refuse(self, status: int, *, observed: bool = True) -> tuple[Headers, bytes]:
+    def refuse(self, status: int, *, observed: bool = True) -> tuple[middleware.Headers, bytes]:
         """Return the response to input that is not a request, and record the input as a request if `observed` is true."""
         peer, malformed = self.client.peer, self.server.malformed
         if malformed is None:
@@ -86,11 +86,11 @@ class Connection:
             self.client.end()
 
 
-async def run_application(app: Any, scope: Any, receive: Receive, send: Send) -> None:
+async def run_application(app: Any, scope: Any, receive: middleware.Receive, send: middleware.Send) -> None:
     """Run the application for a request. An error in it is logged, and ends only its response."""
     try:
         await app(scope, receive, send)
-    except* ClientGone:
+    except* client_socket.ClientGone:
         pass
     except* Exception:
         log.exception("application_failed")

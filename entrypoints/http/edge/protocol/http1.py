@@ -15,14 +15,14 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState, TaskGroup
 
-from entrypoints.http.edge.middleware import BODY_IS_HERE, Message
-from entrypoints.http.edge.protocol.client_connection import Connection, run_application
+from entrypoints.http.edge import middleware
+from entrypoints.http.edge.protocol import client_connection
 from entrypoints.http.edge.protocol.client_socket import ClientGone
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 # Some clients, such as h2load, take a response without a reason for a failure (RFC 9112 section 4 allows it).
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
-_DISCONNECT: Final[Message] = {"type": "http.disconnect"}
+_DISCONNECT: Final[middleware.Message] = {"type": "http.disconnect"}
 
 
 class _Parser(h11.Connection):
@@ -71,7 +71,7 @@ class Http1(H11Protocol):
 
     connection: _Parser
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: client_connection.Connection) -> None:
         server, client = connection.server, connection.client
         group, local = cast("TaskGroup", self), cast("tuple[str, int]", client.local)
         super().__init__(
@@ -120,9 +120,9 @@ class Http1(H11Protocol):
         """Run the application for the present request, and for the requests that the client has sent behind it."""
         while self._application is not None and not self._is_broken:
             (scope, send), self._application = self._application, None
-            scope[BODY_IS_HERE] = self._is_complete
+            scope[middleware.BODY_IS_HERE] = self._is_complete
             self._is_running = True
-            await run_application(self.app, scope, self._receive, send)
+            await client_connection.run_application(self.app, scope, self._receive, send)
             if self.stream is not None:
                 await self._break_off()
             self._is_running = False
@@ -142,12 +142,12 @@ class Http1(H11Protocol):
         self._body, self._is_complete, self._is_delivered = b"", False, False
         return self._put
 
-    async def _put(self, message: Message) -> None:
+    async def _put(self, message: middleware.Message) -> None:
         if message["type"] == "http.request":
             self._body += message["body"]
             self._is_complete = not message["more_body"]
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> middleware.Message:
         """Return the next part of the body, or the client's disconnect."""
         if self._is_delivered and self.stream is not None:
             await self._client.wait_for_disconnect()

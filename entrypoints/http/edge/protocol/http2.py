@@ -19,10 +19,8 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState, TaskGroup
 
 from entrypoints.http.edge.middleware import Headers
+from entrypoints.http.edge.protocol import client_socket, frame_limits, http2_requests
 from entrypoints.http.edge.protocol.client_connection import Connection
-from entrypoints.http.edge.protocol.client_socket import SEND_AT_ONCE, ClientGone
-from entrypoints.http.edge.protocol.frame_limits import BYTES_PER_FRAME, FRAMES_PER_RESPONSE, SMALL, FrameLimits
-from entrypoints.http.edge.protocol.http2_requests import ApplicationTask, Inbox
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
 MAX_HEADER_TABLE: Final = 4096  # bytes; the default of HTTP/2
@@ -71,7 +69,7 @@ class Http2(H2Protocol):
         self._sending: trio.Nursery  # of the task that sends
         self._lock = trio.Lock()  # of the socket, for several streams
         self._unsent = b""  # frames that wait for the lock
-        self._limits = FrameLimits()
+        self._limits = frame_limits.FrameLimits()
         self._running = 0  # applications
         self._receiving: set[int] = set()  # streams with a body that is incomplete
         self._sent: set[int] = set()  # streams with a complete response
@@ -209,8 +207,8 @@ class Http2(H2Protocol):
         self._stop_receiving(stream_id)
 
     async def _start(self, stream_id: int, method: str, target: bytes, headers: Headers) -> None:
-        inbox = Inbox(partial(self._acknowledge, stream_id))
-        task = cast("TaskGroup", ApplicationTask(self._applications, inbox, self._count_end))
+        inbox = http2_requests.Inbox(partial(self._acknowledge, stream_id))
+        task = cast("TaskGroup", http2_requests.ApplicationTask(self._applications, inbox, self._count_end))
         self._running += 1
         stream = HTTPStream(self.app, self.config, self.context, task, self.ssl, self.client, self.server, self.stream_send, stream_id)
         self.streams[stream_id] = stream
@@ -231,7 +229,7 @@ class Http2(H2Protocol):
         else:
             padding = size - len(event.data or b"")
             await self._acknowledge(event.stream_id, padding)
-            if padding and len(event.data or b"") >= SMALL:
+            if padding and len(event.data or b"") >= frame_limits.SMALL:
                 self._limits.earn(1)  # the cost of a padded frame
             await stream.handle(Body(stream_id=event.stream_id, data=event.data or b""))
 
@@ -260,20 +258,20 @@ class Http2(H2Protocol):
             await self._end_stream(stream_id)
             return
         if stream_id not in self.streams or self.closed or self._connection.client.is_gone:
-            raise ClientGone
+            raise client_socket.ClientGone
         if isinstance(event, Response):
             headers = list(_without_connection(event.headers))
             if any(byte in part for header in headers for part in header for byte in b"\r\n\0"):
                 raise ValueError("a header of the response contains CR, LF or NUL")
             await super().stream_send(Response(stream_id=stream_id, status_code=event.status_code, headers=headers))
         elif isinstance(event, Body):
-            for start in range(0, len(event.data), SEND_AT_ONCE):
-                await self._send_in_time(Body(stream_id=stream_id, data=event.data[start : start + SEND_AT_ONCE]))
+            for start in range(0, len(event.data), client_socket.SEND_AT_ONCE):
+                await self._send_in_time(Body(stream_id=stream_id, data=event.data[start : start + client_socket.SEND_AT_ONCE]))
         else:
             await self._send_in_time(event)
             if isinstance(event, EndBody):
                 self._sent.add(stream_id)
-                self._limits.earn(FRAMES_PER_RESPONSE)
+                self._limits.earn(frame_limits.FRAMES_PER_RESPONSE)
 
     async def _send_in_time(self, event: StreamEvent) -> None:
         """Send a part of a response. A client that does not open its window in time is reset (security P-4)."""
@@ -283,7 +281,7 @@ class Http2(H2Protocol):
             self._connection.client.abort()
             self._connection.stop_waiting()
         if self._connection.client.is_gone or event.stream_id not in self.streams:
-            raise ClientGone
+            raise client_socket.ClientGone
 
     async def _send_data(self, stream_id: int) -> None:
         # As in Hypercorn, but the end is queued before the application goes on, so that it comes before a reset.
@@ -352,10 +350,10 @@ class Http2(H2Protocol):
         except trio.WouldBlock:
             await self._lock.acquire()
         data, self._unsent = self._unsent, b""
-        self._limits.earn(len(data) / BYTES_PER_FRAME)
+        self._limits.earn(len(data) / frame_limits.BYTES_PER_FRAME)
         try:
             await self._connection.client.send(data)
-        except ClientGone:
+        except client_socket.ClientGone:
             self._connection.stop_waiting()
         finally:
             self._lock.release()

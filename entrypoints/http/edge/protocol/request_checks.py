@@ -7,7 +7,7 @@ from os import urandom
 from typing import Any, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
-from entrypoints.http.edge.error_body import SENTENCES, code_of
+from entrypoints.http.edge import error_body
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from ports.observe import METHODS
 
@@ -46,7 +46,7 @@ class DirectResponse:
 
     @property
     def code(self) -> str:
-        return code_of(self.status)
+        return error_body.code_of(self.status)
 
 
 def scan_headers(scope: Scope) -> tuple[dict[bytes, bytes], bytes, int]:
@@ -81,7 +81,7 @@ def check_request(scope: Scope, headers: dict[bytes, bytes], repeated: bytes, si
     if size > MAX_HEADER_BLOCK:
         # The server limits only its buffer, so a larger block that arrives in a single piece passes
         # it.
-        return DirectResponse(431, SENTENCES[431], close=True)
+        return DirectResponse(431, error_body.SENTENCES[431], close=True)
     if scope["method"] == "CONNECT":
         return _NO_PROXY
     return None
@@ -111,7 +111,7 @@ def normalize_target(scope: Scope, headers: dict[bytes, bytes]) -> DirectRespons
     # No route has an encoded slash. Decoded, it would bypass path rules in a proxy in front. No
     # route has NUL, control characters, bidi overrides or invalid UTF-8 either (security N-5).
     if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
-        return DirectResponse(404, SENTENCES[404])
+        return DirectResponse(404, error_body.SENTENCES[404])
     return None
 
 
@@ -143,7 +143,7 @@ def allow_header(methods: frozenset[str]) -> bytes:
 _AMBIGUOUS = DirectResponse(
     400, "The length of the request body is ambiguous. Send either Content-Length or Transfer-Encoding.", close=True
 )
-_NOT_HTTP_1 = DirectResponse(505, SENTENCES[505], close=True)
+_NOT_HTTP_1 = DirectResponse(505, error_body.SENTENCES[505], close=True)
 _NO_PROXY = DirectResponse(
     405, "This server is not a proxy. Send the request to the host itself.", close=True, headers=((b"allow", allow_header(METHODS)),)
 )

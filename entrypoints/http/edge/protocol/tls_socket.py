@@ -7,11 +7,11 @@ from typing import Final
 
 import trio
 
-from entrypoints.http.edge.protocol.client_socket import MAX_RECEIVE, SEND_AT_ONCE, ClientGone, ClientSocket
+from entrypoints.http.edge.protocol import client_socket
 
 # The largest record. A larger piece could be full of key updates, which have no data and take 60 µs per update.
 RECEIVE_AT_ONCE: Final = 16 * 1024 + 256  # bytes
-ENCRYPT_AT_ONCE: Final = SEND_AT_ONCE - 16 * 1024  # bytes; with their records they are no more than SEND_AT_ONCE
+ENCRYPT_AT_ONCE: Final = client_socket.SEND_AT_ONCE - 16 * 1024  # bytes; with their records they are no more than SEND_AT_ONCE
 MAX_CONTROL: Final = 16 * 1024  # bytes in OpenSSL's own messages, such as answers to key updates, that wait for a part of a response
 # For a client that speaks HTTP without TLS, such as a browser at a URL that begins with http.
 PLAIN_TEXT: Final = b"This port needs https. Use a URL that begins with https.\n"
@@ -21,7 +21,7 @@ PLAIN_HTTP: Final = (
 )
 
 
-class TlsClientSocket(ClientSocket):
+class TlsClientSocket(client_socket.ClientSocket):
     """A client's socket with TLS.
 
     The handshake is part of receiving the first data. So the deadline of the first request bounds it.
@@ -46,7 +46,7 @@ class TlsClientSocket(ClientSocket):
         else:
             await super().wait_readable()
 
-    def receive_now(self, count: int = MAX_RECEIVE) -> bytes | None:
+    def receive_now(self, count: int = client_socket.MAX_RECEIVE) -> bytes | None:
         """Return as the base class does. A client that breaks the TLS rules has sent its last data."""
         if self._is_ended:
             return super().receive_now(count)  # the data is discarded
@@ -90,7 +90,7 @@ class TlsClientSocket(ClientSocket):
             await trio.sleep_forever()
 
     def send_now(self, data: bytes) -> None:
-        with suppress(ClientGone):
+        with suppress(client_socket.ClientGone):
             self._encrypt(data)
             self._flush()
 
@@ -113,7 +113,7 @@ class TlsClientSocket(ClientSocket):
                 return
         except ssl.SSLError:
             self.abort()
-        raise ClientGone
+        raise client_socket.ClientGone
 
     def end(self) -> None:
         if not self._is_ended and not self.is_gone:

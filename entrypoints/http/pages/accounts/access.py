@@ -14,32 +14,24 @@ from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.model.identities import parse_provider
 from core.authentication.model.sessions import LiveSession
 from core.federation.connections import links
+from core.kernel import errors, page_paths
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT
-from core.kernel.errors import Invalid, refuse
-from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SECURITY_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import SECURITY_PATH
 from core.tenancy import grants, members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
+from entrypoints.http import kit
 from entrypoints.http.api.applications.service_access import launch_url
 from entrypoints.http.api.tenancy.roles import role_text
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.labels import label, sign_in_methods
-from entrypoints.http.edge.access import LEAVES, MINE, WAYS_IN, page_session
-from entrypoints.http.edge.access.declaration import Bounded
-from entrypoints.http.edge.bodies import Name
-from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.consequences import PROGRAMS, Question, ask, ask_again, name_all
-from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, REDIRECTED, Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages import consequences, console, console_forms
 from entrypoints.http.pages.navigation import first_page
 
 routes = Blueprint("account_access", __name__)
 
 APPLICATIONS: Final = "/app/account/applications"
 DEVICES: Final = "/app/account/devices"
-ORGANIZATIONS: Final = ORGANIZATIONS_PATH
+ORGANIZATIONS: Final = page_paths.ORGANIZATIONS_PATH
 
 # Devices
 
@@ -52,7 +44,7 @@ def device_values(result: ListedDevice) -> dict[str, Any]:
         "name": device.name,
         "system": f"{browser_} on {system}",
         "used": device.last_used_at,
-        "methods": " and ".join(label(method, sign_in_methods()) for method in device.methods),
+        "methods": " and ".join(kit.label(method, kit.sign_in_methods()) for method in device.methods),
         "first": device.created_at,
         "address": device.last_ip,
         "location": ", ".join(filter(None, (device.location.city, device.location.country))) if device.location else None,
@@ -62,19 +54,19 @@ def device_values(result: ListedDevice) -> dict[str, Any]:
 
 
 @routes.get("/app/account/devices")
-@page_session
-@describes_page({303: "The security page."})
+@kit.page_session
+@kit.describes_page({303: "The security page."})
 async def show_devices() -> Response:
     """Redirect to the security page.
 
     It has your devices.
     """
-    return redirect(f"{SECURITY_PATH}#devices")
+    return kit.redirect(f"{SECURITY_PATH}#devices")
 
 
 @routes.get("/app/account/devices/<device_id>")
-@page_session
-@describes_page(
+@kit.page_session
+@kit.describes_page(
     {200: "The page.", 403: "The device belongs to another user."},
     api=["GET /api/user/devices/<device_id>", "PATCH /api/user/devices/<device_id>", "DELETE /api/user/devices/<device_id>"],
 )
@@ -83,19 +75,19 @@ async def show_device(device_id: UUID) -> Response:
 
     On this page, you can rename or revoke it.
     """
-    result = await devices.find(ports(), signed_in(), device_id)
-    return await console_page("accounts/device.html", device=device_values(result), typed=result.device.name, problem=None)
+    result = await devices.find(kit.ports(), kit.signed_in(), device_id)
+    return await console.console_page("accounts/device.html", device=device_values(result), typed=result.device.name, problem=None)
 
 
-async def _renamed_values(typed: Form, device_id: UUID) -> dict[str, Any]:
-    result = await devices.find(ports(), signed_in(), device_id)
+async def _renamed_values(typed: console_forms.Form, device_id: UUID) -> dict[str, Any]:
+    result = await devices.find(kit.ports(), kit.signed_in(), device_id)
     return {"device": device_values(result), "typed": typed.get("name", "")}
 
 
-_NAME: TypeAdapter[str] = TypeAdapter(Name)
+_NAME: TypeAdapter[str] = TypeAdapter(kit.Name)
 
 
-class NameInvalid(Invalid):
+class NameInvalid(errors.Invalid):
     """A name must have 1 to 100 characters, and not only invisible characters."""
 
 
@@ -107,40 +99,40 @@ def _parse_name(text: str) -> str:
 
 
 @routes.post("/app/account/devices/<device_id>/name")
-@page_session(MINE)
-@accepts(form=["form_token", "name"])
-@on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
-async def rename_device(device_id: UUID, form: Form) -> Response:
+@kit.page_session(kit.MINE)
+@console_forms.accepts(form=["form_token", "name"])
+@console_forms.on_refusal("accounts/device.html", _renamed_values, refusals=(errors.Invalid,))
+async def rename_device(device_id: UUID, form: console_forms.Form) -> Response:
     """Rename a device.
 
     The name must have 1 to 100 characters.
     """
-    device = await devices.rename(ports(), signed_in(), device_id, _parse_name(form.get("name", "")))
-    return redirect_with_notice("device-renamed", f"{DEVICES}/{device.id}")
+    device = await devices.rename(kit.ports(), kit.signed_in(), device_id, _parse_name(form.get("name", "")))
+    return console.redirect_with_notice("device-renamed", f"{DEVICES}/{device.id}")
 
 
 @routes.post("/app/account/devices/<device_id>/revoke")
-@page_session(MINE)
-@accepts()
+@kit.page_session(kit.MINE)
+@console_forms.accepts()
 async def revoke_device(device_id: UUID) -> Response:
     """Revoke a device.
 
     Its sessions and its trust end.
     """
-    await devices.revoke(ports(), signed_in(), device_id)
-    return redirect_with_notice("device-revoked", SECURITY_PATH)
+    await devices.revoke(kit.ports(), kit.signed_in(), device_id)
+    return console.redirect_with_notice("device-revoked", SECURITY_PATH)
 
 
 # Linked accounts
 
 
-async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
-    linked = await identities.list_linked(ports(), signed_in())
+async def _identities_values(_: console_forms.Form, provider: str = "") -> dict[str, Any]:
+    linked = await identities.list_linked(kit.ports(), kit.signed_in())
     linked_providers = {identity.provider for identity in linked}
     # Linked by a sign-in at an application, with its service's credentials.
-    application_providers = set(await identities.list_sign_in_providers(ports(), signed_in())) - linked_providers
-    linkable_providers = await oauth_credentials.list_platform_providers(ports()) - linked_providers
-    names = ports().policy.provider_names
+    application_providers = set(await identities.list_sign_in_providers(kit.ports(), kit.signed_in())) - linked_providers
+    linkable_providers = await oauth_credentials.list_platform_providers(kit.ports()) - linked_providers
+    names = kit.ports().policy.provider_names
     return {
         "linked": [
             {
@@ -162,13 +154,13 @@ async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
             for provider in PLATFORM_CONNECTIONS
             if provider in linkable_providers | application_providers
         ],
-        "links": await links.list_own(ports(), signed_in()),
+        "links": await links.list_own(kit.ports(), kit.signed_in()),
     }
 
 
-@routes.get(IDENTITIES_PATH)
-@page_session
-@describes_page(
+@routes.get(page_paths.IDENTITIES_PATH)
+@kit.page_session
+@kit.describes_page(
     {200: "The list."},
     api=[
         "GET /api/user/identities",
@@ -183,21 +175,23 @@ async def show_identities() -> Response:
     These are accounts at identity providers that you can sign in with.
     """
     images_of = [id_ for id_, _ in PLATFORM_CONNECTIONS.values()]
-    return await console_page("accounts/identities.html", images_of=images_of, **await _identities_values({}))
+    return await console.console_page("accounts/identities.html", images_of=images_of, **await _identities_values({}))
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
-@page_session(WAYS_IN)
-@accepts(answers=answers_with("A page that redirects to the identity provider."))
-@on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
-async def link_identity(provider: str, form: Form) -> Response:
+@kit.page_session(kit.WAYS_IN)
+@console_forms.accepts(answers=console_forms.answers_with("A page that redirects to the identity provider."))
+@console_forms.on_refusal("accounts/identities.html", _identities_values, refusals=(errors.Invalid,))
+async def link_identity(provider: str, form: console_forms.Form) -> Response:
     """Link an account at an identity provider.
 
     The browser continues at the identity provider, and returns to your linked accounts.
     """
-    ticket = await identities.start_link(ports(), signed_in(), provider)
+    ticket = await identities.start_link(kit.ports(), kit.signed_in(), provider)
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
-    response = await console_page("accounts/link.html", provider=ports().policy.provider_names[parse_provider(provider)], address=address)
+    response = await console.console_page(
+        "accounts/link.html", provider=kit.ports().policy.provider_names[parse_provider(provider)], address=address
+    )
     # A page instead of a redirect: browsers apply the form-action policy on the form's page to all
     # redirects that follow, and we do not know the hosts that a provider redirects through.
     response.headers["Refresh"] = f"0; url={address}"
@@ -205,24 +199,24 @@ async def link_identity(provider: str, form: Form) -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/unlink")
-@page_session(WAYS_IN)
-@accepts()
-@on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
-async def unlink_identity(provider: str, form: Form) -> Response:
+@kit.page_session(kit.WAYS_IN)
+@console_forms.accepts()
+@console_forms.on_refusal("accounts/identities.html", _identities_values, refusals=(errors.Invalid,))
+async def unlink_identity(provider: str, form: console_forms.Form) -> Response:
     """Unlink an account at an identity provider.
 
     This is refused if it is your only way to sign in.
     """
-    await identities.unlink(ports(), signed_in(), provider)
-    return redirect_with_notice("account-unlinked", IDENTITIES_PATH)
+    await identities.unlink(kit.ports(), kit.signed_in(), provider)
+    return console.redirect_with_notice("account-unlinked", page_paths.IDENTITIES_PATH)
 
 
 # Organizations
 
 
 @routes.get(ORGANIZATIONS)
-@page_session(bounded=Bounded.YES)
-@describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
+@kit.page_session(bounded=kit.Bounded.YES)
+@kit.describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
 async def show_organizations() -> Response:
     """List the organizations that have you as a member.
 
@@ -240,44 +234,44 @@ async def show_organizations() -> Response:
             "is_confirmed": membership.confirmed_at is not None,
             "state": organization.status,
         }
-        for organization, membership in await organizations.list_own(ports(), signed_in())
+        for organization, membership in await organizations.list_own(kit.ports(), kit.signed_in())
     ]
-    return await console_page("tenancy/own_organizations.html", organizations=own)
+    return await console.console_page("tenancy/own_organizations.html", organizations=own)
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
-@page_session(MINE)
-@accepts(answers=ANSWERS_TO_BUTTON)
+@kit.page_session(kit.MINE)
+@console_forms.accepts(answers=console_forms.ANSWERS_TO_BUTTON)
 async def confirm_membership(org_slug: str) -> Response:
     """Confirm that you belong to an organization.
 
     Until then, its SAML applications do not admit you, and its owner cannot export your data.
     """
-    await members.confirm(ports(), signed_in(), org_slug)
-    return redirect_with_notice("membership-confirmed", ORGANIZATIONS)
+    await members.confirm(kit.ports(), kit.signed_in(), org_slug)
+    return console.redirect_with_notice("membership-confirmed", ORGANIZATIONS)
 
 
 @routes.get("/app/account/organizations/<org_slug>/leave")
-@page_session
-@describes_page({200: "The page.", 403: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"])
+@kit.page_session
+@kit.describes_page({200: "The page.", 403: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"])
 async def show_leaving(org_slug: str) -> Response:
     """Ask before you leave an organization."""
-    return await ask(await _leaving(org_slug))
+    return await consequences.ask(await _leaving(org_slug))
 
 
-async def _leaving(org_slug: str) -> Question:
-    own = await organizations.list_own(ports(), signed_in())
-    organization, membership = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
-    applications = [each.name for each in await access.list_own_applications(ports(), signed_in()) if each.org_slug == org_slug]
-    programs = await grants.list_going_on(ports(), signed_in().user_id, organization.id)
-    return Question(
+async def _leaving(org_slug: str) -> consequences.Question:
+    own = await organizations.list_own(kit.ports(), kit.signed_in())
+    organization, membership = next((each for each in own if each[0].slug == org_slug), None) or errors.refuse(NotOfThisOrganization)
+    applications = [each.name for each in await access.list_own_applications(kit.ports(), kit.signed_in()) if each.org_slug == org_slug]
+    programs = await grants.list_going_on(kit.ports(), kit.signed_in().user_id, organization.id)
+    return consequences.Question(
         verb="Leave",
         target=organization.name,
         consequences=(
             *(["You own this organization. Transfer the ownership first."] if membership.is_owner else []),
             "Your sessions in this organization end at once. To come back, you need an invitation. Your account remains.",
-            *name_all("You can no longer use its applications that are only for members. You can now use", applications),
-            *name_all(PROGRAMS, programs),
+            *consequences.name_all("You can no longer use its applications that are only for members. You can now use", applications),
+            *consequences.name_all(consequences.PROGRAMS, programs),
             "The credentials that you created for its service accounts and API resources end, and your pending invitations are canceled.",
         ),
         button="Leave organization",
@@ -287,33 +281,33 @@ async def _leaving(org_slug: str) -> Question:
 
 
 @routes.post("/app/account/organizations/<org_slug>/leave")
-@page_session(LEAVES)
-@accepts(answers={303: REDIRECTED, 400: "You own the organization."})
+@kit.page_session(kit.LEAVES)
+@console_forms.accepts(answers={303: console_forms.REDIRECTED, 400: "You own the organization."})
 async def leave_organization(org_slug: str) -> Response:
     """Leave an organization.
 
     Your sessions in the organization end. The owner transfers the ownership first.
     """
     try:
-        await members.leave(ports(), signed_in(), org_slug)
+        await members.leave(kit.ports(), kit.signed_in(), org_slug)
     except OwnerCannotLeave as refusal:
-        return await ask_again(refusal, await _leaving(org_slug), {})
-    return redirect_with_notice("organization-left", ORGANIZATIONS)
+        return await consequences.ask_again(refusal, await _leaving(org_slug), {})
+    return console.redirect_with_notice("organization-left", ORGANIZATIONS)
 
 
 # Applications
 
 
 @routes.get(APPLICATIONS)
-@page_session(bounded=Bounded.YES)
-@describes_page({200: "The list."}, api=["GET /api/user/applications"])
+@kit.page_session(bounded=kit.Bounded.YES)
+@kit.describes_page({200: "The list."}, api=["GET /api/user/applications"])
 async def show_applications() -> Response:
     """List the applications that you may use.
 
     Every application that can be opened from here has a link.
     """
-    own = await access.list_own_applications(ports(), signed_in())
-    return await console_page(
+    own = await access.list_own_applications(kit.ports(), kit.signed_in())
+    return await console.console_page(
         "applications/own_applications.html",
         images_of=[each.id for each in own],
         applications=[
@@ -326,7 +320,7 @@ async def show_applications() -> Response:
 
 
 def session_values(session: LiveSession, current: UUID) -> dict[str, Any]:
-    user_agent = ports().user_agents.parse(session.agent)
+    user_agent = kit.ports().user_agents.parse(session.agent)
     return {
         "id": session.id,
         "title": _session_title(session),
@@ -351,38 +345,38 @@ def _session_title(session: LiveSession) -> str:
 
 
 @routes.get("/app/account/sessions")
-@page_session
-@describes_page({303: "The security page."})
+@kit.page_session
+@kit.describes_page({303: "The security page."})
 async def show_sessions() -> Response:
     """Redirect to the security page.
 
     It has your sessions.
     """
-    return redirect(f"{SECURITY_PATH}#sessions")
+    return kit.redirect(f"{SECURITY_PATH}#sessions")
 
 
 @routes.post("/app/account/sessions/<session_id>/end")
-@page_session(MINE)
-@accepts(answers=ANSWERS_TO_BUTTON)
+@kit.page_session(kit.MINE)
+@console_forms.accepts(answers=console_forms.ANSWERS_TO_BUTTON)
 async def end_session(session_id: UUID) -> Response:
     """End a session.
 
     Ending the current session signs you out.
     """
-    user = signed_in()
-    has_ended = await sessions.end_own(ports(), user, session_id)
+    user = kit.signed_in()
+    has_ended = await sessions.end_own(kit.ports(), user, session_id)
     if session_id == user.session_id:
-        return redirect(SIGN_IN_PATH)
-    return redirect_with_notice("session-ended", SECURITY_PATH) if has_ended else redirect(SECURITY_PATH)
+        return kit.redirect(page_paths.SIGN_IN_PATH)
+    return console.redirect_with_notice("session-ended", SECURITY_PATH) if has_ended else kit.redirect(SECURITY_PATH)
 
 
 @routes.post("/app/account/sessions/end-others")
-@page_session(MINE)
-@accepts(answers=ANSWERS_TO_BUTTON)
+@kit.page_session(kit.MINE)
+@console_forms.accepts(answers=console_forms.ANSWERS_TO_BUTTON)
 async def end_other_sessions() -> Response:
     """End all your sessions except the current session.
 
     The current session continues.
     """
-    await sessions.end_others(ports(), signed_in())
-    return redirect_with_notice("other-sessions-ended", SECURITY_PATH)
+    await sessions.end_others(kit.ports(), kit.signed_in())
+    return console.redirect_with_notice("other-sessions-ended", SECURITY_PATH)

@@ -17,35 +17,18 @@ from core.accounts.model.mfa import MfaSetup
 from core.applications import access
 from core.billing import subscriptions
 from core.federation.oauth import consents
-from core.kernel.errors import Invalid, Limited, Refusal
+from core.kernel import errors, rate_limits
 from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
 from core.kernel.proofs import Method
-from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.privacy import personal_data
 from core.tenancy import organizations
+from entrypoints.http import kit
 from entrypoints.http.api.privacy import export_file
 from entrypoints.http.api.tenancy.roles import role_text
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import ACTS_ON_ME, WAYS_IN, page_session
-from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
-from entrypoints.http.pages.accounts.security import TEMPLATE, security_values
+from entrypoints.http.pages import consequences, console, console_forms
+from entrypoints.http.pages.accounts import security
 from entrypoints.http.pages.accounts.ways_in import remaining_ways
-from entrypoints.http.pages.consequences import Question, accepts_answer, ask, asks, describe_losses
-from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import (
-    ANSWERS_TO_BUTTON,
-    ANSWERS_TO_FORM,
-    Form,
-    accepts,
-    answers_with,
-    on_refusal,
-    once,
-    ports_once,
-    refused_console_page,
-    serves_form,
-)
 
 routes = Blueprint("account", __name__)
 
@@ -55,16 +38,16 @@ PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
 
 
 @routes.get(ACCOUNT_PATH)
-@page_session
-@describes_page({200: "The page."}, api=["GET /api/user", "GET /api/privacy/export/<user_id>"])
+@kit.page_session
+@kit.describes_page({200: "The page."}, api=["GET /api/user", "GET /api/privacy/export/<user_id>"])
 async def show_account() -> Response:
     """Show an overview for your account.
 
     It links to the pages that change its parts.
     """
-    user = signed_in()
-    account, email_change = await accounts.get_own(ports(), user), await email_changes.find_pending(ports(), user.user_id)
-    return await console_page(
+    user = kit.signed_in()
+    account, email_change = await accounts.get_own(kit.ports(), user), await email_changes.find_pending(kit.ports(), user.user_id)
+    return await console.console_page(
         "accounts/account.html",
         email=account.email,
         verified=account.email_verified_at is not None,
@@ -72,68 +55,72 @@ async def show_account() -> Response:
         has_second_factor=bool(account.second_factors),
         profile=account.profile,
         organizations=[
-            (organization.name, role_text(membership)) for organization, membership in await organizations.list_own(ports(), user)
+            (organization.name, role_text(membership)) for organization, membership in await organizations.list_own(kit.ports(), user)
         ],
-        applications=[application.name for application in await access.list_own_applications(ports(), user)],
-        consents=[consent.known_name or consent.service for consent in await consents.list_own(ports(), user)],
+        applications=[application.name for application in await access.list_own_applications(kit.ports(), user)],
+        consents=[consent.known_name or consent.service for consent in await consents.list_own(kit.ports(), user)],
         subscriptions=[
             (own.subscription.plan.name, own.service)
-            for own in await subscriptions.list_own_subscriptions(ports(), user)
+            for own in await subscriptions.list_own_subscriptions(kit.ports(), user)
             if own.subscription.status.is_live
         ],
     )
 
 
 @routes.post("/app/account/export")
-@page_session(ACTS_ON_ME)
-@accepts(answers={200: "The data, as a JSON file to download."})
+@kit.page_session(kit.ACTS_ON_ME)
+@console_forms.accepts(answers={200: "The data, as a JSON file to download."})
 async def download_data() -> Response:
     """Download your data.
 
     The JSON file contains your profile, memberships, latest sign-ins, linked accounts, second-factor
     events, passkeys and consents.
     """
-    user = signed_in()
-    return await export_file(await personal_data.export(ports(), user, user.user_id))
+    user = kit.signed_in()
+    return await export_file(await personal_data.export(kit.ports(), user, user.user_id))
 
 
 # The password
 
 
-async def _password_values(_: Form) -> dict[str, Any]:
-    account, least_length = await accounts.find_own_password_rules(ports(), signed_in())
+async def _password_values(_: console_forms.Form) -> dict[str, Any]:
+    account, least_length = await accounts.find_own_password_rules(kit.ports(), kit.signed_in())
     return {"email": account.email, "has_password": account.password_hash is not None, "least_length": least_length}
 
 
-def _wrong_password(refusal: Refusal, form: Form) -> str:
+def _wrong_password(refusal: errors.Refusal, form: console_forms.Form) -> str:
     """Return the password field that a refusal is about."""
     is_too_long = isinstance(refusal, PasswordTooLong) and len(form.get("new_password", "")) <= MAX_PASSWORD_LENGTH
-    return "new_password" if isinstance(refusal, Invalid) and not is_too_long else "current_password"
+    return "new_password" if isinstance(refusal, errors.Invalid) and not is_too_long else "current_password"
 
 
-@serves_form(routes, PASSWORD, "POST /api/user/change-password", "POST /api/user/set-password", opens=page_session(WAYS_IN))
-@page_session(WAYS_IN)
-@refuses(429)
-@accepts(
-    answers={**ANSWERS_TO_FORM, 401: "The current password is wrong."},
+@console_forms.serves_form(
+    routes, PASSWORD, "POST /api/user/change-password", "POST /api/user/set-password", opens=kit.page_session(kit.WAYS_IN)
+)
+@kit.page_session(kit.WAYS_IN)
+@kit.refuses(429)
+@console_forms.accepts(
+    answers={**console_forms.ANSWERS_TO_FORM, 401: "The current password is wrong."},
     form=["form_token", "new_password"],
 )
-@on_refusal("accounts/password.html", _password_values, _wrong_password, refusals=(Invalid, CurrentPasswordWrong, Limited))
-async def change_password(form: Form) -> Response:
+@console_forms.on_refusal(
+    "accounts/password.html", _password_values, _wrong_password, refusals=(errors.Invalid, CurrentPasswordWrong, errors.Limited)
+)
+async def change_password(form: console_forms.Form) -> Response:
     """Change your password, or set a first password.
 
     A change ends your sessions except the current session, and no device is trusted any longer.
     """
     current = form.get("current_password")
     try:
-        await accounts.choose_password(ports(), signed_in(), current, form.get("new_password", ""))
+        await accounts.choose_password(kit.ports(), kit.signed_in(), current, form.get("new_password", ""))
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the form for the new state
-        return redirect(PASSWORD)
-    return redirect_with_notice("password-set" if current is None else "password-changed", SECURITY_PATH)
+        return kit.redirect(PASSWORD)
+    return console.redirect_with_notice("password-set" if current is None else "password-changed", SECURITY_PATH)
 
 
-async def _removal() -> Question:
-    return Question(
+async def _removal() -> consequences.Question:
+    return consequences.Question(
         verb="Remove",
         target="your password",
         consequences=(
@@ -146,16 +133,16 @@ async def _removal() -> Question:
     )
 
 
-@asks(routes, f"{PASSWORD}/remove")
-@page_session(WAYS_IN)
-@accepts_answer("DELETE /api/user/password", _removal)
-async def remove_password(form: Form) -> Response:
+@consequences.asks(routes, f"{PASSWORD}/remove")
+@kit.page_session(kit.WAYS_IN)
+@consequences.accepts_answer("DELETE /api/user/password", _removal)
+async def remove_password(form: console_forms.Form) -> Response:
     """Remove your password.
 
     You sign in with a passkey from now on.
     """
-    await accounts.remove_password(ports(), signed_in())
-    return redirect_with_notice("password-removed", SECURITY_PATH)
+    await accounts.remove_password(kit.ports(), kit.signed_in())
+    return console.redirect_with_notice("password-removed", SECURITY_PATH)
 
 
 # The second factor
@@ -169,71 +156,71 @@ def setup_values(setup: MfaSetup) -> dict[str, Any]:
 
 
 @routes.get("/app/account/two-factor")
-@page_session
-@describes_page({303: "The security page."})
+@kit.page_session
+@kit.describes_page({303: "The security page."})
 async def show_two_factor() -> Response:
     """Redirect to the security page.
 
     It has your second factor.
     """
-    return redirect(f"{SECURITY_PATH}#two-factor")
+    return kit.redirect(f"{SECURITY_PATH}#two-factor")
 
 
 @routes.post("/app/account/two-factor/setup")
-@page_session(WAYS_IN, limit=MFA_SETUP)
-@accepts(answers=answers_with("The secret, with a QR code for an authenticator app."))
-@once(SECURITY_PATH, "Open security", "The secret was shown once. If you didn't scan it, start the set-up again.")
-@on_refusal(TEMPLATE, security_values, refusals=(Invalid,))
-async def start_two_factor_setup(form: Form) -> Response:
+@kit.page_session(kit.WAYS_IN, limit=rate_limits.MFA_SETUP)
+@console_forms.accepts(answers=console_forms.answers_with("The secret, with a QR code for an authenticator app."))
+@console_forms.once(SECURITY_PATH, "Open security", "The secret was shown once. If you didn't scan it, start the set-up again.")
+@console_forms.on_refusal(security.TEMPLATE, security.security_values, refusals=(errors.Invalid,))
+async def start_two_factor_setup(form: console_forms.Form) -> Response:
     """Start to set up two-factor authentication.
 
     The page shows a secret, and asks for a code within 15 minutes.
     """
-    setup = await mfa.start_setup(ports_once(), signed_in())
-    return await console_page("accounts/two_factor_setup.html", **setup_values(setup))
+    setup = await mfa.start_setup(console_forms.ports_once(), kit.signed_in())
+    return await console.console_page("accounts/two_factor_setup.html", **setup_values(setup))
 
 
 @routes.post("/app/account/two-factor/confirm")
-@page_session(WAYS_IN, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
-@accepts(
-    answers=answers_with("Two-factor authentication is on. The page shows the backup codes."),
+@kit.page_session(kit.WAYS_IN, limit=(rate_limits.MFA_CONFIRMATION, rate_limits.MFA_VERIFICATION))
+@console_forms.accepts(
+    answers=console_forms.answers_with("Two-factor authentication is on. The page shows the backup codes."),
     form=["form_token", "code"],
 )
-async def confirm_two_factor(form: Form) -> Response:
+async def confirm_two_factor(form: console_forms.Form) -> Response:
     """Confirm the authenticator app with a code.
 
     This turns two-factor authentication on. The backup codes are shown only once.
     """
-    user = signed_in()
+    user = kit.signed_in()
     try:
-        codes = await mfa.confirm_setup(ports(), user, form.get("code", ""))
-    except (Invalid, Limited) as refusal:
-        setup = await mfa.find_pending_setup(ports(), user)
+        codes = await mfa.confirm_setup(kit.ports(), user, form.get("code", ""))
+    except (errors.Invalid, errors.Limited) as refusal:
+        setup = await mfa.find_pending_setup(kit.ports(), user)
         if setup is None:
-            return await refused_console_page(refusal, TEMPLATE, **await security_values({}))
-        return await refused_console_page(refusal, "accounts/two_factor_setup.html", **setup_values(setup))
-    return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
+            return await console_forms.refused_console_page(refusal, security.TEMPLATE, **await security.security_values({}))
+        return await console_forms.refused_console_page(refusal, "accounts/two_factor_setup.html", **setup_values(setup))
+    return await console.console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
 
 
 @routes.post("/app/account/two-factor/backup-codes")
-@page_session(WAYS_IN, limit=MFA_SETUP)
-@accepts(answers=answers_with("The new backup codes."))
-@once(SECURITY_PATH, "Open security", "The new codes were shown once. If you didn't save them, replace them again.")
-@on_refusal(TEMPLATE, security_values, refusals=(Invalid, Limited))
-async def regenerate_backup_codes(form: Form) -> Response:
+@kit.page_session(kit.WAYS_IN, limit=rate_limits.MFA_SETUP)
+@console_forms.accepts(answers=console_forms.answers_with("The new backup codes."))
+@console_forms.once(SECURITY_PATH, "Open security", "The new codes were shown once. If you didn't save them, replace them again.")
+@console_forms.on_refusal(security.TEMPLATE, security.security_values, refusals=(errors.Invalid, errors.Limited))
+async def regenerate_backup_codes(form: console_forms.Form) -> Response:
     """Replace your backup codes.
 
     The new codes are shown only once. All earlier codes stop working.
     """
-    codes = await mfa.regenerate_backup_codes(ports_once(), signed_in())
-    return await console_page("accounts/backup_codes.html", codes=codes, switched_on=False)
+    codes = await mfa.regenerate_backup_codes(console_forms.ports_once(), kit.signed_in())
+    return await console.console_page("accounts/backup_codes.html", codes=codes, switched_on=False)
 
 
-async def _disabling() -> Question:
-    account = await accounts.get_own(ports(), signed_in())
+async def _disabling() -> consequences.Question:
+    account = await accounts.get_own(kit.ports(), kit.signed_in())
     keeps_keys = account.passkey_second_at is not None
     target = "the authenticator app" if keeps_keys else "two-factor authentication"
-    return Question(
+    return consequences.Question(
         verb="Turn off",
         target=target,
         consequences=(
@@ -241,7 +228,7 @@ async def _disabling() -> Question:
             if keeps_keys
             else "You'll sign in without a code again. Your backup codes are removed.",
             "Your trusted devices are removed, and your personal access tokens end.",
-            *describe_losses(await mfa.list_losses(ports(), account)),
+            *consequences.describe_losses(await mfa.list_losses(kit.ports(), account)),
         ),
         button=f"Turn off {target}",
         keep="Keep it on",
@@ -250,21 +237,21 @@ async def _disabling() -> Question:
 
 
 @routes.get("/app/account/two-factor/disable")
-@page_session
-@describes_page({200: "The page.", 303: "It is off already. Continue at the security page."}, api=["DELETE /api/user/mfa"])
+@kit.page_session
+@kit.describes_page({200: "The page.", 303: "It is off already. Continue at the security page."}, api=["DELETE /api/user/mfa"])
 async def show_disabling() -> Response:
     """Ask before you turn two-factor authentication off."""
-    is_on = (await accounts.get_own(ports(), signed_in())).mfa_enabled_at is not None
-    return await ask(await _disabling()) if is_on else redirect(SECURITY_PATH)
+    is_on = (await accounts.get_own(kit.ports(), kit.signed_in())).mfa_enabled_at is not None
+    return await consequences.ask(await _disabling()) if is_on else kit.redirect(SECURITY_PATH)
 
 
 @routes.post("/app/account/two-factor/disable")
-@page_session(WAYS_IN, limit=MFA_SETUP)
-@accepts(answers=ANSWERS_TO_BUTTON)
+@kit.page_session(kit.WAYS_IN, limit=rate_limits.MFA_SETUP)
+@console_forms.accepts(answers=console_forms.ANSWERS_TO_BUTTON)
 async def disable_two_factor() -> Response:
     """Turn two-factor authentication off.
 
     Backup codes and trusted devices are removed.
     """
-    await mfa.disable(ports(), signed_in())
-    return redirect_with_notice("second-factor-off", SECURITY_PATH)
+    await mfa.disable(kit.ports(), kit.signed_in())
+    return console.redirect_with_notice("second-factor-off", SECURITY_PATH)

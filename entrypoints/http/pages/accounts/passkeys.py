@@ -13,28 +13,11 @@ from core.kernel.errors import Refusal
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.rate_limits import PASSKEYS
 from core.kernel.values import base64url
+from entrypoints.http import kit
 from entrypoints.http.api.accounts.passkeys import KIND, Kind, PasskeyUpdateRequest
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import ACTS_ON_ME, MINE, WAYS_IN, page_session
-from entrypoints.http.edge.bodies import Name, RequestModel
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages import consequences, console, console_forms
 from entrypoints.http.pages.accounts.ways_in import remaining_ways
-from entrypoints.http.pages.consequences import Question, accepts_answer, ask, ask_on_refusal, asks, describe_losses
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import (
-    ANSWERS_TO_BUTTON,
-    Form,
-    accepts,
-    answers_with,
-    on_refusal,
-    once,
-    ports_once,
-    read_credential,
-    refused_console_page,
-)
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("passkey_pages", __name__)
@@ -84,35 +67,35 @@ def signals_of(own: OwnPasskeys, *, has_deleted: bool) -> dict[str, Any] | None:
 # Add a passkey
 
 
-class NewPasskeyQuery(Query):
+class NewPasskeyQuery(kit.Query):
     """The kind of passkey to add."""
 
     kind: Kind = Field(default="passkey", description=KIND)
 
 
-class NewPasskeyForm(RequestModel):
+class NewPasskeyForm(kit.RequestModel):
     """The form fields that the user fills in."""
 
-    name: Name | None = None
+    name: kit.Name | None = None
     kind: Kind = "passkey"
 
 
-async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str, Any]:
+async def _new_values(typed: console_forms.Form, kind: PasskeyKind | None = None) -> dict[str, Any]:
     """Return the page's values, without options if no ceremony can start."""
-    user, is_key = signed_in(), typed.get("kind") == PasskeyKind.SECURITY_KEY
+    user, is_key = kit.signed_in(), typed.get("kind") == PasskeyKind.SECURITY_KEY
     kind = kind or (PasskeyKind.SECURITY_KEY if is_key else PasskeyKind.PASSKEY)
-    status = await mfa.get_status(ports(), user)
+    status = await mfa.get_status(kit.ports(), user)
     try:
-        options, problem = await passkeys.start(ports(), user, kind), None
+        options, problem = await passkeys.start(kit.ports(), user, kind), None
     except Refusal as refusal:
         options, problem = None, refusal
     return {"kind": kind, "options": options, "blocker": problem, "is_second": status.passkey_at is not None, "typed": typed}
 
 
 @routes.get(f"{LIST}/new")
-@page_session(WAYS_IN, limit=PASSKEYS)
-@refuses(400, 403)
-@shows(f"POST {API}/options")
+@kit.page_session(kit.WAYS_IN, limit=PASSKEYS)
+@kit.refuses(400, 403)
+@console.shows(f"POST {API}/options")
 async def show_form(query_args: NewPasskeyQuery) -> Response:
     """Show the page that adds a passkey or a security key.
 
@@ -120,76 +103,76 @@ async def show_form(query_args: NewPasskeyQuery) -> Response:
     """
     values = await _new_values({}, PasskeyKind(query_args.kind))
     if values["blocker"] is not None:
-        return await refused_console_page(values["blocker"], NEW_TEMPLATE, **values)
-    return await console_page(NEW_TEMPLATE, **values)
+        return await console_forms.refused_console_page(values["blocker"], NEW_TEMPLATE, **values)
+    return await console.console_page(NEW_TEMPLATE, **values)
 
 
 @routes.post(LIST)
-@page_session(WAYS_IN, limit=PASSKEYS)
-@accepts(
+@kit.page_session(kit.WAYS_IN, limit=PASSKEYS)
+@console_forms.accepts(
     f"POST {API}",
-    answers=answers_with("The backup codes, if it became the first second factor."),
+    answers=console_forms.answers_with("The backup codes, if it became the first second factor."),
     form=["form_token", "credential"],
     page=f"{LIST}/new",
 )
-@once(SECTION, "Open security", CODES_ADVICE)
-@on_refusal(NEW_TEMPLATE, _new_values)
-async def add(form: Form) -> Response:
+@console_forms.once(SECTION, "Open security", CODES_ADVICE)
+@console_forms.on_refusal(NEW_TEMPLATE, _new_values)
+async def add(form: console_forms.Form) -> Response:
     """Add a passkey or a security key.
 
     A security key becomes a second factor.
     """
     fields = to_model(NewPasskeyForm, form)
-    credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
-    _, codes = await passkeys.register(ports_once(), signed_in(), credential, fields.name, PasskeyKind(fields.kind))
+    credential = console_forms.read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
+    _, codes = await passkeys.register(console_forms.ports_once(), kit.signed_in(), credential, fields.name, PasskeyKind(fields.kind))
     if codes:
-        return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
-    return redirect_with_notice(f"{fields.kind.replace('_', '-')}-added", SECURITY_PATH)
+        return await console.console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
+    return console.redirect_with_notice(f"{fields.kind.replace('_', '-')}-added", SECURITY_PATH)
 
 
 # A single passkey
 
 
-async def _own_values(typed: Form, passkey_id: UUID) -> dict[str, Any]:
-    own = await passkeys.load_own(ports(), signed_in())
+async def _own_values(typed: console_forms.Form, passkey_id: UUID) -> dict[str, Any]:
+    own = await passkeys.load_own(kit.ports(), kit.signed_in())
     passkey = own.find(passkey_id)
     return {"passkey": passkey_values(passkey, own), "typed": {"name": passkey.name, **typed}}
 
 
 @routes.get(f"{LIST}/<passkey_id>")
-@page_session
-@refuses(404)
-@shows(f"GET {API}", f"PATCH {API}/<passkey_id>", f"DELETE {API}/<passkey_id>")
+@kit.page_session
+@kit.refuses(404)
+@console.shows(f"GET {API}", f"PATCH {API}/<passkey_id>", f"DELETE {API}/<passkey_id>")
 async def show_passkey(passkey_id: UUID) -> Response:
     """Show a passkey or security key.
 
     On this page, you can rename or delete it.
     """
-    return await console_page("accounts/passkey.html", **await _own_values({}, passkey_id))
+    return await console.console_page("accounts/passkey.html", **await _own_values({}, passkey_id))
 
 
 @routes.post(f"{LIST}/<passkey_id>/name")
-@page_session(WAYS_IN)
-@refuses(404)
-@accepts(f"PATCH {API}/<passkey_id>", form=["form_token", "name"])
-@on_refusal("accounts/passkey.html", _own_values)
-async def rename(passkey_id: UUID, form: Form) -> Response:
+@kit.page_session(kit.WAYS_IN)
+@kit.refuses(404)
+@console_forms.accepts(f"PATCH {API}/<passkey_id>", form=["form_token", "name"])
+@console_forms.on_refusal("accounts/passkey.html", _own_values)
+async def rename(passkey_id: UUID, form: console_forms.Form) -> Response:
     """Rename a passkey or security key."""
-    await passkeys.rename(ports(), signed_in(), passkey_id, to_model(PasskeyUpdateRequest, form).name)
-    return redirect_with_notice("passkey-renamed", SECURITY_PATH)
+    await passkeys.rename(kit.ports(), kit.signed_in(), passkey_id, to_model(PasskeyUpdateRequest, form).name)
+    return console.redirect_with_notice("passkey-renamed", SECURITY_PATH)
 
 
-async def _deletion(passkey_id: UUID) -> Question:
-    own = await passkeys.load_own(ports(), signed_in())
+async def _deletion(passkey_id: UUID) -> consequences.Question:
+    own = await passkeys.load_own(kit.ports(), kit.signed_in())
     passkey = own.find(passkey_id)
     is_last_second = own.account.passkey_second_at is not None and len(own.passkeys) == 1
-    return Question(
+    return consequences.Question(
         verb="Delete",
         target=passkey.name,
         consequences=(
             "It stops working at once. If your browser can, it also removes it from your password manager.",
             *([_without_second(own)] if is_last_second else []),
-            *describe_losses(await passkeys.list_losses(ports(), own.account, passkey)),
+            *consequences.describe_losses(await passkeys.list_losses(kit.ports(), own.account, passkey)),
             await remaining_ways(passkey_id),
         ),
         button="Delete",
@@ -206,29 +189,29 @@ def _without_second(own: OwnPasskeys) -> str:
     )
 
 
-@asks(routes, f"{LIST}/<passkey_id>/delete")
-@page_session(WAYS_IN)
-@refuses(404)
-@accepts_answer(f"DELETE {API}/<passkey_id>", _deletion)
-async def delete(passkey_id: UUID, form: Form) -> Response:
+@consequences.asks(routes, f"{LIST}/<passkey_id>/delete")
+@kit.page_session(kit.WAYS_IN)
+@kit.refuses(404)
+@consequences.accepts_answer(f"DELETE {API}/<passkey_id>", _deletion)
+async def delete(passkey_id: UUID, form: console_forms.Form) -> Response:
     """Delete a passkey or security key.
 
     The only way to sign in stays.
     """
-    has_ended = await passkeys.delete(ports(), signed_in(), passkey_id)
-    return redirect_with_notice(DELETED[has_ended], SECURITY_PATH)
+    has_ended = await passkeys.delete(kit.ports(), kit.signed_in(), passkey_id)
+    return console.redirect_with_notice(DELETED[has_ended], SECURITY_PATH)
 
 
 # After all passkeys are lost
 
 
-async def _loss() -> Question:
-    wait = await passkey_waits.find(ports(), signed_in())
-    if wait is not None and ports().clock.now() < wait.over_at:
+async def _loss() -> consequences.Question:
+    wait = await passkey_waits.find(kit.ports(), kit.signed_in())
+    if wait is not None and kit.ports().clock.now() < wait.over_at:
         text = f"The wait has started. You can remove the passkeys from {format_utc(wait.over_at)} on."
-        return Question(verb=GO_ON, target=ALL, consequences=(text,), button="", back=("Security", SECTION))
+        return consequences.Question(verb=GO_ON, target=ALL, consequences=(text,), button="", back=("Security", SECTION))
     if wait is not None:
-        return Question(
+        return consequences.Question(
             verb="Remove",
             target="your lost passkeys",
             consequences=(
@@ -239,9 +222,9 @@ async def _loss() -> Question:
             back=("Security", SECTION),
             action=f"{LOST}/remove",
         )
-    if (refusal := await passkey_waits.find_refusal(ports(), signed_in())) is not None:
-        return Question(verb=GO_ON, target=ALL, consequences=(refusal.message,), button="", back=("Security", SECTION))
-    return Question(
+    if (refusal := await passkey_waits.find_refusal(kit.ports(), kit.signed_in())) is not None:
+        return consequences.Question(verb=GO_ON, target=ALL, consequences=(refusal.message,), button="", back=("Security", SECTION))
+    return consequences.Question(
         verb=GO_ON,
         target=ALL,
         consequences=(
@@ -257,63 +240,63 @@ async def _loss() -> Question:
 
 
 @routes.get(LOST)
-@page_session
-@shows(f"POST {API}/wait", f"DELETE {API}")
+@kit.page_session
+@console.shows(f"POST {API}/wait", f"DELETE {API}")
 async def show_loss() -> Response:
     """Ask before you start the wait for lost passkeys, and after the wait before you remove the passkeys."""
-    wait = await passkey_waits.find(ports(), signed_in())
-    is_waiting = wait is not None and ports().clock.now() < wait.over_at
-    return redirect(SECTION) if is_waiting else await ask(await _loss())
+    wait = await passkey_waits.find(kit.ports(), kit.signed_in())
+    is_waiting = wait is not None and kit.ports().clock.now() < wait.over_at
+    return kit.redirect(SECTION) if is_waiting else await consequences.ask(await _loss())
 
 
 @routes.post(LOST)
-@page_session(ACTS_ON_ME, limit=PASSKEYS)
-@accepts_answer(f"POST {API}/wait", _loss)
-async def start_wait(form: Form) -> Response:
+@kit.page_session(kit.ACTS_ON_ME, limit=PASSKEYS)
+@consequences.accepts_answer(f"POST {API}/wait", _loss)
+async def start_wait(form: console_forms.Form) -> Response:
     """Report that you lost all your passkeys.
 
     You can remove them after 24 hours.
     """
-    await passkey_waits.start(ports(), signed_in())
-    return redirect_with_notice("passkey-wait-started", SECURITY_PATH)
+    await passkey_waits.start(kit.ports(), kit.signed_in())
+    return console.redirect_with_notice("passkey-wait-started", SECURITY_PATH)
 
 
 @routes.post(f"{LOST}/cancel")
-@page_session(MINE)
-@refuses(404)
-@accepts(f"DELETE {API}/wait", answers=ANSWERS_TO_BUTTON)
-async def cancel_wait(form: Form) -> Response:
+@kit.page_session(kit.MINE)
+@kit.refuses(404)
+@console_forms.accepts(f"DELETE {API}/wait", answers=console_forms.ANSWERS_TO_BUTTON)
+async def cancel_wait(form: console_forms.Form) -> Response:
     """Cancel the wait for lost passkeys."""
-    await passkey_waits.cancel(ports(), signed_in())
-    return redirect_with_notice("passkey-wait-canceled", SECURITY_PATH)
+    await passkey_waits.cancel(kit.ports(), kit.signed_in())
+    return console.redirect_with_notice("passkey-wait-canceled", SECURITY_PATH)
 
 
 @routes.post(f"{LOST}/remove")
-@page_session(ACTS_ON_ME, limit=PASSKEYS)
-@refuses(404)
-@accepts_answer(f"DELETE {API}", _loss)
-async def remove_lost(form: Form) -> Response:
+@kit.page_session(kit.ACTS_ON_ME, limit=PASSKEYS)
+@kit.refuses(404)
+@consequences.accepts_answer(f"DELETE {API}", _loss)
+async def remove_lost(form: console_forms.Form) -> Response:
     """Remove all your passkeys after the wait for lost passkeys."""
-    await passkey_waits.finish(ports(), signed_in())
-    return redirect_with_notice("lost-passkeys-removed", SECURITY_PATH)
+    await passkey_waits.finish(kit.ports(), kit.signed_in())
+    return console.redirect_with_notice("lost-passkeys-removed", SECURITY_PATH)
 
 
 # The second factor
 
 
-async def _turning_off() -> Question:
-    account = (await passkeys.load_own(ports(), signed_in())).account
+async def _turning_off() -> consequences.Question:
+    account = (await passkeys.load_own(kit.ports(), kit.signed_in())).account
     if account.mfa_enabled_at is not None:
         effect = "Sign-ins then ask for a code of your authenticator app after your password. They still accept a passkey or security key."
     else:
         effect = "Two-factor authentication is turned off: a password alone signs in. Your backup codes are removed."
-    return Question(
+    return consequences.Question(
         verb="Turn off",
         target="passkeys as second factor",
         consequences=(
             effect,
             "Your trusted devices are removed, and your personal access tokens end. Your passkeys stay, and still sign in.",
-            *describe_losses(await passkeys.list_losses(ports(), account)),
+            *consequences.describe_losses(await passkeys.list_losses(kit.ports(), account)),
         ),
         button="Turn off",
         keep="Keep it on",
@@ -323,26 +306,28 @@ async def _turning_off() -> Question:
 
 
 @routes.get(SECOND)
-@page_session
-@shows(f"PUT {API}/second-factor")
+@kit.page_session
+@console.shows(f"PUT {API}/second-factor")
 async def show_turning_off() -> Response:
     """Ask before sign-ins no longer ask for a passkey or security key after your password."""
-    is_on = (await passkeys.load_own(ports(), signed_in())).account.passkey_second_at is not None
-    return await ask(await _turning_off()) if is_on else redirect(SECURITY_PATH)
+    is_on = (await passkeys.load_own(kit.ports(), kit.signed_in())).account.passkey_second_at is not None
+    return await consequences.ask(await _turning_off()) if is_on else kit.redirect(SECURITY_PATH)
 
 
 @routes.post(SECOND)
-@page_session(WAYS_IN)
-@accepts(f"PUT {API}/second-factor", answers=answers_with("The backup codes, if you had none."), form=["form_token", "enabled"])
-@once(SECTION, "Open security", CODES_ADVICE)
-@ask_on_refusal(_turning_off)
-async def set_second(form: Form) -> Response:
+@kit.page_session(kit.WAYS_IN)
+@console_forms.accepts(
+    f"PUT {API}/second-factor", answers=console_forms.answers_with("The backup codes, if you had none."), form=["form_token", "enabled"]
+)
+@console_forms.once(SECTION, "Open security", CODES_ADVICE)
+@consequences.ask_on_refusal(_turning_off)
+async def set_second(form: console_forms.Form) -> Response:
     """Choose whether sign-ins ask for a passkey or security key after your password.
 
     The backup codes are shown only once.
     """
     is_on = form.get("enabled") == "yes"
-    codes = await passkeys.set_second(ports_once(), signed_in(), on=is_on)
+    codes = await passkeys.set_second(console_forms.ports_once(), kit.signed_in(), on=is_on)
     if codes:
-        return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
-    return redirect_with_notice("second-key-on" if is_on else "second-key-off", SECURITY_PATH)
+        return await console.console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
+    return console.redirect_with_notice("second-key-on" if is_on else "second-key-off", SECURITY_PATH)

@@ -9,23 +9,18 @@ from quart import Blueprint, Response
 
 from core.accounts import accounts, images, profiles
 from core.accounts.model.profiles import DETAILS, Profile, ProfileChanges, time_zones
+from core.kernel import errors
 from core.kernel.display import format_utc
-from core.kernel.errors import Forbidden, Invalid, Refusal
 from core.kernel.images import LARGE
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import OwnerCannotDelete
 from core.tenancy import grants
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.rendering.avatars import image_path
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import ACTS_ON_ME, MINE, page_session
-from entrypoints.http.edge.forms import uploaded_file
-from entrypoints.http.pages.consequences import PROGRAMS, name_all
+from entrypoints.http import kit
+from entrypoints.http.pages import consequences, console_forms
 from entrypoints.http.pages.console import redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, accepts_image, answers_with, on_refusal, serves_form
+from entrypoints.http.pages.console_forms import FOREIGN_FORM
 
 routes = Blueprint("account_profile", __name__)
 
@@ -38,31 +33,31 @@ HIDDEN_FIELDS: Final = ("middle_name", "preferred_username", "profile", "website
 # The profile
 
 
-def _typed(form: Form) -> dict[str, str | None]:
+def _typed(form: console_forms.Form) -> dict[str, str | None]:
     return {field: form[field].strip() or None for field in FIELDS if field in form}
 
 
-async def _values(form: Form) -> dict[str, Any]:
-    profile = (await accounts.get_own(ports(), signed_in())).profile
+async def _values(form: console_forms.Form) -> dict[str, Any]:
+    profile = (await accounts.get_own(kit.ports(), kit.signed_in())).profile
     return _profile_values(profile, dict.fromkeys(FIELDS) | _typed(form) if form else asdict(profile))
 
 
-async def _stored_values(_: Form) -> dict[str, Any]:
+async def _stored_values(_: console_forms.Form) -> dict[str, Any]:
     return await _values({})  # the form with a picture has no such fields
 
 
-def _first_invalid(_: Refusal, form: Form) -> str | None:
+def _first_invalid(_: errors.Refusal, form: console_forms.Form) -> str | None:
     for field, text in _typed(form).items():
         try:
             ProfileChanges.parse(**{field: text})
-        except Invalid:
+        except errors.Invalid:
             return field
     return None
 
 
 def _profile_values(stored: Profile, typed: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the page's values. The field for the picture does not show an uploaded picture's address."""
-    uploaded = image_path(stored.picture, LARGE)
+    uploaded = kit.image_path(stored.picture, LARGE)
     if uploaded and typed["picture"] == stored.picture:
         typed = {**typed, "picture": None}
     chosen = typed["zoneinfo"]
@@ -78,84 +73,84 @@ def _profile_values(stored: Profile, typed: Mapping[str, str | None]) -> dict[st
     }
 
 
-@serves_form(routes, PROFILE, "GET /api/user", "PATCH /api/user", "PUT /api/user/picture", "DELETE /api/user/picture")
-@page_session(MINE)
-@accepts()
-@on_refusal("accounts/profile.html", _values, _first_invalid, refusals=(Invalid,))
-async def change_profile(form: Form) -> Response:
+@console_forms.serves_form(routes, PROFILE, "GET /api/user", "PATCH /api/user", "PUT /api/user/picture", "DELETE /api/user/picture")
+@kit.page_session(kit.MINE)
+@console_forms.accepts()
+@console_forms.on_refusal("accounts/profile.html", _values, _first_invalid, refusals=(errors.Invalid,))
+async def change_profile(form: console_forms.Form) -> Response:
     """Change your profile.
 
     An empty field removes a value, and a missing field keeps it. An uploaded picture stays unless the form has another picture's address.
     """
     typed = _typed(form)
-    if typed.get("picture") is None and image_path((await accounts.get_own(ports(), signed_in())).profile.picture):
+    if typed.get("picture") is None and kit.image_path((await accounts.get_own(kit.ports(), kit.signed_in())).profile.picture):
         typed.pop("picture", None)
-    await profiles.change(ports(), signed_in(), ProfileChanges.parse(**typed))
+    await profiles.change(kit.ports(), kit.signed_in(), ProfileChanges.parse(**typed))
     return redirect_with_notice("profile-saved", PROFILE)
 
 
 @routes.post(PICTURE)
-@page_session(MINE, limit=IMAGE_UPLOAD)
-@accepts_image("PUT /api/user/picture", "accounts/profile.html", _stored_values)
-async def upload_picture(form: Form) -> Response:
+@kit.page_session(kit.MINE, limit=IMAGE_UPLOAD)
+@console_forms.accepts_image("PUT /api/user/picture", "accounts/profile.html", _stored_values)
+async def upload_picture(form: console_forms.Form) -> Response:
     """Upload your picture.
 
     It is cut to a square, and kept without anything else that the file contains.
     """
-    await images.set_picture(ports(), signed_in(), uploaded_file())
+    await images.set_picture(kit.ports(), kit.signed_in(), kit.uploaded_file())
     return redirect_with_notice("picture-saved", PROFILE)
 
 
 @routes.post(f"{PICTURE}/remove")
-@page_session(MINE)
-@accepts("DELETE /api/user/picture")
+@kit.page_session(kit.MINE)
+@console_forms.accepts("DELETE /api/user/picture")
 async def remove_picture() -> Response:
     """Remove your picture."""
-    await images.remove_picture(ports(), signed_in())
+    await images.remove_picture(kit.ports(), kit.signed_in())
     return redirect_with_notice("picture-removed", PROFILE)
 
 
 # Deleting the account
 
 
-class ConfirmationWrong(Invalid):
+class ConfirmationWrong(errors.Invalid):
     """This is not the email address of your account. Enter it to confirm the deletion."""
 
 
-async def _deletion_values(_: Form) -> dict[str, Any]:
+async def _deletion_values(_: console_forms.Form) -> dict[str, Any]:
     """Return the page's values: what the user must do before the deletion, if anything."""
-    user = signed_in()
-    programs = name_all(PROGRAMS, await grants.list_going_on(ports(), user.user_id))
+    user = kit.signed_in()
+    programs = consequences.name_all(consequences.PROGRAMS, await grants.list_going_on(kit.ports(), user.user_id))
     values: dict[str, Any] = {"email": user.email, "programs": programs, "obstacle": None, "owns_organizations": False}
     try:
-        await personal_data.check_own_deletion(ports(), user)
-    except Forbidden as refusal:
+        await personal_data.check_own_deletion(kit.ports(), user)
+    except errors.Forbidden as refusal:
         values |= {"obstacle": refusal.message, "owns_organizations": isinstance(refusal, OwnerCannotDelete)}
     return values
 
 
-@serves_form(routes, DELETE, "DELETE /api/user")
-@page_session(ACTS_ON_ME)
-@accepts(
+@console_forms.serves_form(routes, DELETE, "DELETE /api/user")
+@kit.page_session(kit.ACTS_ON_ME)
+@console_forms.accepts(
     answers={
-        **answers_with("The account is deleted, and the browser is signed out."),
+        **console_forms.answers_with("The account is deleted, and the browser is signed out."),
         403: f"{FOREIGN_FORM} Or the page says what to do first.",
     },
     form=["form_token", "email"],
 )
-@on_refusal("accounts/delete.html", _deletion_values, refusals=(Invalid, Forbidden))
-async def delete_account(form: Form) -> Response:
+@console_forms.on_refusal("accounts/delete.html", _deletion_values, refusals=(errors.Invalid, errors.Forbidden))
+async def delete_account(form: console_forms.Form) -> Response:
     """Delete your account permanently.
 
     Enter your account's email address to confirm.
     """
-    if Email.parse_part(form.get("email", "")) != signed_in().email:
+    if Email.parse_part(form.get("email", "")) != kit.signed_in().email:
         raise ConfirmationWrong
-    return _deleted_page(await personal_data.delete_own_account(ports(), signed_in()))
+    return _deleted_page(await personal_data.delete_own_account(kit.ports(), kit.signed_in()))
 
 
 def _deleted_page(erase_at: datetime | None) -> Response:
-    response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
-    cookies.SESSION.clear(response)
-    cookies.TRUST.clear(response)
+    response = kit.page_response(kit.render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
+    kit.cookies.SESSION.clear(response)
+    kit.cookies.TRUST.clear(response)
     return response

@@ -16,14 +16,11 @@ from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.values import Page
 from core.tenancy import sign_in_policies
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.rendering.labels import application_of, failure_label, label, sign_in_methods
-from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.queries import Limit, PageQuery
-from entrypoints.http.pages.accounts.access import device_values, session_values
+from entrypoints.http import kit
+from entrypoints.http.edge.queries import Limit
+from entrypoints.http.pages import console
+from entrypoints.http.pages.accounts import access
 from entrypoints.http.pages.accounts.passkeys import DELETED, passkey_values, signals_of
-from entrypoints.http.pages.console import console_page, neighbors, shows
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.policy_forms import own_policy_values
 
@@ -37,7 +34,7 @@ SHOWN_POLICIES: Final = 10
 T = TypeVar("T")
 
 
-class SecurityQuery(PageQuery):
+class SecurityQuery(kit.PageQuery):
     """The list that the page shows completely, and its page."""
 
     full: Literal["devices", "sessions"] | None = Field(default=None, description="Show all `devices` or `sessions`, not only five.")
@@ -51,18 +48,18 @@ class SecurityQuery(PageQuery):
 
 async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[str, Any]:
     """Return the values for the security page. The current device and session come first in their lists."""
-    user, query = signed_in(), query or SecurityQuery()
-    own, second_factor = await passkeys.load_own(ports(), user), await mfa.get_status(ports(), user)
-    own_devices = sorted(await devices.list_own(ports(), user).next_batch(), key=lambda device: not device.is_current)
-    live = await sessions.list_own(ports(), user)
+    user, query = kit.signed_in(), query or SecurityQuery()
+    own, second_factor = await passkeys.load_own(kit.ports(), user), await mfa.get_status(kit.ports(), user)
+    own_devices = sorted(await devices.list_own(kit.ports(), user).next_batch(), key=lambda device: not device.is_current)
+    live = await sessions.list_own(kit.ports(), user)
     own_sessions = sorted(live.items, key=lambda session: session.id != user.session_id)
-    sign_ins = await sign_in_log.list_own(ports(), user, Page(1, SHOWN_SIGN_INS))
-    policies = own_policy_values(await sign_in_policies.list_of_user(ports(), user)) if query.full is None else []
-    wait = PasskeyWait.of(own.account, ports().clock.now())
+    sign_ins = await sign_in_log.list_own(kit.ports(), user, Page(1, SHOWN_SIGN_INS))
+    policies = own_policy_values(await sign_in_policies.list_of_user(kit.ports(), user)) if query.full is None else []
+    wait = PasskeyWait.of(own.account, kit.ports().clock.now())
     return {
         "wait": wait,
-        "is_wait_over": wait is not None and ports().clock.now() >= wait.over_at,
-        "can_wait": bool(own.usable) and wait is None and await passkey_waits.needs_recovery(ports(), user) is False,
+        "is_wait_over": wait is not None and kit.ports().clock.now() >= wait.over_at,
+        "can_wait": bool(own.usable) and wait is None and await passkey_waits.needs_recovery(kit.ports(), user) is False,
         "policies": policies[:SHOWN_POLICIES],
         "policy_count": len(policies),
         "has_password": own.account.password_hash is not None,
@@ -74,30 +71,30 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
         # An impersonator's browser is not the user's browser. A page with all devices or sessions is long enough.
         "signals": None
         if user.impersonator_id is not None or query.full is not None
-        else signals_of(own, has_deleted=cookies.NOTICE.read() in DELETED),
-        "linked": [ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
+        else signals_of(own, has_deleted=kit.cookies.NOTICE.read() in DELETED),
+        "linked": [kit.ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(kit.ports(), user)],
         "since": second_factor.enabled_at,
         "app_since": second_factor.totp_at,
         "codes": second_factor.backup_codes,
-        "devices": [device_values(each) for each in query.part("devices", own_devices)],
+        "devices": [access.device_values(each) for each in query.part("devices", own_devices)],
         "device_count": len(own_devices),
         "trusted": sum(device.trusted for device in own_devices),
-        "sessions": [session_values(each, user.session_id) for each in query.part("sessions", own_sessions)],
+        "sessions": [access.session_values(each, user.session_id) for each in query.part("sessions", own_sessions)],
         "listed_sessions": len(own_sessions),
         "session_count": live.total,
         "full": query.full,
-        "pages": neighbors(query, len(own_devices if query.full == "devices" else own_sessions)),
+        "pages": console.neighbors(query, len(own_devices if query.full == "devices" else own_sessions)),
         "sign_ins": [_sign_in_values(each) for each in sign_ins.items],
     }
 
 
 def _sign_in_values(sign_in: SignIn) -> dict[str, Any]:
-    device = ports().user_agents.parse(sign_in.agent) if sign_in.agent else None
+    device = kit.ports().user_agents.parse(sign_in.agent) if sign_in.agent else None
     return {
-        "reason": None if sign_in.success else failure_label(sign_in),
+        "reason": None if sign_in.success else kit.failure_label(sign_in),
         "attempts": sign_in.attempts,
-        "method": label(sign_in.provider, sign_in_methods()),
-        "application": application_of(sign_in),
+        "method": kit.label(sign_in.provider, kit.sign_in_methods()),
+        "application": kit.application_of(sign_in),
         "location": ", ".join(filter(None, (sign_in.city, sign_in.country))),
         "address": sign_in.address,
         "device": device and f"{device.browser} on {device.os}",
@@ -106,8 +103,8 @@ def _sign_in_values(sign_in: SignIn) -> dict[str, Any]:
 
 
 @routes.get(SECURITY_PATH)
-@page_session
-@shows(
+@kit.page_session
+@console.shows(
     "GET /api/user/sign-ins",
     "GET /api/user/devices",
     "GET /api/user/passkeys",
@@ -121,18 +118,18 @@ async def show_security(query_args: SecurityQuery) -> Response:
 
     Every part has its state and the action that changes it.
     """
-    return await console_page(TEMPLATE, **await security_values({}, query_args))
+    return await console.console_page(TEMPLATE, **await security_values({}, query_args))
 
 
 @routes.get(f"{SECURITY_PATH}/sign-ins")
-@page_session
-@shows("GET /api/user/sign-ins")
-async def show_own_sign_ins(query_args: PageQuery) -> Response:
+@kit.page_session
+@console.shows("GET /api/user/sign-ins")
+async def show_own_sign_ins(query_args: kit.PageQuery) -> Response:
     """List the sign-ins to your account, and the failed attempts, in the last 90 days."""
-    page = await sign_in_log.list_own(ports(), signed_in(), query_args.page_request())
-    return await console_page(
+    page = await sign_in_log.list_own(kit.ports(), kit.signed_in(), query_args.page_request())
+    return await console.console_page(
         "accounts/sign_ins.html",
         sign_ins=[_sign_in_values(each) for each in page.items],
         is_cut=page.total >= MAX_LISTED,
-        **neighbors(query_args, page.total),
+        **console.neighbors(query_args, page.total),
     )

@@ -7,47 +7,42 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.applications import access, services
+from core.applications.model import users
 from core.applications.model import users as access_model
 from core.applications.model.services import Service
-from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
 from core.kernel.roles import Capability
 from core.kernel.values import Email
-from core.tenancy.model.groups import OrganizationGroupNotFound, SharedNameTaken
-from entrypoints.http.api.applications.service_access import ServiceAccessRequest, ServiceAccessResponse
+from core.tenancy.model import groups
+from entrypoints.http import kit
+from entrypoints.http.api.applications import service_access
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
-from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
-from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import GIVES, OWNS, member_page
-from entrypoints.http.edge.queries import path_id
+from entrypoints.http.api.tenancy import assignments
+from entrypoints.http.pages import consequences, console, console_forms, form_values
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.assigned_groups import assigned_group_values
-from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, show_document, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, serves_form
-from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("access_pages", __name__)
 
 ACCESS: Final = f"{APPLICATION}/access"
 ASSIGNMENTS: Final = f"{APPLICATION}/assignments"
 POLICIES: Final = [
-    (AccessPolicy.ANYONE.value, "Everyone with an account"),
-    (AccessPolicy.MEMBERS.value, "Members of the organization"),
-    (AccessPolicy.ASSIGNED.value, "Assigned users and groups, and users with a subscription"),
+    (users.AccessPolicy.ANYONE.value, "Everyone with an account"),
+    (users.AccessPolicy.MEMBERS.value, "Members of the organization"),
+    (users.AccessPolicy.ASSIGNED.value, "Assigned users and groups, and users with a subscription"),
 ]
-ASSIGNMENT_FIELDS: Final[Fields] = {AssigneeNotFound: "email", OrganizationGroupNotFound: "group"}
-FIELDS: Final[Fields] = {access_model.LaunchUrlInvalid: "launch_url", SharedNameTaken: "policy"}
+ASSIGNMENT_FIELDS: Final[console_forms.Fields] = {users.AssigneeNotFound: "email", groups.OrganizationGroupNotFound: "group"}
+FIELDS: Final[console_forms.Fields] = {access_model.LaunchUrlInvalid: "launch_url", groups.SharedNameTaken: "policy"}
 
 
 async def _find(service_slug: str) -> Service:
-    return await services.find(ports(), acting_member(), service_slug)
+    return await services.find(kit.ports(), kit.acting_member(), service_slug)
 
 
-async def _values(typed: Form, service_slug: str) -> dict[str, Any]:
+async def _values(typed: console_forms.Form, service_slug: str) -> dict[str, Any]:
     service = await _find(service_slug)
     settings = service.access
-    show_document(ServiceAccessResponse.of(settings))
+    console.show_document(service_access.ServiceAccessResponse.of(settings))
     stored = {
         "policy": settings.policy.value,
         "saml_self_enrolled": "yes" if settings.saml_self_enrolled else "",
@@ -61,22 +56,26 @@ async def _values(typed: Form, service_slug: str) -> dict[str, Any]:
     }
 
 
-@serves_form(routes, ACCESS, f"GET {SERVICE}/access", f"PUT {SERVICE}/access", opens=member_page(Capability.SERVICES_VIEW))
-@member_page(Capability.SERVICES_MANAGE, GIVES)
-@accepts(f"PUT {SERVICE}/access")
-@on_refusal("applications/access.html", _values, FIELDS)
-async def change_access(org_slug: str, service_slug: str, form: Form) -> Response:
+@console_forms.serves_form(
+    routes, ACCESS, f"GET {SERVICE}/access", f"PUT {SERVICE}/access", opens=kit.member_page(Capability.SERVICES_VIEW)
+)
+@kit.member_page(Capability.SERVICES_MANAGE, kit.GIVES)
+@console_forms.accepts(f"PUT {SERVICE}/access")
+@console_forms.on_refusal("applications/access.html", _values, FIELDS)
+async def change_access(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Change who may use an application."""
-    data = to_model(ServiceAccessRequest, form, {"saml_self_enrolled": is_checked})
-    settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
-    await access.save_settings(ports(), acting_member(), service_slug, settings)
-    return redirect_with_notice("access-saved", f"{application_path(service_slug)}/access")
+    data = form_values.to_model(service_access.ServiceAccessRequest, form, {"saml_self_enrolled": form_values.is_checked})
+    settings = users.AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
+    await access.save_settings(kit.ports(), kit.acting_member(), service_slug, settings)
+    return console.redirect_with_notice("access-saved", f"{application_path(service_slug)}/access")
 
 
-async def _assignment_values(typed: Form, service_slug: str, query_args: AssignmentsQuery | None = None) -> dict[str, Any]:
-    service, query = await _find(service_slug), query_args or AssignmentsQuery()
-    listed = await access.list_assignments(ports(), acting_member(), service.slug, query.page_request(), search=query.search)
-    assigned = await access.list_groups(ports(), acting_member(), service.slug)
+async def _assignment_values(
+    typed: console_forms.Form, service_slug: str, query_args: assignments.AssignmentsQuery | None = None
+) -> dict[str, Any]:
+    service, query = await _find(service_slug), query_args or assignments.AssignmentsQuery()
+    listed = await access.list_assignments(kit.ports(), kit.acting_member(), service.slug, query.page_request(), search=query.search)
+    assigned = await access.list_groups(kit.ports(), kit.acting_member(), service.slug)
     return {
         **application_values(service),
         "typed": typed,
@@ -84,12 +83,12 @@ async def _assignment_values(typed: Form, service_slug: str, query_args: Assignm
         **await assigned_group_values(assigned),
         "query": query,
         "policy": service.access.policy.value,
-        "by_directory": EnrollmentOrigin.DIRECTORY,
-        **neighbors(query, listed.total),
+        "by_directory": users.EnrollmentOrigin.DIRECTORY,
+        **console.neighbors(query, listed.total),
     }
 
 
-@serves_form(
+@console_forms.serves_form(
     routes,
     ASSIGNMENTS,
     f"GET {SERVICE}/assignments",
@@ -98,60 +97,62 @@ async def _assignment_values(typed: Form, service_slug: str, query_args: Assignm
     f"GET {SERVICE}/groups",
     f"PUT {SERVICE}/groups/<group_id>",
     f"DELETE {SERVICE}/groups/<group_id>",
-    opens=member_page(Capability.END_USERS_VIEW),
-    query=AssignmentsQuery,
+    opens=kit.member_page(Capability.END_USERS_VIEW),
+    query=assignments.AssignmentsQuery,
 )
-@member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"POST {SERVICE}/assignments")
-@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
-async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"POST {SERVICE}/assignments")
+@console_forms.on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
+async def assign(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Assign a user to an application."""
-    await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, form).email))
-    return redirect_with_notice("user-assigned", f"{application_path(service_slug)}/assignments")
+    await access.assign_by_email(
+        kit.ports(), kit.acting_member(), service_slug, Email(form_values.to_model(assignments.AssignmentRequest, form).email)
+    )
+    return console.redirect_with_notice("user-assigned", f"{application_path(service_slug)}/assignments")
 
 
 @routes.post(f"{ASSIGNMENTS}/<user_id>/remove")
-@member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"DELETE {SERVICE}/assignments/<user_id>")
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"DELETE {SERVICE}/assignments/<user_id>")
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     """End a user's assignment."""
-    await access.unassign(ports(), acting_member(), service_slug, user_id)
-    return redirect_with_notice("assignment-removed", f"{application_path(service_slug)}/assignments")
+    await access.unassign(kit.ports(), kit.acting_member(), service_slug, user_id)
+    return console.redirect_with_notice("assignment-removed", f"{application_path(service_slug)}/assignments")
 
 
 @routes.post(f"{APPLICATION}/groups")
-@member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"PUT {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
-@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
-async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"PUT {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
+@console_forms.on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
+async def assign_group(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Assign a group to an application."""
-    await access.assign_group(ports(), acting_member(), service_slug, path_id(form.get("group", "")))
-    return redirect_with_notice("group-assigned", f"{application_path(service_slug)}/assignments")
+    await access.assign_group(kit.ports(), kit.acting_member(), service_slug, kit.path_id(form.get("group", "")))
+    return console.redirect_with_notice("group-assigned", f"{application_path(service_slug)}/assignments")
 
 
 @routes.post(f"{APPLICATION}/groups/<group_id>/remove")
-@member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"DELETE {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"DELETE {SERVICE}/groups/<group_id>", page=f"{APPLICATION}/assignments")
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> Response:
     """End a group's assignment."""
-    await access.unassign_group(ports(), acting_member(), service_slug, group_id)
-    return redirect_with_notice("group-unassigned", f"{application_path(service_slug)}/assignments")
+    await access.unassign_group(kit.ports(), kit.acting_member(), service_slug, group_id)
+    return console.redirect_with_notice("group-unassigned", f"{application_path(service_slug)}/assignments")
 
 
 @routes.get(f"{APPLICATION}/test")
-@member_page(Capability.SERVICES_MANAGE)
-@shows(f"GET {SERVICE}/sign-in-preview")
+@kit.member_page(Capability.SERVICES_MANAGE)
+@console.shows(f"GET {SERVICE}/sign-in-preview")
 async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> Response:
     """Show what the application would receive if you signed in to it now."""
     service = await _find(service_slug)
     result = await sign_in_preview.preview(
-        ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri
+        kit.ports(), kit.app_context().base_url, kit.acting_member(), service_slug, query_args.scope, query_args.redirect_uri
     )
     openid = result.openid
     claims = {"ID token": openid.id_token, "Userinfo endpoint": openid.userinfo} if openid else {}
     if openid and openid.access_token:
         claims["Access token, about you"] = openid.access_token
-    return await console_page(
+    return await console.console_page(
         "applications/test_sign_in.html",
         openid=openid,
         saml=result.saml,
@@ -163,10 +164,10 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPrevi
     )
 
 
-async def _deletion(service_slug: str) -> Question:
+async def _deletion(service_slug: str) -> consequences.Question:
     service = await _find(service_slug)
-    subscriptions = count(service.subscription_count, "subscription")
-    return Question(
+    subscriptions = consequences.count(service.subscription_count, "subscription")
+    return consequences.Question(
         verb="Delete",
         target=service.name,
         consequences=(
@@ -179,11 +180,11 @@ async def _deletion(service_slug: str) -> Question:
     )
 
 
-@asks(routes, f"{APPLICATION}/delete")
-@member_page(Capability.ORGANIZATION_OWN, OWNS)
-@accepts_answer(f"DELETE {SERVICE}", _deletion)
-async def delete(org_slug: str, service_slug: str, form: Form) -> Response:
+@consequences.asks(routes, f"{APPLICATION}/delete")
+@kit.member_page(Capability.ORGANIZATION_OWN, kit.OWNS)
+@consequences.accepts_answer(f"DELETE {SERVICE}", _deletion)
+async def delete(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Delete an application."""
-    check_typed_name(form, (await _find(service_slug)).name)
-    await services.delete(ports(), acting_member(), service_slug)
-    return redirect_with_notice("application-deleted", organization_path("/applications"))
+    console_forms.check_typed_name(form, (await _find(service_slug)).name)
+    await services.delete(kit.ports(), kit.acting_member(), service_slug)
+    return console.redirect_with_notice("application-deleted", console.organization_path("/applications"))

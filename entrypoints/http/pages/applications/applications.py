@@ -22,41 +22,14 @@ from core.applications.model.services import (
 )
 from core.authentication import sign_in_log
 from core.federation.oauth.model.end_session import END_SESSION_PATH
+from core.kernel import errors
 from core.kernel.display import format_utc
-from core.kernel.errors import Invalid, NotFound
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.tenancy.model.groups import SharedNameTaken
-from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.base.rendering.labels import LABELS, failure_label, label
-from entrypoints.http.edge.access import CHANGES, GIVES, member_page
-from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.forms import uploaded_file
-from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.queries import Offset, Query
+from entrypoints.http import kit
+from entrypoints.http.pages import console, console_forms
 from entrypoints.http.pages.applications import client_settings
-from entrypoints.http.pages.console import (
-    confirmation_path,
-    console_page,
-    may,
-    organization_path,
-    redirect_with_notice,
-    secret_page,
-    with_query,
-)
-from entrypoints.http.pages.console_forms import (
-    Form,
-    accepts,
-    accepts_image,
-    answers_with,
-    is_restored,
-    on_refusal,
-    once,
-    ports_once,
-    refused_console_page,
-    restored_console_page,
-    restores,
-)
 
 routes = Blueprint("applications", __name__)
 
@@ -82,18 +55,18 @@ GROUP_NAMES: Final = {
 
 def application_path(service_slug: str) -> str:
     """Return the path to an application's page in the caller's organization."""
-    return organization_path(f"/applications/{service_slug}")
+    return console.organization_path(f"/applications/{service_slug}")
 
 
 def application_values(service: Service) -> dict[str, Any]:
     """Return the values that all pages about an application have."""
     return {
-        "applications_path": organization_path("/applications"),
+        "applications_path": console.organization_path("/applications"),
         "path": application_path(service.slug),
         "application": {
             "id": service.id,
             "name": service.name,
-            "type": label(service.service_type),
+            "type": kit.label(service.service_type),
             "is_public": service.service_type.is_public,
             "logo_url": service.logo_url,
         },
@@ -102,7 +75,7 @@ def application_values(service: Service) -> dict[str, Any]:
 
 def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
     """Return the values that an application's own settings need: label, value and hint."""
-    base = app_context().base_url
+    base = kit.app_context().base_url
     if service.service_type.is_public:
         authentication = ("none", "This application has no secret. It uses PKCE with S256.")
     elif service.has_keys:
@@ -118,27 +91,27 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
     ]
 
 
-class ApplicationsQuery(Query):
+class ApplicationsQuery(kit.Query):
     """The search, the filter, the order, and the position in the list."""
 
-    search: Text | None = Field(None, description="A part of the name or the slug, or the client id.")
+    search: kit.Text | None = Field(None, description="A part of the name or the slug, or the client id.")
     service_type: ServiceType | None = Field(None, description="Only applications of this type.")
     sort: ServiceOrder = Field(ServiceOrder.NAME, description="The order: `name` or `created`.")
-    offset: Offset = 0
+    offset: kit.Offset = 0
 
 
 @routes.get(APPLICATIONS)
-@member_page(Capability.SERVICES_VIEW)
-@refuses(403)
-@describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
+@kit.member_page(Capability.SERVICES_VIEW)
+@kit.refuses(403)
+@kit.describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:
     """List an organization's applications.
 
     The organization's members can open every application's page.
     """
     batches, quota = await services.list_services(
-        ports(),
-        acting_member(),
+        kit.ports(),
+        kit.acting_member(),
         query_args.service_type,
         PAGE_SIZE + 1,  # an extra row tells whether there is a next page
         query_args.offset,
@@ -147,17 +120,17 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     )
     result = [summary.service async for batch in batches for summary in batch]
     last = (
-        await sign_in_log.load_last_sign_ins(ports(), acting_member(), [each.id for each in result])
-        if may(Capability.SIGN_INS_VIEW)
+        await sign_in_log.load_last_sign_ins(kit.ports(), kit.acting_member(), [each.id for each in result])
+        if console.may(Capability.SIGN_INS_VIEW)
         else None
     )
-    return await console_page(
+    return await console.console_page(
         "applications/applications.html",
-        path=organization_path("/applications"),
+        path=console.organization_path("/applications"),
         applications=[
             {
                 "name": each.name,
-                "type": label(each.service_type),
+                "type": kit.label(each.service_type),
                 "path": application_path(each.slug),
                 "created": each.created_at,
                 "last_sign_in": last.get(each.id) if last is not None else None,
@@ -167,20 +140,20 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
         ],
         shows_sign_ins=last is not None,
         quota=quota,
-        types=[("", "All types"), *LABELS[ServiceType].items()],
+        types=[("", "All types"), *kit.LABELS[ServiceType].items()],
         query=query_args,
-        previous=with_query(offset=max(0, query_args.offset - PAGE_SIZE) or None) if query_args.offset else None,
-        next=with_query(offset=query_args.offset + PAGE_SIZE) if len(result) > PAGE_SIZE else None,
+        previous=console.with_query(offset=max(0, query_args.offset - PAGE_SIZE) or None) if query_args.offset else None,
+        next=console.with_query(offset=query_args.offset + PAGE_SIZE) if len(result) > PAGE_SIZE else None,
     )
 
 
 def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
     """Return the fields in every settings group."""
-    policy, longest = ports().policy, client_settings.longest_lifetimes()
+    policy, longest = kit.ports().policy, client_settings.longest_lifetimes()
     labels = {f"{provider}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
     email = ("", f"As on this platform ({'on' if policy.email_sign_in else 'off'})")
     options = {
-        "service_type": list(LABELS[ServiceType].items()),
+        "service_type": list(kit.LABELS[ServiceType].items()),
         "email_sign_in": [email, ("yes", "On"), ("no", "Off")],
         "required_acr": [("", "As the application asks"), ("mfa", "Two-factor authentication"), ("phr", "A passkey")],
     }
@@ -207,7 +180,7 @@ async def _page_values(service: Service, group: str = "", sent: UnregisteredUri 
 
     `sent` stands in a field, not saved.
     """
-    groups = _settings(service) if may("services.manage") else {}
+    groups = _settings(service) if console.may("services.manage") else {}
     shown = group if group in GROUP_NAMES and groups.get(group) else ""
     return {
         **application_values(service),
@@ -217,109 +190,109 @@ async def _page_values(service: Service, group: str = "", sent: UnregisteredUri 
         "groups": groups,
         "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
-        "confirmation": confirmation_path(organization_path(f"/applications/{service.slug}")),
+        "confirmation": console.confirmation_path(console.organization_path(f"/applications/{service.slug}")),
         "registered_with": service.registered_with,
         **({"activity": None} if shown else await activity_values(service, waits=False)),
         "sent": None if sent is None else {"setting": sent.setting, "new_host": sent.new_host},
     }
 
 
-class SettingsGroupNotFound(NotFound):
+class SettingsGroupNotFound(errors.NotFound):
     """This application has no such settings. Open its page to see its settings."""
 
 
-class SentUriQuery(Query):
+class SentUriQuery(kit.Query):
     """A URI that an application's request had, and that is not registered. It stands in its field, and is not saved."""
 
-    redirect_uris: Text | None = Field(None, description="The redirect URI that was sent.")
-    post_logout_redirect_uris: Text | None = Field(None, description="The post-logout redirect URI that was sent.")
+    redirect_uris: kit.Text | None = Field(None, description="The redirect URI that was sent.")
+    post_logout_redirect_uris: kit.Text | None = Field(None, description="The post-logout redirect URI that was sent.")
 
 
 @routes.get(APPLICATION)
-@member_page(Capability.SERVICES_VIEW)
-@refuses(400, 403)
-@describes_page({200: "The page."}, api=[f"GET {SERVICE}", f"PATCH {SERVICE}"])
+@kit.member_page(Capability.SERVICES_VIEW)
+@kit.refuses(400, 403)
+@kit.describes_page({200: "The page."}, api=[f"GET {SERVICE}", f"PATCH {SERVICE}"])
 async def show_application(org_slug: str, service_slug: str, query_args: SentUriQuery) -> Response:
     """Show an organization's application.
 
     The page has the values to copy into the application. For admins, it also has its basic settings.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     typed, sent = client_settings.stored_values(service), None
     for name in (REDIRECT_URIS, POST_LOGOUT_REDIRECT_URIS):
         uri = (getattr(query_args, name) or "").strip()
         unregistered = UnregisteredUri(uri, name, service)
         if uri and uri not in service.setting(name) and unregistered.flaw is None:
             typed[name], sent = f"{typed[name]}\n{uri}".strip(), unregistered
-    return await console_page("applications/application.html", typed=typed, **await _page_values(service, sent=sent))
+    return await console.console_page("applications/application.html", typed=typed, **await _page_values(service, sent=sent))
 
 
 @routes.get(f"{APPLICATION}/settings/<group>")
-@member_page(Capability.SERVICES_MANAGE)
-@refuses(403, 404)
-@describes_page({200: "The page."}, api=[f"PATCH {SERVICE}"])
+@kit.member_page(Capability.SERVICES_MANAGE)
+@kit.refuses(403, 404)
+@kit.describes_page({200: "The page."}, api=[f"PATCH {SERVICE}"])
 async def show_settings(org_slug: str, service_slug: str, group: str) -> Response:
     """Show a group of an application's settings, such as `security`. Their form is sent to the application's page."""
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     if group not in GROUP_NAMES or not client_settings.group_fields(group, service):
         raise SettingsGroupNotFound
     typed = client_settings.stored_values(service)
-    return await console_page("applications/application.html", typed=typed, **await _page_values(service, group))
+    return await console.console_page("applications/application.html", typed=typed, **await _page_values(service, group))
 
 
 @routes.post(APPLICATION)
-@member_page(Capability.SERVICES_MANAGE, GIVES)
-@accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
-@restores
-async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.SERVICES_MANAGE, kit.GIVES)
+@console_forms.accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
+@console_forms.restores
+async def change_application(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Change a group of an application's settings.
 
     The form has all fields in the group. Settings in other groups stay as they are.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     group = form.get("group", "")
     typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
-    if is_restored():
+    if console_forms.is_restored():
         values = {**await _page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
-        return await restored_console_page("applications/application.html", **values)
+        return await console_forms.restored_console_page("applications/application.html", **values)
     try:
-        await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
-    except (Invalid, SharedNameTaken) as refusal:
+        await services.update(kit.ports(), kit.acting_member(), service_slug, client_settings.parse_settings(typed))
+    except (errors.Invalid, SharedNameTaken) as refusal:
         return await _refused_settings(refusal, service, group, typed)
     path = application_path(service.slug)
-    return redirect_with_notice(f"settings-{group}", f"{path}/settings/{group}" if group in GROUP_NAMES else path)
+    return console.redirect_with_notice(f"settings-{group}", f"{path}/settings/{group}" if group in GROUP_NAMES else path)
 
 
-async def _refused_settings(refusal: Invalid | SharedNameTaken, service: Service, group: str, typed: dict[str, Any]) -> Response:
+async def _refused_settings(refusal: errors.Invalid | SharedNameTaken, service: Service, group: str, typed: dict[str, Any]) -> Response:
     wrong = "name" if isinstance(refusal, SharedNameTaken) else client_settings.refused_field(refusal, group, typed)
     values = {**await _page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
-    return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
+    return await console_forms.refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
 
 
 # The logo
 
 
-async def _logo_values(_: Form, service_slug: str) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+async def _logo_values(_: console_forms.Form, service_slug: str) -> dict[str, Any]:
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     return {**await _page_values(service), "typed": client_settings.stored_values(service)}
 
 
 @routes.post(f"{APPLICATION}/logo")
-@member_page(Capability.SERVICES_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
-@accepts_image(f"PUT {SERVICE}/logo", "applications/application.html", _logo_values)
-async def upload_logo(org_slug: str, service_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.SERVICES_MANAGE, kit.CHANGES, limit=IMAGE_UPLOAD)
+@console_forms.accepts_image(f"PUT {SERVICE}/logo", "applications/application.html", _logo_values)
+async def upload_logo(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Upload an application's logo. Users see it on the pages on which they sign in."""
-    await services.set_logo(ports(), acting_member(), service_slug, uploaded_file())
-    return redirect_with_notice("logo-saved", application_path(service_slug))
+    await services.set_logo(kit.ports(), kit.acting_member(), service_slug, kit.uploaded_file())
+    return console.redirect_with_notice("logo-saved", application_path(service_slug))
 
 
 @routes.post(f"{APPLICATION}/logo/remove")
-@member_page(Capability.SERVICES_MANAGE, CHANGES)
-@accepts(f"DELETE {SERVICE}/logo")
+@kit.member_page(Capability.SERVICES_MANAGE, kit.CHANGES)
+@console_forms.accepts(f"DELETE {SERVICE}/logo")
 async def remove_logo(org_slug: str, service_slug: str) -> Response:
     """Remove an application's logo."""
-    await services.remove_logo(ports(), acting_member(), service_slug)
-    return redirect_with_notice("logo-removed", application_path(service_slug))
+    await services.remove_logo(kit.ports(), kit.acting_member(), service_slug)
+    return console.redirect_with_notice("logo-removed", application_path(service_slug))
 
 
 # The client secret
@@ -327,51 +300,51 @@ async def remove_logo(org_slug: str, service_slug: str) -> Response:
 
 def _former_secret_until(service: Service) -> str | None:
     until = service.former_secret_expires_at
-    return format_utc(until) if until is not None and service.former_secret_works(ports().clock.now()) else None
+    return format_utc(until) if until is not None and service.former_secret_works(kit.ports().clock.now()) else None
 
 
-async def _secret_values(typed: Form, service_slug: str) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+async def _secret_values(typed: console_forms.Form, service_slug: str) -> dict[str, Any]:
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     chosen = typed.get("overlap", "") if typed else DEFAULT_OVERLAP
     values = {"overlaps": list(OVERLAPS)[1:], "chosen": chosen, "former_secret_until": _former_secret_until(service)}
     return {**application_values(service), **values}
 
 
 @routes.get(SECRET)
-@member_page(Capability.SERVICES_MANAGE)
-@refuses(400, 403)
-@describes_page({200: "The form."}, api=[ROTATION])
+@kit.member_page(Capability.SERVICES_MANAGE)
+@kit.refuses(400, 403)
+@kit.describes_page({200: "The form."}, api=[ROTATION])
 async def show_secret_form(org_slug: str, service_slug: str) -> Response:
     """Show the form that replaces the client secret.
 
     It asks how long the old secret still works.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     if service.service_type.is_public:
         raise NoClientSecret
-    return await console_page("applications/application_secret.html", **await _secret_values({}, service_slug))
+    return await console.console_page("applications/application_secret.html", **await _secret_values({}, service_slug))
 
 
 @routes.post(SECRET)
-@member_page(Capability.SERVICES_MANAGE, GIVES)
-@accepts(ROTATION, answers=answers_with("The new secret."), form=["form_token", "overlap"])
-@once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
-@on_refusal(
+@kit.member_page(Capability.SERVICES_MANAGE, kit.GIVES)
+@console_forms.accepts(ROTATION, answers=console_forms.answers_with("The new secret."), form=["form_token", "overlap"])
+@console_forms.once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
+@console_forms.on_refusal(
     "applications/application_secret.html",
     _secret_values,
     lambda refusal, _: "ends_former" if isinstance(refusal, FormerSecretWorks) else "overlap",
-    refusals=(Invalid,),
+    refusals=(errors.Invalid,),
 )
-async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Response:
+async def replace_secret(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Replace the client secret.
 
     The new secret is shown only once.
     """
     overlap = form.get("overlap", "")
     secret = await services.rotate_secret(
-        ports_once(), acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in form
+        console_forms.ports_once(), kit.acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in form
     )
-    return await secret_page(
+    return await console.secret_page(
         "Copy the new secret",
         {"Client secret": secret},
         advice=f"The old secret works for {overlap} more." if overlap else "The old secret has stopped working.",
@@ -386,10 +359,10 @@ async def activity_values(service: Service, *, waits: bool) -> dict[str, Any]:
 
     If the page `waits` for the first sign-in, a script looks again, and a link does the same.
     """
-    visible = may(Capability.SIGN_INS_VIEW)
+    visible = console.may(Capability.SIGN_INS_VIEW)
     return {
-        "activity": await sign_in_log.load_activity(ports(), acting_member(), service.id) if visible else None,
-        "failure_label": failure_label,
+        "activity": await sign_in_log.load_activity(kit.ports(), kit.acting_member(), service.id) if visible else None,
+        "failure_label": kit.failure_label,
         "polls": waits,
-        "setup": organization_path(f"/applications/{service.slug}/setup") if waits else None,
+        "setup": console.organization_path(f"/applications/{service.slug}/setup") if waits else None,
     }

@@ -9,14 +9,13 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from core.applications.model import client_settings as client_model
+from core.applications.model import services
 from core.applications.model import services as services_model
-from core.applications.model.services import Service, SettingChanges
 from core.kernel.errors import Invalid
+from entrypoints.http import kit
 from entrypoints.http.api.applications.service_settings import OnPage
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
-from entrypoints.http.base.context import ports
-from entrypoints.http.edge.bodies import decode
-from entrypoints.http.pages.form_values import REASONS, FieldInvalid, to_field_error
+from entrypoints.http.pages import form_values
 
 FIELDS: Final[Mapping[str, FieldInfo]] = ServiceUpdateRequest.model_fields
 ON_PAGE: Final[Mapping[str, OnPage]] = {
@@ -36,13 +35,13 @@ CONFIDENTIAL_ONLY: Final = frozenset({*GROUPS["keys"], "pkce_without_secret"})
 REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {refusal: name for name, field in ON_PAGE.items() for refusal in field.refusals}
 
 
-def group_fields(group: str, service: Service) -> tuple[str, ...]:
+def group_fields(group: str, service: services.Service) -> tuple[str, ...]:
     """Return the fields in a group that this application type has. An unknown group has none."""
     is_public = service.service_type.is_public
     return tuple(field for field in GROUPS.get(group, ()) if not (is_public and field in CONFIDENTIAL_ONLY))
 
 
-def stored_values(service: Service) -> dict[str, Any]:
+def stored_values(service: services.Service) -> dict[str, Any]:
     """Return the values for all fields: text, or a boolean for a checkbox."""
     return {field: _to_text(field, service.setting(field)) for group in GROUPS for field in GROUPS[group]}
 
@@ -66,15 +65,15 @@ def typed_values(form: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, 
     return {field: field in form if field in SWITCHES else form.get(field, "") for field in fields}
 
 
-def parse_settings(typed: Mapping[str, Any]) -> SettingChanges:
+def parse_settings(typed: Mapping[str, Any]) -> services.SettingChanges:
     """Return the settings in a sent form. The API model checks them, as it checks a request. Raises: FieldInvalid."""
     try:
         data = ServiceUpdateRequest.model_validate(
             {field: _PARSERS.get(field, _parse_text)(field, value) for field, value in typed.items()}
         )
     except ValidationError as error:
-        refusal = to_field_error(error)
-        raise refusal if typed[refusal.field] else FieldInvalid(REASONS["missing"], refusal.field) from None
+        refusal = form_values.to_field_error(error)
+        raise refusal if typed[refusal.field] else form_values.FieldInvalid(form_values.REASONS["missing"], refusal.field) from None
     return data.to_settings()
 
 
@@ -93,9 +92,9 @@ def _parse_scopes(_field: str, value: str) -> list[str] | None:
 def _parse_keys(field: str, value: str) -> dict[str, Any] | None:
     if not value.strip():
         return None
-    problem = FieldInvalid('Paste a JWK set, such as {"keys": [{"kty": "EC", ...}]}.', field)
+    problem = form_values.FieldInvalid('Paste a JWK set, such as {"keys": [{"kty": "EC", ...}]}.', field)
     try:
-        keys = decode(value.encode())
+        keys = kit.decode(value.encode())
     except Invalid:
         raise problem from None
     if not isinstance(keys.get("keys"), list) or not all(isinstance(key, dict) for key in keys["keys"]):
@@ -106,7 +105,7 @@ def _parse_keys(field: str, value: str) -> dict[str, Any] | None:
 def _parse_seconds(field: str, value: str) -> int | None:
     text = value.strip()
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise FieldInvalid("Enter a whole number of seconds.", field)
+        raise form_values.FieldInvalid("Enter a whole number of seconds.", field)
     return int(text) if text else None
 
 
@@ -121,7 +120,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 
 def refused_field(refusal: Invalid, group: str, typed: Mapping[str, Any]) -> str | None:
     """Return the field in this group that a refusal is about, or None."""
-    if isinstance(refusal, FieldInvalid):
+    if isinstance(refusal, form_values.FieldInvalid):
         return refusal.field
     if isinstance(refusal, client_model.TokenSecondsInvalid):
         return next((field for field, limit in longest_lifetimes().items() if not _is_within(typed.get(field, ""), limit)), None)
@@ -143,6 +142,6 @@ def _is_within(text: str, limit: int) -> bool:
 
 def longest_lifetimes() -> dict[str, int]:
     """Return the longest lifetime for every kind of token, in seconds."""
-    policy = ports().policy
+    policy = kit.ports().policy
     limits: dict[str, timedelta] = {"access_token_seconds": policy.access_token_ttl, "refresh_token_seconds": policy.refresh_token_ttl}
     return {field: int(limit.total_seconds()) for field, limit in limits.items()}

@@ -15,13 +15,10 @@ from core.eventing import timeline
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.tenancy import groups, members
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import ENDS, GIVES, REMOVES_FACTORS, member_page
-from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.queries import Flag, PageQuery
+from entrypoints.http import kit
+from entrypoints.http.pages import console
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, asks
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.timeline import MOST, list_entries
 
@@ -33,34 +30,34 @@ API: Final = "/api/organizations/<org_slug>/users"
 STATE_FILTER: Final = [(None, "All"), ("true", "Blocked")]
 
 
-class UsersQuery(PageQuery):
+class UsersQuery(kit.PageQuery):
     """The search, and the page."""
 
-    search: Text | None = Field(None, description="A part of the email address, or the user id.")
-    blocked: Flag = Field(False, description="Whether only blocked users are listed.")
+    search: kit.Text | None = Field(None, description="A part of the email address, or the user id.")
+    blocked: kit.Flag = Field(False, description="Whether only blocked users are listed.")
 
 
 @routes.get(LIST)
-@member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API}")
+@kit.member_page(Capability.END_USERS_VIEW)
+@console.shows(f"GET {API}")
 async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     """List the users who use an organization's applications."""
     result = await end_users.list_end_users(
-        ports(), acting_member(), query_args.page_request(), search=query_args.search, blocked=query_args.blocked
+        kit.ports(), kit.acting_member(), query_args.page_request(), search=query_args.search, blocked=query_args.blocked
     )
-    return await console_page(
+    return await console.console_page(
         "applications/users.html",
         users=result.items,
         states=STATE_FILTER,
-        path=organization_path("/users"),
+        path=console.organization_path("/users"),
         query=query_args,
-        **neighbors(query_args, result.total),
+        **console.neighbors(query_args, result.total),
     )
 
 
 @routes.get(ONE)
-@member_page(Capability.END_USERS_VIEW)
-@shows(
+@kit.member_page(Capability.END_USERS_VIEW)
+@console.shows(
     f"GET {API}/<user_id>",
     f"GET {API}/<user_id>/roles",
     f"GET {API}/<user_id>/access",
@@ -69,25 +66,25 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 )
 async def show_user(org_slug: str, user_id: UUID) -> Response:
     """Show a user who uses an organization's applications. Every action has a page."""
-    details = await end_users.find(ports(), acting_member(), user_id)
-    choices = await account_recovery.load_choices(ports(), acting_member(), user_id, Capability.END_USERS_MANAGE)
-    return await console_page(
+    details = await end_users.find(kit.ports(), kit.acting_member(), user_id)
+    choices = await account_recovery.load_choices(kit.ports(), kit.acting_member(), user_id, Capability.END_USERS_MANAGE)
+    return await console.console_page(
         "applications/user.html",
         details=details,
-        path=organization_path("/users"),
+        path=console.organization_path("/users"),
         actions=_actions(details, choices),
-        groups=await groups.list_of_user(ports(), acting_member(), user_id) if may(Capability.MEMBERS_VIEW) else [],
-        roles=await role_assignments.list_of_user(ports(), acting_member(), user_id),
-        entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
-        **await failure_values(acting_member(), user_id),
+        groups=await groups.list_of_user(kit.ports(), kit.acting_member(), user_id) if console.may(Capability.MEMBERS_VIEW) else [],
+        roles=await role_assignments.list_of_user(kit.ports(), kit.acting_member(), user_id),
+        entries=list_entries(await timeline.load_in_organization(kit.ports(), kit.acting_member(), user_id, MOST)),
+        **await failure_values(kit.acting_member(), user_id),
     )
 
 
 def _actions(details: EndUserDetails, choices: RecoveryChoices) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on an end user: label, path and whether it is dangerous."""
-    if not may(Capability.END_USERS_MANAGE):
+    if not console.may(Capability.END_USERS_MANAGE):
         return []
-    path = organization_path(f"/users/{details.user.id}")
+    path = console.organization_path(f"/users/{details.user.id}")
     removes_factor = details.user.mfa_enabled and details.may_remove_second_factor
     return [
         ("End sessions", f"{path}/end-sessions", False),
@@ -105,11 +102,11 @@ def _make_question(
     """Return the function that loads an action's question. Without `has_page`, the user can have left the applications."""
 
     async def load(user_id: UUID) -> Question:
-        require_view(acting_member(), Capability.END_USERS_VIEW)
+        require_view(kit.acting_member(), Capability.END_USERS_VIEW)
         if has_page:  # a block is removed without power over the user
-            await members.require_power(ports(), acting_member(), user_id)
-        email = await end_users.find_address(ports(), acting_member(), user_id)
-        back = (email, organization_path(f"/users/{user_id}")) if has_page else ("Users", organization_path("/users"))
+            await members.require_power(kit.ports(), kit.acting_member(), user_id)
+        email = await end_users.find_address(kit.ports(), kit.acting_member(), user_id)
+        back = (email, console.organization_path(f"/users/{user_id}")) if has_page else ("Users", console.organization_path("/users"))
         return Question(verb=verb, target=email, consequences=consequences, button=button, back=back, **{"dangerous": False, **parts})
 
     return load
@@ -144,45 +141,45 @@ _second_factor_question = _make_question(
 
 
 @asks(routes, f"{ONE}/end-sessions")
-@member_page(Capability.END_USERS_MANAGE, ENDS)
+@kit.member_page(Capability.END_USERS_MANAGE, kit.ENDS)
 @accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
 async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
     """End a user's sessions in an organization's applications."""
-    count = await end_users.revoke_sessions(ports(), acting_member(), user_id)
-    return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)
+    count = await end_users.revoke_sessions(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("sessions-ended", console.organization_path(f"/users/{user_id}"), count=count)
 
 
 @asks(routes, f"{ONE}/password-reset")
-@member_page(Capability.END_USERS_MANAGE, GIVES)
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
 @accepts_answer(f"POST {API}/<user_id>/password-reset", _reset_question)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Send a user a link to set a new password."""
-    await end_users.send_password_reset(ports(), acting_member(), user_id)
-    return redirect_with_notice("reset-sent", organization_path(f"/users/{user_id}"))
+    await end_users.send_password_reset(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("reset-sent", console.organization_path(f"/users/{user_id}"))
 
 
 @asks(routes, f"{ONE}/block")
-@member_page(Capability.END_USERS_MANAGE, GIVES)
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
 @accepts_answer(f"PUT {API}/<user_id>/block", _block_question)
 async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Block a user at an organization's applications."""
-    await end_users.block(ports(), acting_member(), user_id)
-    return redirect_with_notice("user-blocked", organization_path(f"/users/{user_id}"))
+    await end_users.block(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("user-blocked", console.organization_path(f"/users/{user_id}"))
 
 
 @asks(routes, f"{ONE}/unblock")
-@member_page(Capability.END_USERS_MANAGE, GIVES)
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
 @accepts_answer(f"DELETE {API}/<user_id>/block", _unblock_question)
 async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Admit a blocked user to an organization's applications again."""
-    is_end_user = await end_users.unblock(ports(), acting_member(), user_id)
-    return redirect_with_notice("user-unblocked", organization_path(f"/users/{user_id}" if is_end_user else "/users"))
+    is_end_user = await end_users.unblock(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("user-unblocked", console.organization_path(f"/users/{user_id}" if is_end_user else "/users"))
 
 
 @asks(routes, f"{ONE}/second-factor")
-@member_page(Capability.END_USERS_MANAGE, REMOVES_FACTORS)
+@kit.member_page(Capability.END_USERS_MANAGE, kit.REMOVES_FACTORS)
 @accepts_answer(f"DELETE {API}/<user_id>/mfa", _second_factor_question)
 async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Remove a user's second factor."""
-    await end_users.remove_second_factor(ports(), acting_member(), user_id)
-    return redirect_with_notice("second-factor-removed", organization_path(f"/users/{user_id}"))
+    await end_users.remove_second_factor(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("second-factor-removed", console.organization_path(f"/users/{user_id}"))

@@ -21,12 +21,10 @@ from core.applications.model.figures import (
 )
 from core.kernel.display import PRODUCT
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.applications.figures import FigureQuery
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import FAILURE_REASONS, label, sign_in_methods
-from entrypoints.http.edge.access import member_page, platform_page
+from entrypoints.http.pages import console
 from entrypoints.http.pages.charts import RANGE, Series, StackedChart, limit_series, sum_groups
-from entrypoints.http.pages.console import console_page, may, organization_path, shows
 
 routes = Blueprint("figure_pages", __name__)
 
@@ -48,7 +46,7 @@ Empty = tuple[str, str, str]  # the advice on an empty page, and its button: lab
 async def _page(
     range_: FigureRange, charts: Sequence[StackedChart], tiles: Sequence[Tile], empty: Empty, *, recent: object = None
 ) -> Response:
-    return await console_page(
+    return await console.console_page(
         "applications/figures.html",
         ranges=RANGES,
         chosen=range_.value,
@@ -57,103 +55,107 @@ async def _page(
         is_empty=all(chart.is_empty for chart in charts),
         empty=empty,
         recent=recent,
-        methods=sign_in_methods(),
+        methods=kit.sign_in_methods(),
     )
 
 
 @routes.get(PAGE)
-@member_page(Capability.ANALYTICS_VIEW)
-@shows(f"{API}/sign-ins", f"{API}/recent-logins")
+@kit.member_page(Capability.ANALYTICS_VIEW)
+@console.shows(f"{API}/sign-ins", f"{API}/recent-logins")
 async def show_sign_in_figures(org_slug: str, query_args: FigureQuery) -> Response:
     """Show an organization's sign-ins by result, application and method."""
-    loaded = await figures.load_sign_ins(ports(), acting_member(), query_args.range)
-    recent = await analytics.list_recent_logins(ports(), acting_member(), RECENT).next_batch() if may(Capability.END_USERS_VIEW) else None
+    loaded = await figures.load_sign_ins(kit.ports(), kit.acting_member(), query_args.range)
+    recent = (
+        await analytics.list_recent_logins(kit.ports(), kit.acting_member(), RECENT).next_batch()
+        if console.may(Capability.END_USERS_VIEW)
+        else None
+    )
     empty = (
         "No sign-ins in this range. Connect an application, and sign in to it.",
         "Open applications",
-        organization_path("/applications"),
+        console.organization_path("/applications"),
     )
     return await _page(query_args.range, show_sign_ins(loaded, PRODUCT), _sign_in_tiles(loaded), empty, recent=recent)
 
 
 @routes.get(f"{PAGE}/users")
-@member_page(Capability.ANALYTICS_VIEW)
-@shows(f"{API}/users")
+@kit.member_page(Capability.ANALYTICS_VIEW)
+@console.shows(f"{API}/users")
 async def show_user_figures(org_slug: str, query_args: FigureQuery) -> Response:
     """Show an organization's active users, and how many use second factors."""
-    loaded = await figures.load_users(ports(), acting_member(), query_args.range)
+    loaded = await figures.load_users(kit.ports(), kit.acting_member(), query_args.range)
     empty = (
         "No users in this range. Sign-ins are counted every few minutes. Connect an application, and sign in to it.",
         "Open applications",
-        organization_path("/applications"),
+        console.organization_path("/applications"),
     )
     return await _page(query_args.range, show_users(loaded), _user_tiles(loaded), empty)
 
 
 @routes.get(f"{PAGE}/webhook-attempts")
-@member_page(Capability.WEBHOOKS_MANAGE)
-@shows(f"{API}/webhook-attempts")
+@kit.member_page(Capability.WEBHOOKS_MANAGE)
+@console.shows(f"{API}/webhook-attempts")
 async def show_webhook_figures(org_slug: str, query_args: FigureQuery) -> Response:
     """Show the attempts to deliver to an organization's webhooks."""
-    loaded = await figures.load_traffic(ports(), acting_member(), TrafficKind.WEBHOOK, query_args.range)
+    loaded = await figures.load_traffic(kit.ports(), kit.acting_member(), TrafficKind.WEBHOOK, query_args.range)
     empty = (
         "No deliveries in this range. Create a webhook, and Gatehouse sends it the events that you choose.",
         "Open webhooks",
-        organization_path("/webhooks"),
+        console.organization_path("/webhooks"),
     )
     return await _page(query_args.range, _webhooks(loaded), _traffic_tiles(loaded, "Attempts"), empty)
 
 
 @routes.get(f"{PAGE}/scim-requests")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"{API}/scim-requests")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE)
+@console.shows(f"{API}/scim-requests")
 async def show_directory_figures(org_slug: str, query_args: FigureQuery) -> Response:
     """Show the SCIM requests from an organization's directory."""
-    loaded = await figures.load_traffic(ports(), acting_member(), TrafficKind.SCIM, query_args.range)
+    loaded = await figures.load_traffic(kit.ports(), kit.acting_member(), TrafficKind.SCIM, query_args.range)
     empty = (
         "No SCIM requests in this range. Connect your directory to provision users.",
         "Open directory",
-        organization_path("/directory"),
+        console.organization_path("/directory"),
     )
     return await _page(query_args.range, _directory(loaded), _traffic_tiles(loaded, "Requests"), empty)
 
 
 @routes.get(PLATFORM_PAGE)
-@platform_page
-@shows(f"{PLATFORM_API}/sign-ins")
+@kit.platform_page
+@console.shows(f"{PLATFORM_API}/sign-ins")
 async def show_platform_sign_in_figures(query_args: FigureQuery) -> Response:
     """Show all sign-ins by result and method."""
-    loaded = await figures.load_sign_ins(ports(), None, query_args.range)
+    loaded = await figures.load_sign_ins(kit.ports(), None, query_args.range)
     empty = ("No sign-ins in this range. They are counted every few minutes.", "Open sign-ins", "/app/platform/sign-ins")
     return await _page(query_args.range, show_sign_ins(loaded, PRODUCT), _sign_in_tiles(loaded), empty)
 
 
 @routes.get(f"{PLATFORM_PAGE}/users")
-@platform_page
-@shows(f"{PLATFORM_API}/users")
+@kit.platform_page
+@console.shows(f"{PLATFORM_API}/users")
 async def show_platform_user_figures(query_args: FigureQuery) -> Response:
     """Show the installation's active users, second factors, and organizations."""
-    loaded = await figures.load_users(ports(), None, query_args.range)
+    loaded = await figures.load_users(kit.ports(), None, query_args.range)
     empty = ("No users in this range. They are counted every few minutes.", "Open people", "/app/platform/people")
     return await _page(query_args.range, show_users(loaded), _user_tiles(loaded), empty)
 
 
 @routes.get(f"{PLATFORM_PAGE}/webhook-attempts")
-@platform_page
-@shows(f"{PLATFORM_API}/webhook-attempts")
+@kit.platform_page
+@console.shows(f"{PLATFORM_API}/webhook-attempts")
 async def show_platform_webhook_figures(query_args: FigureQuery) -> Response:
     """Show the attempts to deliver to all organizations' webhooks."""
-    loaded = await figures.load_traffic(ports(), None, TrafficKind.WEBHOOK, query_args.range)
+    loaded = await figures.load_traffic(kit.ports(), None, TrafficKind.WEBHOOK, query_args.range)
     empty = ("No deliveries in this range. Organizations create webhooks.", "Open organizations", "/app/platform/organizations")
     return await _page(query_args.range, _webhooks(loaded), _traffic_tiles(loaded, "Attempts"), empty)
 
 
 @routes.get(f"{PLATFORM_PAGE}/scim-requests")
-@platform_page
-@shows(f"{PLATFORM_API}/scim-requests")
+@kit.platform_page
+@console.shows(f"{PLATFORM_API}/scim-requests")
 async def show_platform_directory_figures(query_args: FigureQuery) -> Response:
     """Show the SCIM requests from all organizations' directories."""
-    loaded = await figures.load_traffic(ports(), None, TrafficKind.SCIM, query_args.range)
+    loaded = await figures.load_traffic(kit.ports(), None, TrafficKind.SCIM, query_args.range)
     empty = (
         "No SCIM requests in this range. Organizations send them.",
         "Open organizations",
@@ -202,7 +204,7 @@ def _traffic_tiles(loaded: TrafficFigures, things: str) -> list[Tile]:
 
 MOST_BARS: Final = 31  # in charts with many parts; longer periods have a bar for every week
 SUNDAY: Final = 6
-RESULTS: Final = {**FAILURE_REASONS, SUCCESS: "Signed in"}
+RESULTS: Final = {**kit.FAILURE_REASONS, SUCCESS: "Signed in"}
 OUTCOMES: Final = {"delivered": "Delivered", "accepted": "Accepted", "refused": "Refused (4xx)", "failed": "Failed"}
 
 
@@ -218,7 +220,7 @@ def show_sign_ins(figures: SignInFigures, platform: str) -> list[StackedChart]:
             for each in figures.by_application
         ]
         charts.append(StackedChart("by-application", "Sign-ins by application", labels, limit_series(applications), axis))
-    methods = [Series(label(name, sign_in_methods()), counts) for name, counts in figures.by_method.items()]
+    methods = [Series(kit.label(name, kit.sign_in_methods()), counts) for name, counts in figures.by_method.items()]
     if methods:
         charts.append(StackedChart("by-method", "Sign-ins by method", labels, limit_series(methods), axis))
     if period.count <= MOST_BARS:
@@ -229,7 +231,7 @@ def show_sign_ins(figures: SignInFigures, platform: str) -> list[StackedChart]:
 def show_results(period: FigurePeriod, by_result: Mapping[str, Sequence[int]]) -> StackedChart:
     """Return the sign-ins by SUCCESS and failure reason."""
     success = Series(RESULTS[SUCCESS], by_result.get(SUCCESS) or [0] * period.count)
-    failures = [Series(label(name, RESULTS), counts) for name, counts in by_result.items() if name != SUCCESS]
+    failures = [Series(kit.label(name, RESULTS), counts) for name, counts in by_result.items() if name != SUCCESS]
     note = "Successful sign-ins, and failed attempts by their reason."
     return StackedChart("by-result", "Sign-ins by result", bar_labels(period), limit_series([success, *failures]), axis_of(period), note)
 

@@ -12,14 +12,11 @@ from core.applications import services
 from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, Service, ServiceType
 from core.kernel import uris
 from core.kernel.roles import Capability
-from entrypoints.http.base.context import acting_member, app_context, ports
+from entrypoints.http import kit
 from entrypoints.http.base.rendering import quickstarts
-from entrypoints.http.base.rendering.documentation import HOME
-from entrypoints.http.base.rendering.quickstarts import PLAIN_URI, Quickstart
-from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.queries import Flag, Query
-from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, activity_values, application_values
+from entrypoints.http.base.rendering.guides import HOME
+from entrypoints.http.pages.applications import applications
+from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE
 from entrypoints.http.pages.console import console_page
 
 
@@ -72,7 +69,7 @@ def guides(service: Service, secret: str | None) -> list[Guide]:
 def _fill(framework: Framework, service: Service, secret: str | None) -> Guide:
     quickstart = quickstarts.load(framework.page)
     redirect_uri = _usable(framework, quickstart, service.redirect_uris) or quickstart.redirect_uri
-    filled = quickstarts.fill(quickstart, service, secret, app_context().base_url, redirect_uri)
+    filled = quickstarts.fill(quickstart, service, secret, kit.app_context().base_url, redirect_uri)
     needed = {
         REDIRECT_URIS: (redirect_uri, service.redirect_uris),
         POST_LOGOUT_REDIRECT_URIS: (filled.post_logout_redirect_uri, service.post_logout_redirect_uris),
@@ -93,18 +90,18 @@ def _fill(framework: Framework, service: Service, secret: str | None) -> Guide:
     )
 
 
-def _usable(framework: Framework, quickstart: Quickstart, registered: Sequence[str]) -> str | None:
+def _usable(framework: Framework, quickstart: quickstarts.Quickstart, registered: Sequence[str]) -> str | None:
     """Return the first registered redirect URI that the quickstart's code can have, or None."""
     path = urlsplit(quickstart.redirect_uri).path
     for uri in registered:
-        if PLAIN_URI.fullmatch(uri) and (urlsplit(uri).path == path if framework.fixed_path else True):
+        if quickstarts.PLAIN_URI.fullmatch(uri) and (urlsplit(uri).path == path if framework.fixed_path else True):
             return uri
     return None
 
 
 def values_of(service: Service, secret: str | None) -> dict[str, Any]:
     """Return the values for `applications/_frameworks.html`."""
-    environment = quickstarts.environment(service, secret, app_context().base_url)
+    environment = quickstarts.environment(service, secret, kit.app_context().base_url)
     return {"guides": guides(service, secret), "environment": environment, "has_secret": secret is not None}
 
 
@@ -113,18 +110,22 @@ routes = Blueprint("application_setup_pages", __name__)
 PAGE: Final = f"{APPLICATION}/setup"
 
 
-class SetupQuery(Query):
+class SetupQuery(kit.Query):
     """Whether the page has the activity alone, for the script that waits for the first sign-in."""
 
-    brief: Flag | None = Field(None, description="Whether the page leaves the code out.")
+    brief: kit.Flag | None = Field(None, description="Whether the page leaves the code out.")
 
 
 @routes.get(PAGE)
-@member_page(Capability.SERVICES_VIEW)
-@refuses(400)
-@describes_page({200: "The page."}, api=[f"GET {SERVICE}", "GET /api/organizations/<org_slug>/sign-ins"])
+@kit.member_page(Capability.SERVICES_VIEW)
+@kit.refuses(400)
+@kit.describes_page({200: "The page."}, api=[f"GET {SERVICE}", "GET /api/organizations/<org_slug>/sign-ins"])
 async def show_setup(org_slug: str, service_slug: str, query_args: SetupQuery) -> Response:
     """Show how to connect an application, and whether a user has signed in to it yet."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    values = {**application_values(service), **await activity_values(service, waits=True), **values_of(service, None)}
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
+    values = {
+        **applications.application_values(service),
+        **await applications.activity_values(service, waits=True),
+        **values_of(service, None),
+    }
     return await console_page("applications/setup.html", is_brief=bool(query_args.brief), **values)

@@ -12,46 +12,21 @@ from core.applications import services
 from core.applications.model import services as model
 from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, CreatedService, ServiceQuota, ServiceType
 from core.federation.saml import configuration
-from core.kernel import uris
-from core.kernel.errors import Invalid, Refusal
+from core.kernel import errors, uris
 from core.kernel.roles import Capability
 from core.kernel.values import NameUsedTooOften
+from entrypoints.http import kit
 from entrypoints.http.api.applications.services import ServiceRequest
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import GIVES, member_page
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Query
-from entrypoints.http.pages.applications import frameworks
-from entrypoints.http.pages.applications.applications import (
-    APPLICATIONS,
-    activity_values,
-    application_path,
-    application_values,
-    values_to_copy,
-)
-from entrypoints.http.pages.applications.saml import read_settings, saved_page, wrong_setting
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import (
-    Fields,
-    Form,
-    accepts,
-    answers_with,
-    is_restored,
-    once,
-    ports_once,
-    refused_console_page,
-    restored_console_page,
-    restores,
-    wrong_field,
-)
-from entrypoints.http.pages.form_values import to_lines, to_model
+from entrypoints.http.pages import console, console_forms, form_values
+from entrypoints.http.pages.applications import applications, frameworks, saml
+from entrypoints.http.pages.applications.applications import application_path
 
 routes = Blueprint("new_application_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/applications/new"
 API: Final = "POST /api/organizations/<org_slug>/services"
 PROPOSED: Final = "proposed"  # the field that says that the user has seen proposed sign-out addresses
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     model.RedirectUriInvalid: "redirect_uris",
     model.DuplicateRedirectUri: "redirect_uris",
     model.PostLogoutRedirectUriInvalid: POST_LOGOUT_REDIRECT_URIS,
@@ -93,112 +68,123 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
 _FIXED: Final = {"slug": lambda _: "", "service_type": lambda _: ServiceType.WEB.value}
 
 
-class KindUnknown(Invalid):
+class KindUnknown(errors.Invalid):
     """Choose what you are connecting first."""
 
 
-class KindQuery(Query):
+class KindQuery(kit.Query):
     """The answer to the first question."""
 
     kind: str = Field("", description="What the user is connecting. Without it, the page asks.")
 
 
 @routes.get(PAGE)
-@member_page(Capability.SERVICES_CREATE)
-@shows(API)
+@kit.member_page(Capability.SERVICES_CREATE)
+@console.shows(API)
 async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
     """Ask what the user is connecting, and then for its name and addresses.
 
     If the organization has reached its application limit, the page says so instead.
     """
-    kind, quota = KINDS.get(query_args.kind), await services.load_quota(ports(), acting_member())
+    kind, quota = KINDS.get(query_args.kind), await services.load_quota(kit.ports(), kit.acting_member())
     if kind is None or quota.is_reached:
-        return await console_page("applications/new_application.html", **_first_values(quota))
-    return await console_page("applications/new_application_form.html", **_form_values(query_args.kind, kind, {}))
+        return await console.console_page("applications/new_application.html", **_first_values(quota))
+    return await console.console_page("applications/new_application_form.html", **_form_values(query_args.kind, kind, {}))
 
 
 def _first_values(quota: ServiceQuota) -> dict[str, Any]:
-    return {"kinds": KINDS, "path": _list_path(), "quota": quota, "support": ports().policy.support}
+    return {"kinds": KINDS, "path": _list_path(), "quota": quota, "support": kit.ports().policy.support}
 
 
 def _list_path() -> str:
-    return organization_path("/applications")
+    return console.organization_path("/applications")
 
 
 def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
     return {"kind_name": name, "kind": kind, "typed": typed, "path": _list_path(), "has_proposal": False}
 
 
-def _propose(form: Form) -> str:
+def _propose(form: console_forms.Form) -> str:
     """Return sign-out addresses for the redirect URIs, if the user entered none and has not seen the proposal. It is "" otherwise."""
     if form.get(POST_LOGOUT_REDIRECT_URIS, "x").strip() or form.get(PROPOSED):
         return ""
-    starts = map(uris.start_of, to_lines(form.get("redirect_uris", "")))
+    starts = map(uris.start_of, form_values.to_lines(form.get("redirect_uris", "")))
     return "\n".join(dict.fromkeys(start for start in starts if start is not None))
 
 
 @routes.post(PAGE)
-@member_page(Capability.SERVICES_CREATE, GIVES)
-@accepts(API, answers=answers_with("The values to copy."))
-@refuses(429)
-@once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
-@restores
-async def create_application(org_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.SERVICES_CREATE, kit.GIVES)
+@console_forms.accepts(API, answers=console_forms.answers_with("The values to copy."))
+@kit.refuses(429)
+@console_forms.once(
+    applications.APPLICATIONS,
+    "Open applications",
+    "A secret was shown once. If you didn't copy it, replace it on the page of the application.",
+)
+@console_forms.restores
+async def create_application(org_slug: str, form: console_forms.Form) -> Response:
     """Create an application.
 
     Its secret is shown only once. A form without a sign-out address comes back once, with a proposal.
     """
     kind = KINDS.get(form.get("kind", ""))
     if kind is None:
-        quota = await services.load_quota(ports(), acting_member())
-        return await refused_console_page(KindUnknown(), "applications/new_application.html", **_first_values(quota))
-    if is_restored():
-        return await restored_console_page("applications/new_application_form.html", **_form_values(form["kind"], kind, form))
+        quota = await services.load_quota(kit.ports(), kit.acting_member())
+        return await console_forms.refused_console_page(KindUnknown(), "applications/new_application.html", **_first_values(quota))
+    if console_forms.is_restored():
+        return await console_forms.restored_console_page("applications/new_application_form.html", **_form_values(form["kind"], kind, form))
     if proposal := _propose(form):
         values = _form_values(form["kind"], kind, {**form, POST_LOGOUT_REDIRECT_URIS: proposal})
-        return await console_page("applications/new_application_form.html", **{**values, "has_proposal": True})
+        return await console.console_page("applications/new_application_form.html", **{**values, "has_proposal": True})
     try:
         if kind.is_saml:
             return await _create_with_saml(form)
         created = await _create(form, kind)
-    except Refusal as refusal:
+    except errors.Refusal as refusal:
         values = _form_values(form["kind"], kind, form)
-        wrong = wrong_setting(refusal, form) if kind.is_saml else None
-        return await refused_console_page(
-            refusal, "applications/new_application_form.html", wrong=wrong or wrong_field(refusal, FIELDS), **values
+        wrong = saml.wrong_setting(refusal, form) if kind.is_saml else None
+        return await console_forms.refused_console_page(
+            refusal, "applications/new_application_form.html", wrong=wrong or console_forms.wrong_field(refusal, FIELDS), **values
         )
     return await _created_page(created)
 
 
 async def _created_page(created: CreatedService) -> Response:
     values = {
-        "values": values_to_copy(created.service),
+        "values": applications.values_to_copy(created.service),
         "secret": created.client_secret,
-        **application_values(created.service),
+        **applications.application_values(created.service),
         **frameworks.values_of(created.service, created.client_secret),
-        **await activity_values(created.service, waits=True),
+        **await applications.activity_values(created.service, waits=True),
     }
-    return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
+    return await console.console_page(
+        "applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values
+    )
 
 
 async def _create_with_saml(form: Mapping[str, str]) -> Response:
     """Create an application and its SAML configuration. Without values for SAML, its page asks for them."""
-    settings = read_settings({"enabled": "yes", "sign_assertions": "yes", "sign_response": "yes", **form})
+    settings = saml.read_settings({"enabled": "yes", "sign_assertions": "yes", "sign_response": "yes", **form})
     if settings.is_empty:
         created = await _create(form, KINDS["saml"])
-        return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
-    name = to_model(ServiceRequest, form, _FIXED).name
-    service, problems = await configuration.create_service(ports_once(), acting_member(), name, settings)
+        return console.redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
+    name = form_values.to_model(ServiceRequest, form, _FIXED).name
+    service, problems = await configuration.create_service(console_forms.ports_once(), kit.acting_member(), name, settings)
     if problems:
-        return await saved_page("saml-ready", service.slug, problems)
-    return redirect_with_notice("saml-ready", f"{application_path(service.slug)}/saml")
+        return await saml.saved_page("saml-ready", service.slug, problems)
+    return console.redirect_with_notice("saml-ready", f"{application_path(service.slug)}/saml")
 
 
 async def _create(form: Mapping[str, str], kind: Kind) -> CreatedService:
-    data = to_model(
+    data = form_values.to_model(
         ServiceRequest,
         form,
-        {**_FIXED, "service_type": lambda _: kind.type.value, "redirect_uris": to_lines, POST_LOGOUT_REDIRECT_URIS: to_lines},
+        {
+            **_FIXED,
+            "service_type": lambda _: kind.type.value,
+            "redirect_uris": form_values.to_lines,
+            POST_LOGOUT_REDIRECT_URIS: form_values.to_lines,
+        },
     )
     settings = {"redirect_uris": data.redirect_uris, POST_LOGOUT_REDIRECT_URIS: data.post_logout_redirect_uris}
-    return await services.create_by_form(ports_once(), acting_member(), data.name, kind.type, settings)
+    return await services.create_by_form(console_forms.ports_once(), kit.acting_member(), data.name, kind.type, settings)

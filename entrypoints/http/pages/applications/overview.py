@@ -13,14 +13,12 @@ from core.applications.model.analytics import REVIEWS, CredentialToReview, Overv
 from core.applications.model.figures import FigureRange
 from core.eventing.descriptions import load_authors
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.applications.analytics import DateRangeQuery
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import label, sign_in_methods
-from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages import console
 from entrypoints.http.pages.applications.figures import show_users
 from entrypoints.http.pages.applications.new_application import KINDS
 from entrypoints.http.pages.charts import draw_days
-from entrypoints.http.pages.console import console_page, may, shows
 
 routes = Blueprint("overview_pages", __name__)
 
@@ -102,14 +100,14 @@ BROKEN: Final = frozenset({PendingTask.CONNECTIONS_FAILING, PendingTask.SIEM_FAI
 
 
 @routes.get("/app/organizations/<org_slug>")
-@member_page(Capability.ANALYTICS_VIEW)
-@shows("GET /api/organizations/<org_slug>/overview", "GET /api/organizations/<org_slug>/analytics/users")
+@kit.member_page(Capability.ANALYTICS_VIEW)
+@console.shows("GET /api/organizations/<org_slug>/overview", "GET /api/organizations/<org_slug>/analytics/users")
 async def show_overview(org_slug: str) -> Response:
     """Show an organization's overview."""
-    view = await analytics.load_overview(ports(), acting_member())
-    users = await figures.load_users(ports(), acting_member(), FigureRange.WEEK, with_populations=False)
+    view = await analytics.load_overview(kit.ports(), kit.acting_member())
+    users = await figures.load_users(kit.ports(), kit.acting_member(), FigureRange.WEEK, with_populations=False)
     chart = draw_days("Sign-ins of the last 30 days", view.sign_ins)
-    return await console_page(
+    return await console.console_page(
         "applications/overview.html",
         members=view.members,
         applications=view.services,
@@ -135,7 +133,7 @@ def _describe(task: PendingTask, count: int) -> tuple[str, str]:
 async def _reviews(view: Overview) -> list[tuple[str, str]]:
     """Return the sentences about credentials to review, with the pages for their next steps. The oldest are named, with their creators."""
     named = view.to_review[:NAMED_REVIEWS]
-    authors = await load_authors(ports(), acting_member(), {credential.created_by for credential in named})
+    authors = await load_authors(kit.ports(), kit.acting_member(), {credential.created_by for credential in named})
     rest = Counter(credential.task for credential in view.to_review[NAMED_REVIEWS:])
     return [
         *(_review(credential, authors.get(credential.created_by)) for credential in named),
@@ -158,8 +156,8 @@ RECENT: Final = 10
 
 
 @routes.get("/app/organizations/<org_slug>/analytics/days")
-@member_page(Capability.ANALYTICS_VIEW)
-@shows(
+@kit.member_page(Capability.ANALYTICS_VIEW)
+@console.shows(
     f"{ANALYTICS_API}/login-trends",
     f"{ANALYTICS_API}/logins-by-service",
     f"{ANALYTICS_API}/logins-by-provider",
@@ -167,18 +165,22 @@ RECENT: Final = 10
 )
 async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:
     """Show an organization's sign-ins in a range of days."""
-    caller, range_ = acting_member(), query_args.date_range()
-    counts = await analytics.count_by_day(ports(), caller, range_)
-    methods = sign_in_methods()
+    caller, range_ = kit.acting_member(), query_args.date_range()
+    counts = await analytics.count_by_day(kit.ports(), caller, range_)
+    methods = kit.sign_in_methods()
     days = fill_days(counts, range_) if range_.length <= LONGEST_CHART else []
-    return await console_page(
+    return await console.console_page(
         "applications/analytics.html",
         range=range_,
         chart=draw_days("Sign-ins by day", days).to_svg("by-day") if days else None,
         total=sum(each.count for each in counts),
         days=sorted(((each.day, each.count) for each in counts), reverse=True)[:LONGEST_CHART],
-        services=[(each.service_name, each.count) for each in await analytics.count_by_service(ports(), caller, range_)],
-        providers=[(label(each.provider, methods), each.count) for each in await analytics.count_by_provider(ports(), caller, range_)],
+        services=[(each.service_name, each.count) for each in await analytics.count_by_service(kit.ports(), caller, range_)],
+        providers=[
+            (kit.label(each.provider, methods), each.count) for each in await analytics.count_by_provider(kit.ports(), caller, range_)
+        ],
         methods=methods,
-        recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch() if may(Capability.END_USERS_VIEW) else None,
+        recent=await analytics.list_recent_logins(kit.ports(), caller, RECENT).next_batch()
+        if console.may(Capability.END_USERS_VIEW)
+        else None,
     )

@@ -11,55 +11,53 @@ from core.applications.model.plans import Plan, PlanInUse, PlanNotFound, Subscri
 from core.billing import subscriptions
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import LABELS
-from entrypoints.http.edge.access import CHANGES, member_page
+from entrypoints.http.pages import console, console_forms, form_values
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once, serves_form
-from entrypoints.http.pages.form_values import to_lines, to_model, to_number
 
 routes = Blueprint("plan_pages", __name__)
 
 PLANS: Final = f"{APPLICATION}/plans"
 API: Final = f"{SERVICE}/plans"
-FIELDS: Final[Fields] = {plans_model.CurrencyInvalid: "currency", plans_model.FeaturesTooLong: "features"}
-STATUSES: Final = [("", "All states"), *LABELS[SubscriptionStatus].items()]
-PARSERS: Final = {"price_cents": to_number, "features": to_lines}
+FIELDS: Final[console_forms.Fields] = {plans_model.CurrencyInvalid: "currency", plans_model.FeaturesTooLong: "features"}
+STATUSES: Final = [("", "All states"), *kit.LABELS[SubscriptionStatus].items()]
+PARSERS: Final = {"price_cents": form_values.to_number, "features": form_values.to_lines}
 
 
 async def _list(service_slug: str) -> list[Plan]:
-    return [plan async for batch in await plans.list_plans(ports(), acting_member(), service_slug) for plan in batch]
+    return [plan async for batch in await plans.list_plans(kit.ports(), kit.acting_member(), service_slug) for plan in batch]
 
 
 @routes.get(PLANS)
-@member_page(Capability.SERVICES_VIEW)
-@shows(f"GET {API}", f"POST {API}")
+@kit.member_page(Capability.SERVICES_VIEW)
+@console.shows(f"GET {API}", f"POST {API}")
 async def show_plans(org_slug: str, service_slug: str) -> Response:
     """List an application's plans."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/plans.html", plans=await _list(service_slug), **application_values(service))
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
+    return await console.console_page("applications/plans.html", plans=await _list(service_slug), **application_values(service))
 
 
-async def _values(typed: Form, service_slug: str, plan_id: UUID | None = None) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+async def _values(typed: console_forms.Form, service_slug: str, plan_id: UUID | None = None) -> dict[str, Any]:
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     plan = None
     if plan_id is not None:
         plan = next((each for each in await _list(service_slug) if each.id == plan_id), None) or refuse(PlanNotFound)
     return {"plan": plan, "typed": {**(_to_typed(plan) if plan else {}), **typed}, **application_values(service)}
 
 
-@serves_form(routes, f"{PLANS}/new")
-@member_page(Capability.BILLING_MANAGE, CHANGES)
-@accepts(f"POST {API}")
-@once(PLANS, "Open plans", "The plan is in the list.")
-@on_refusal("applications/plan.html", _values, FIELDS)
-async def create(org_slug: str, service_slug: str, form: Form) -> Response:
+@console_forms.serves_form(routes, f"{PLANS}/new")
+@kit.member_page(Capability.BILLING_MANAGE, kit.CHANGES)
+@console_forms.accepts(f"POST {API}")
+@console_forms.once(PLANS, "Open plans", "The plan is in the list.")
+@console_forms.on_refusal("applications/plan.html", _values, FIELDS)
+async def create(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Create a plan."""
-    await plans.create(ports_once(), acting_member(), service_slug, to_model(PlanRequest, form, PARSERS).build())
-    return redirect_with_notice("plan-created", f"{application_path(service_slug)}/plans")
+    await plans.create(
+        console_forms.ports_once(), kit.acting_member(), service_slug, form_values.to_model(PlanRequest, form, PARSERS).build()
+    )
+    return console.redirect_with_notice("plan-created", f"{application_path(service_slug)}/plans")
 
 
 def _to_typed(plan: Plan) -> dict[str, str]:
@@ -72,41 +70,41 @@ def _to_typed(plan: Plan) -> dict[str, str]:
     }
 
 
-@serves_form(routes, f"{PLANS}/<plan_id>", f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
-@member_page(Capability.BILLING_MANAGE, CHANGES)
-@accepts(f"PATCH {API}/<plan_id>")
-@on_refusal("applications/plan.html", _values, FIELDS)
-async def change(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
+@console_forms.serves_form(routes, f"{PLANS}/<plan_id>", f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
+@kit.member_page(Capability.BILLING_MANAGE, kit.CHANGES)
+@console_forms.accepts(f"PATCH {API}/<plan_id>")
+@console_forms.on_refusal("applications/plan.html", _values, FIELDS)
+async def change(org_slug: str, service_slug: str, plan_id: UUID, form: console_forms.Form) -> Response:
     """Change a plan."""
-    await plans.update(ports(), acting_member(), service_slug, plan_id, to_model(PlanRequest, form, PARSERS).build())
-    return redirect_with_notice("plan-saved", f"{application_path(service_slug)}/plans")
+    await plans.update(kit.ports(), kit.acting_member(), service_slug, plan_id, form_values.to_model(PlanRequest, form, PARSERS).build())
+    return console.redirect_with_notice("plan-saved", f"{application_path(service_slug)}/plans")
 
 
 @routes.post(f"{PLANS}/<plan_id>/delete")
-@member_page(Capability.BILLING_MANAGE, CHANGES)
-@accepts(f"DELETE {API}/<plan_id>")
-@on_refusal("applications/plan.html", _values, refusals=(PlanInUse,))
-async def delete(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
+@kit.member_page(Capability.BILLING_MANAGE, kit.CHANGES)
+@console_forms.accepts(f"DELETE {API}/<plan_id>")
+@console_forms.on_refusal("applications/plan.html", _values, refusals=(PlanInUse,))
+async def delete(org_slug: str, service_slug: str, plan_id: UUID, form: console_forms.Form) -> Response:
     """Delete a plan."""
-    await plans.delete(ports(), acting_member(), service_slug, plan_id)
-    return redirect_with_notice("plan-deleted", f"{application_path(service_slug)}/plans")
+    await plans.delete(kit.ports(), kit.acting_member(), service_slug, plan_id)
+    return console.redirect_with_notice("plan-deleted", f"{application_path(service_slug)}/plans")
 
 
 @routes.get(f"{APPLICATION}/subscriptions")
-@member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {SERVICE}/subscriptions")
+@kit.member_page(Capability.END_USERS_VIEW)
+@console.shows(f"GET {SERVICE}/subscriptions")
 async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> Response:
     """List the subscriptions to an application."""
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     result = await subscriptions.list_of_service(
-        ports(), acting_member(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
+        kit.ports(), kit.acting_member(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
     )
-    return await console_page(
+    return await console.console_page(
         "applications/subscriptions.html",
         subscriptions=result.items,
         customer=result.customer,
         chosen=query_args.status.value if query_args.status else "",
         statuses=STATUSES,
         **application_values(service),
-        **neighbors(query_args, result.total),
+        **console.neighbors(query_args, result.total),
     )

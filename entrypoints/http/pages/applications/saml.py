@@ -24,28 +24,13 @@ from core.kernel.callers import Member
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
+from entrypoints.http import kit
 from entrypoints.http.api.federation.saml.configuration import SAML as API
 from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest, SamlMetadataRequest
-from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import GIVES, SHOWS, member_page
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.reauthentication import ADDED_FIELDS
+from entrypoints.http.pages import consequences, console, console_forms, form_values
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
-from entrypoints.http.pages.consequences import Question, ask, sentence
-from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import (
-    ANSWERS_TO_FORM,
-    Fields,
-    Form,
-    accepts,
-    answers_with,
-    on_refusal,
-    once,
-    ports_once,
-    refused_console_page,
-    wrong_field,
-)
-from entrypoints.http.pages.form_values import FieldInvalid, is_checked, quoted, to_lines, to_model, unquoted
+from entrypoints.http.pages.form_values import quoted, unquoted
 from entrypoints.http.pages.notices import NOTICES
 from ports import Ports
 
@@ -57,7 +42,7 @@ MAPPING: Final = "attribute_mapping"
 FURTHER: Final = "further_attributes"
 JOINED: Final = " joined by "
 CONFIRMED: Final = "replace_slo_certificate"  # the field with which the question's form is sent
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     model.EntityIdMissing: "entity_id",
     model.EntityIdInvalid: "entity_id",
     model.AcsUrlMissing: "acs_url",
@@ -77,8 +62,8 @@ OPERATIONS: Final = (
     *(f"{method} {API}/certificate/next" for method in ("GET", "POST", "DELETE")),
     *(f"POST {API}/certificate/{action}" for action in ("activate", "undo")),
 )
-SWITCHES: Final = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
-METADATA_ANSWERS: Final = answers_with("The settings that the metadata describes.")
+SWITCHES: Final = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), form_values.is_checked)
+METADATA_ANSWERS: Final = console_forms.answers_with("The settings that the metadata describes.")
 
 
 def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
@@ -100,14 +85,14 @@ def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
     }
 
 
-async def _values(typed: Form, service_slug: str) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
-    configuration, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
+async def _values(typed: console_forms.Form, service_slug: str) -> dict[str, Any]:
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
+    configuration, _ = await saml.get_configuration(kit.ports(), kit.acting_member(), service.slug)
     endpoints = {"Entity ID": "", "Metadata URL": "metadata", "Sign-on URL": "sso", "Logout URL": "slo"}
-    org_slug = acting_member().acts_in.slug
+    org_slug = kit.acting_member().acts_in.slug
     return {
         "configuration": configuration,
-        "certificates": await saml.list_certificates(ports(), acting_member(), service.slug),
+        "certificates": await saml.list_certificates(kit.ports(), kit.acting_member(), service.slug),
         "undo_days": model.PREVIOUS_KEPT.days,
         "typed": typed or _to_typed(configuration),
         "problems": (),
@@ -115,18 +100,18 @@ async def _values(typed: Form, service_slug: str) -> dict[str, Any]:
         "saved": None,
         "formats": FORMATS,
         "login": f"/api/organizations/{org_slug}/services/{service.slug}/saml/login",
-        "endpoints": {name: app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
+        "endpoints": {name: kit.app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
         **application_values(service),
     }
 
 
 @routes.get(PAGE)
-@member_page(Capability.SERVICES_VIEW)
-@shows(*OPERATIONS)
+@kit.member_page(Capability.SERVICES_VIEW)
+@console.shows(*OPERATIONS)
 async def show_saml(org_slug: str, service_slug: str) -> Response:
     """Show an application's SAML configuration, and the values to copy into it."""
-    values = {**await _values({}, service_slug), "problems": await metadata.check(ports(), acting_member(), service_slug)}
-    return await console_page("applications/saml.html", **values)
+    values = {**await _values({}, service_slug), "problems": await metadata.check(kit.ports(), kit.acting_member(), service_slug)}
+    return await console.console_page("applications/saml.html", **values)
 
 
 def _further_text(configuration: SamlConfiguration) -> str:
@@ -139,27 +124,29 @@ def _further_text(configuration: SamlConfiguration) -> str:
     return "\n".join(lines)
 
 
-def _further(form: Form) -> list[tuple[str, str, str | None]]:
+def _further(form: console_forms.Form) -> list[tuple[str, str, str | None]]:
     """Return name, source and separator for every further attribute, one per line."""
     further = list[tuple[str, str, str | None]]()
-    for line in to_lines(form.get(FURTHER, "")):
+    for line in form_values.to_lines(form.get(FURTHER, "")):
         pair, joined, separator = line.partition(JOINED)
         name, sign, source = pair.rpartition("=")
         if not sign or not name.strip() or not source.strip():
-            raise FieldInvalid(f"Write each line as a name, an equals sign and a source. This line has another form: {line[:100]}", FURTHER)
+            raise form_values.FieldInvalid(
+                f"Write each line as a name, an equals sign and a source. This line has another form: {line[:100]}", FURTHER
+            )
         further.append((name.strip(), source.strip(), unquoted(separator) if joined else None))
     if len({source for _, source, _ in further}) < len(further):
-        raise FieldInvalid("Name each source only once.", FURTHER)
+        raise form_values.FieldInvalid("Name each source only once.", FURTHER)
     return further
 
 
-def _mapping(form: Form) -> dict[str, str] | None:
+def _mapping(form: console_forms.Form) -> dict[str, str] | None:
     names = {source: form.get(f"{source}_attribute", "").strip() for source in ("email", "id")}
     names |= {source: name for name, source, _ in _further(form)}
     return {source: name for source, name in names.items() if name} or None
 
 
-def _formats(form: Form, stored: SamlConfiguration) -> dict[str, dict[str, str | None]] | None:
+def _formats(form: console_forms.Form, stored: SamlConfiguration) -> dict[str, dict[str, str | None]] | None:
     """Return the form's formats. A name format that only the API can set stays."""
     formats = {name: each.name_format for name, each in (stored.attribute_formats or {}).items() if each.name_format}
     separators = {name: separator for name, _, separator in _further(form) if separator is not None}
@@ -168,9 +155,9 @@ def _formats(form: Form, stored: SamlConfiguration) -> dict[str, dict[str, str |
     return {name: each for name, each in merged.items() if any(each.values())} or None
 
 
-def wrong_setting(refusal: Refusal, form: Form) -> str | None:
+def wrong_setting(refusal: Refusal, form: console_forms.Form) -> str | None:
     """Return the field in `read_settings` that a refusal is about, or None."""
-    field = wrong_field(refusal, FIELDS)
+    field = console_forms.wrong_field(refusal, FIELDS)
     if field == "url":  # the metadata URL
         return METADATA_URL
     if field != MAPPING:
@@ -180,14 +167,16 @@ def wrong_setting(refusal: Refusal, form: Form) -> str | None:
     return f"{source}_attribute" if source in ("email", "id") else FURTHER
 
 
-def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
+def _slo_replacement(service: Service, form: Mapping[str, str]) -> consequences.Question:
     fields = {name: value for name, value in form.items() if name not in ADDED_FIELDS}
     verb = "Replace" if form.get("slo_certificate", "").strip() else "Remove"
-    return Question(
+    return consequences.Question(
         verb=f"{verb} the certificate from",
         target=service.name,
         consequences=(
-            sentence("We refuse logout requests that {} signs with its present certificate. Users stay signed in here then.", service.name),
+            consequences.sentence(
+                "We refuse logout requests that {} signs with its present certificate. Users stay signed in here then.", service.name
+            ),
         ),
         button=f"{verb} certificate",
         keep="Keep certificate",
@@ -197,87 +186,89 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
 
 
 @routes.post(PAGE)
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(
     f"POST {API}",
     answers={
         200: "The question whether the certificate of the application is replaced, or the problems of its metadata.",
-        **ANSWERS_TO_FORM,
+        **console_forms.ANSWERS_TO_FORM,
     },
 )
-@refuses(429)
-@on_refusal("applications/saml.html", _values, wrong_setting)
-async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
+@kit.refuses(429)
+@console_forms.on_refusal("applications/saml.html", _values, wrong_setting)
+async def configure(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Change an application's SAML configuration.
 
     Metadata replaces the values that it has, and the page shows its problems. If the application has no certificate yet, it gets a
     certificate.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
-    stored, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
+    stored, _ = await saml.get_configuration(kit.ports(), kit.acting_member(), service.slug)
     settings = read_settings(form, stored)
     try:
-        problems = await saml.set_up(ports(), acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
+        problems = await saml.set_up(kit.ports(), kit.acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
     except model.SloCertificateReplaced:
-        return await ask(_slo_replacement(service, form))
+        return await consequences.ask(_slo_replacement(service, form))
     if problems:
         return await saved_page("saml-saved", service.slug, problems)
-    return redirect_with_notice("saml-saved", f"{application_path(service.slug)}/saml")
+    return console.redirect_with_notice("saml-saved", f"{application_path(service.slug)}/saml")
 
 
 async def saved_page(notice: str, service_slug: str, problems: Sequence[SamlProblem]) -> Response:
     """Return the page after a save, with the problems that only the metadata has. `notice` is a key in NOTICES."""
-    problems = [*problems, *await metadata.check(ports(), acting_member(), service_slug)]
-    return await console_page(
+    problems = [*problems, *await metadata.check(kit.ports(), kit.acting_member(), service_slug)]
+    return await console.console_page(
         "applications/saml.html", **{**await _values({}, service_slug), "problems": problems, "saved": NOTICES[notice]}
     )
 
 
-def read_settings(form: Form, stored: SamlConfiguration = NOT_CONFIGURED) -> ServiceProviderSettings:
+def read_settings(form: console_forms.Form, stored: SamlConfiguration = NOT_CONFIGURED) -> ServiceProviderSettings:
     """Return the settings in a form with the fields for a SAML configuration, and with metadata or its URL."""
     mapping = {"attribute_mapping": lambda _: _mapping(form), "attribute_formats": lambda _: _formats(form, stored)}
-    data = to_model(SamlConfigurationRequest, form, {**SWITCHES, **mapping})
-    source = to_model(SamlMetadataRequest, form, {"url": lambda _: form.get(METADATA_URL, "").strip()})
+    data = form_values.to_model(SamlConfigurationRequest, form, {**SWITCHES, **mapping})
+    source = form_values.to_model(SamlMetadataRequest, form, {"url": lambda _: form.get(METADATA_URL, "").strip()})
     return ServiceProviderSettings(configuration=data.build(), metadata=source.metadata.strip(), metadata_url=source.url)
 
 
-async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
+async def _metadata_values(form: console_forms.Form, service_slug: str) -> dict[str, Any]:
     values = await _values({}, service_slug)
     return {**values, "typed": {**values["typed"], **{name: form.get(name, "") for name in ("metadata", METADATA_URL)}}}
 
 
 @routes.post(f"{PAGE}/metadata")
-@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS)
-@accepts(f"POST {API}/metadata", answers=METADATA_ANSWERS)
-@refuses(429)
-@on_refusal("applications/saml.html", _metadata_values, wrong_setting)
-async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.SHOWS)
+@console_forms.accepts(f"POST {API}/metadata", answers=METADATA_ANSWERS)
+@kit.refuses(429)
+@console_forms.on_refusal("applications/saml.html", _metadata_values, wrong_setting)
+async def read_metadata(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
     """Show the settings that an application's metadata describes. They are not saved yet."""
     settings = read_settings({**form, "enabled": ""})
-    text = await metadata.read_source(ports(), acting_member(), settings.metadata, settings.metadata_url)
-    described, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
+    text = await metadata.read_source(kit.ports(), kit.acting_member(), settings.metadata, settings.metadata_url)
+    described, problems = await metadata.read_metadata(kit.ports(), kit.acting_member(), service_slug, text)
     values = await _values({}, service_slug)
     typed = {**_to_typed(replace_described(values["configuration"], described)), "enabled": "yes"}
     values |= {"typed": typed, "problems": problems, "imported": True}
-    return await console_page("applications/saml.html", **values)
+    return await console.console_page("applications/saml.html", **values)
 
 
 @routes.get(f"{PAGE}/certificate")
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"POST {API}/certificate")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE)
+@console.shows(f"POST {API}/certificate")
 async def show_replacement(org_slug: str, service_slug: str) -> Response:
     """Ask before the certificate for signatures is replaced. 404 without a certificate."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    await saml.get_certificate(ports(), acting_member(), service_slug)  # there is a certificate to replace
-    return await ask(_replacement(service))
+    service = await services.find(kit.ports(), kit.acting_member(), service_slug)
+    await saml.get_certificate(kit.ports(), kit.acting_member(), service_slug)  # there is a certificate to replace
+    return await consequences.ask(_replacement(service))
 
 
-def _replacement(service: Service) -> Question:
-    return Question(
+def _replacement(service: Service) -> consequences.Question:
+    return consequences.Question(
         verb="Replace the certificate of",
         target=service.name,
         consequences=(
-            sentence("Users can't sign in to {} with SAML until it has the new certificate: it refuses our new signatures.", service.name),
+            consequences.sentence(
+                "Users can't sign in to {} with SAML until it has the new certificate: it refuses our new signatures.", service.name
+            ),
             "The present certificate ends at once and can't come back. The next and the previous one end, too, if there are any.",
         ),
         button="Replace certificate",
@@ -287,45 +278,45 @@ def _replacement(service: Service) -> Question:
 
 
 @routes.post(f"{PAGE}/certificate")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"POST {API}/certificate")
-@once(PAGE, "Open SAML", "The certificate is on the page.")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"POST {API}/certificate")
+@console_forms.once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate for signatures, or replace all at once."""
     return await _change_certificates(saml.create_certificate, service_slug, "certificate-created")
 
 
 @routes.post(f"{PAGE}/certificate/next")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"POST {API}/certificate/next", page=PAGE)
-@once(PAGE, "Open SAML", "The certificate is on the page.")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"POST {API}/certificate/next", page=PAGE)
+@console_forms.once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate that will replace the active certificate."""
     return await _change_certificates(saml.create_next_certificate, service_slug, "next-certificate-created")
 
 
 @routes.post(f"{PAGE}/certificate/next/delete")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"DELETE {API}/certificate/next")
-@once(PAGE, "Open SAML", "The page shows the certificates.")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"DELETE {API}/certificate/next")
+@console_forms.once(PAGE, "Open SAML", "The page shows the certificates.")
 async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Delete the next certificate."""
     return await _change_certificates(saml.delete_next_certificate, service_slug, "next-certificate-deleted")
 
 
 @routes.post(f"{PAGE}/certificate/activate")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"POST {API}/certificate/activate")
-@once(PAGE, "Open SAML", "The page shows the certificates.")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"POST {API}/certificate/activate")
+@console_forms.once(PAGE, "Open SAML", "The page shows the certificates.")
 async def activate_certificate(org_slug: str, service_slug: str) -> Response:
     """Sign with the next certificate from now on."""
     return await _change_certificates(saml.activate_certificate, service_slug, "certificate-activated")
 
 
 @routes.post(f"{PAGE}/certificate/undo")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"POST {API}/certificate/undo")
-@once(PAGE, "Open SAML", "The page shows the certificates.")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"POST {API}/certificate/undo")
+@console_forms.once(PAGE, "Open SAML", "The page shows the certificates.")
 async def undo_activation(org_slug: str, service_slug: str) -> Response:
     """Sign with the previous certificate again."""
     return await _change_certificates(saml.undo_activation, service_slug, "activation-undone")
@@ -333,16 +324,16 @@ async def undo_activation(org_slug: str, service_slug: str) -> Response:
 
 async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[object]], service_slug: str, notice: str) -> Response:
     try:
-        await change(ports_once(), acting_member(), service_slug)
+        await change(console_forms.ports_once(), kit.acting_member(), service_slug)
     except Refusal as refusal:
-        return await refused_console_page(refusal, "applications/saml.html", **await _values({}, service_slug))
-    return redirect_with_notice(notice, f"{application_path(service_slug)}/saml")
+        return await console_forms.refused_console_page(refusal, "applications/saml.html", **await _values({}, service_slug))
+    return console.redirect_with_notice(notice, f"{application_path(service_slug)}/saml")
 
 
 @routes.post(f"{PAGE}/disable")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"DELETE {API}")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"DELETE {API}")
 async def disable(org_slug: str, service_slug: str) -> Response:
     """Turn SAML off for an application."""
-    await saml.disable(ports(), acting_member(), service_slug)
-    return redirect_with_notice("saml-disabled", f"{application_path(service_slug)}/saml")
+    await saml.disable(kit.ports(), kit.acting_member(), service_slug)
+    return console.redirect_with_notice("saml-disabled", f"{application_path(service_slug)}/saml")

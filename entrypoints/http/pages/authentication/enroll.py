@@ -8,21 +8,13 @@ from quart import Blueprint, Response, request
 from core.authentication import admissions, policy_enrollment
 from core.authentication.model.policy import PolicyPlace
 from core.authentication.policy_enrollment import Enrollment
+from core.kernel import proofs
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Method, Strength
+from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.explanations import explain
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rules
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import next_of, redirect
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import PROTOCOL, sign_in_session
-from entrypoints.http.edge.access.declaration import Bounded
-from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.reauthentication import to_reauthentication_for
-from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http import kit
+from entrypoints.http.pages import form_pages
 from entrypoints.http.pages.notices import NOTICES
 
 routes = Blueprint("enroll_pages", __name__)
@@ -42,20 +34,24 @@ def _place(fields: Mapping[str, str]) -> PolicyPlace:
 def _ways(enrollment: Enrollment) -> dict[str, bool]:
     """Return which ways to meet the policy the page offers: the ways that the account lacks."""
     decision = enrollment.decision
-    may_use, methods, needs_second = Rules(methods=decision.methods).may_use, decision.methods or (), decision.required is Strength.TWO
+    may_use, methods, needs_second = (
+        rules.Rules(methods=decision.methods).may_use,
+        decision.methods or (),
+        decision.required is proofs.Strength.TWO,
+    )
     return {
-        "key": enrollment.has_unused_key and needs_second and may_use(Method.PASSKEY),
-        "passkey": may_use(Method.PASSKEY),
-        "app": needs_second and not enrollment.has_app and may_use(Method.TOTP),
-        "password": decision.lacks_first and may_use(Method.PASSWORD),
-        "providers": decision.lacks_first and any(name.startswith(PROVIDER_PREFIX) for name in methods),
+        "key": enrollment.has_unused_key and needs_second and may_use(proofs.Method.PASSKEY),
+        "passkey": may_use(proofs.Method.PASSKEY),
+        "app": needs_second and not enrollment.has_app and may_use(proofs.Method.TOTP),
+        "password": decision.lacks_first and may_use(proofs.Method.PASSWORD),
+        "providers": decision.lacks_first and any(name.startswith(rules.PROVIDER_PREFIX) for name in methods),
     }
 
 
 def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[str, Any]:
     decision = enrollment.decision
     return {
-        "form_token": session_form_token(),
+        "form_token": form_pages.session_form_token(),
         "explanation": explain(decision),
         "due_at": decision.due_at,
         "target": {name: value for name, value in (("org", place.org_slug), ("service", place.service_slug), ("next", next_path)) if value},
@@ -65,47 +61,49 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
 
 
 @routes.get(ENROLL_PATH)
-@sign_in_session(bounded=Bounded.YES)
-@describes_page({200: "The page.", 303: "Nothing is missing. Continue at `next`, or confirm first that it's you."}, optional=FIELDS)
+@kit.sign_in_session(bounded=kit.Bounded.YES)
+@kit.describes_page({200: "The page.", 303: "Nothing is missing. Continue at `next`, or confirm first that it's you."}, optional=FIELDS)
 async def show() -> Response:
     """Ask the user to set up the factor that a sign-in policy requires.
 
     `next` is the path on this server to continue at. If the rule starts later, the user can leave it for now. The page also says what the
     user has just done, such as joining the organization.
     """
-    place, next_path = _place(request.args), next_of(request.args)
-    enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place)
+    place, next_path = _place(request.args), kit.next_of(request.args)
+    enrollment = await policy_enrollment.find_enrollment(kit.ports(), kit.signed_in(), place)
     if enrollment.decision.outcome is Outcome.STEP_UP:
-        return to_reauthentication_for(place, next_path)
+        return kit.to_reauthentication_for(place, next_path)
     if enrollment.decision.outcome is not Outcome.ENROLL and enrollment.decision.due_at is None:
-        response = redirect(next_path)
-        cookies.ENROLLMENT.clear(response)
+        response = kit.redirect(next_path)
+        kit.cookies.ENROLLMENT.clear(response)
         return response
-    notice = NOTICES.get(cookies.NOTICE.read() or "")
-    response = page_response(render(TEMPLATE, done=notice, **_values(enrollment, place, next_path)))
+    notice = NOTICES.get(kit.cookies.NOTICE.read() or "")
+    response = kit.page_response(kit.render(TEMPLATE, done=notice, **_values(enrollment, place, next_path)))
     if notice is not None:
-        cookies.NOTICE.clear(response)
-    if len(path := admissions.enrollment_path(place, next=next_path)) <= cookies.MAX_ENROLLMENT:
-        cookies.ENROLLMENT.set(response, path)
+        kit.cookies.NOTICE.clear(response)
+    if len(path := admissions.enrollment_path(place, next=next_path)) <= kit.cookies.MAX_ENROLLMENT:
+        kit.cookies.ENROLLMENT.set(response, path)
     return response
 
 
 @routes.post(ENROLL_PATH)
-@sign_in_session(PROTOCOL, bounded=Bounded.YES)
-@describes_page({303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"])
+@kit.sign_in_session(kit.PROTOCOL, bounded=kit.Bounded.YES)
+@kit.describes_page(
+    {303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"]
+)
 async def postpone() -> Response:
     """Leave the factor that a sign-in policy requires for later.
 
     The user is asked again on the next day.
     """
-    form = await read_form()
-    check_session_form(form)
-    place, next_path = _place(form), next_of(form)
-    enrollment = await policy_enrollment.find_enrollment(ports(), signed_in(), place)
+    form = await kit.read_form()
+    form_pages.check_session_form(form)
+    place, next_path = _place(form), kit.next_of(form)
+    enrollment = await policy_enrollment.find_enrollment(kit.ports(), kit.signed_in(), place)
     if enrollment.decision.outcome is not Outcome.ALLOWED:
-        return redirect(admissions.enrollment_path(place, next=next_path))
+        return kit.redirect(admissions.enrollment_path(place, next=next_path))
     if enrollment.decision.due_at is not None:
-        await admissions.claim_reminder(ports(), signed_in())
-    response = redirect(next_path)
-    cookies.ENROLLMENT.clear(response)
+        await admissions.claim_reminder(kit.ports(), kit.signed_in())
+    response = kit.redirect(next_path)
+    kit.cookies.ENROLLMENT.clear(response)
     return response

@@ -10,10 +10,10 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.accounts import platform
-from core.accounts.model.passkeys import NoPasskeysHere, PasskeyNotAdded
+from core.accounts.model import passkeys
 from core.applications import end_users
 from core.authentication import account_recovery
-from core.authentication.model.recovery import IssuedRecovery, RecoveryRefused
+from core.authentication.model import recovery
 from core.kernel.access import require_view
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
@@ -21,21 +21,11 @@ from core.kernel.page_paths import RECOVER_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.roles import Capability
 from core.tenancy import members
+from entrypoints.http import kit
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
 from entrypoints.http.api.authentication.recovery import END_USERS, MEMBERS, RecoveryRequest
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import acting_member, caller, ports, signed_in
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import BY_PEOPLE, OWNS, PROTOCOL, anyone, member_page, platform_page
-from entrypoints.http.edge.access.declaration import View
-from entrypoints.http.edge.access.effects import EffectRow
-from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.typed_fields import link_token
+from entrypoints.http.pages import consequences, console, console_forms, form_pages
 from entrypoints.http.pages.accounts.account import setup_values
-from entrypoints.http.pages.consequences import Question, accepts_answer, ask_on_refusal, asks
-from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with, once, ports_once, read_credential
-from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page
 from entrypoints.http.pages.form_values import to_model
 from ports import Ports
 
@@ -47,19 +37,19 @@ OPEN: Final = f"{RECOVER_PATH}/<recovery_id>"
 
 async def _user(user_id: UUID) -> tuple[str, str]:
     """Return a user's address, and the path to their page."""
-    require_view(acting_member(), Capability.END_USERS_VIEW)
-    await members.require_power(ports(), acting_member(), user_id)
-    return await end_users.find_address(ports(), acting_member(), user_id), organization_path(f"/users/{user_id}")
+    require_view(kit.acting_member(), Capability.END_USERS_VIEW)
+    await members.require_power(kit.ports(), kit.acting_member(), user_id)
+    return await end_users.find_address(kit.ports(), kit.acting_member(), user_id), console.organization_path(f"/users/{user_id}")
 
 
 async def _member(user_id: UUID) -> tuple[str, str]:
-    await members.require_power(ports(), acting_member(), user_id)
-    found = (await members.find(ports(), acting_member(), user_id)).account.member
-    return found.email, organization_path(f"/members/{user_id}")
+    await members.require_power(kit.ports(), kit.acting_member(), user_id)
+    found = (await members.find(kit.ports(), kit.acting_member(), user_id)).account.member
+    return found.email, console.organization_path(f"/members/{user_id}")
 
 
 async def _person(user_id: UUID) -> tuple[str, str]:
-    return (await platform.find_user(ports(), user_id)).email, f"/app/platform/people/{user_id}"
+    return (await platform.find_user(kit.ports(), user_id)).email, f"/app/platform/people/{user_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +57,14 @@ class Issuer:
     """An organization's admins, or the platform owners: how they start and cancel an account's recovery."""
 
     find: Callable[[UUID], Awaitable[tuple[str, str]]]  # the user's address, and the path to their page
-    issue: Callable[[Ports, UUID, str], Awaitable[IssuedRecovery]]
+    issue: Callable[[Ports, UUID, str], Awaitable[recovery.IssuedRecovery]]
     end: Callable[[UUID], Awaitable[None]]
     others: str = "admins"  # who get an email
 
-    async def question(self, user_id: UUID) -> Question:
+    async def question(self, user_id: UUID) -> consequences.Question:
         """Return the page that asks for a reason before a recovery starts."""
         address, path = await self.find(user_id)
-        return Question(
+        return consequences.Question(
             verb="Recover the account of",
             target=address,
             consequences=(
@@ -91,10 +81,10 @@ class Issuer:
             keep="Not now",
         )
 
-    async def end_question(self, user_id: UUID) -> Question:
+    async def end_question(self, user_id: UUID) -> consequences.Question:
         """Return the page that asks before a recovery is canceled."""
         address, path = await self.find(user_id)
-        return Question(
+        return consequences.Question(
             verb="Cancel the recovery of",
             target=address,
             consequences=("The link and the code stop working. Their factors stay as they are.",),
@@ -109,56 +99,60 @@ def _in_organization(find: Callable[[UUID], Awaitable[tuple[str, str]]], right: 
     return Issuer(
         find,
         lambda ports_of_form, user_id, reason: account_recovery.issue_in_organization(
-            ports_of_form, acting_member(), user_id, reason, right
+            ports_of_form, kit.acting_member(), user_id, reason, right
         ),
-        lambda user_id: account_recovery.cancel_in_organization(ports(), acting_member(), user_id, right),
+        lambda user_id: account_recovery.cancel_in_organization(kit.ports(), kit.acting_member(), user_id, right),
     )
 
 
-def _add_forms(noun: str, path: str, api: str, issuer: Issuer, access: Callable[[EffectRow], Callable[[View], View]]) -> None:
+def _add_forms(noun: str, path: str, api: str, issuer: Issuer, access: Callable[[kit.EffectRow], Callable[[kit.View], kit.View]]) -> None:
     """Add the forms that start and cancel an account's recovery, and the pages that ask first."""
 
-    @once(path, "Back", ADVICE)
-    @refuses(429)
-    @ask_on_refusal(issuer.question)
-    async def start(user_id: UUID, form: Form, **_: str) -> Response:
-        issued = await issuer.issue(ports_once(), user_id, to_model(RecoveryRequest, form).reason)
+    @console_forms.once(path, "Back", ADVICE)
+    @kit.refuses(429)
+    @consequences.ask_on_refusal(issuer.question)
+    async def start(user_id: UUID, form: console_forms.Form, **_: str) -> Response:
+        issued = await issuer.issue(console_forms.ports_once(), user_id, to_model(RecoveryRequest, form).reason)
         address, page = await issuer.find(user_id)
         until = format_utc(issued.expires_at)
         advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {until}."
         if issued.refuses_sign_ins:
             advice += " A sign-in ended the last recovery. So all sign-ins to this account are refused until the new recovery has ended."
-        return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", page))
+        return await console.secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", page))
 
-    async def cancel(user_id: UUID, form: Form, **_: str) -> Response:
+    async def cancel(user_id: UUID, form: console_forms.Form, **_: str) -> Response:
         await issuer.end(user_id)
-        return redirect_with_notice("recovery-canceled", (await issuer.find(user_id))[1])
+        return console.redirect_with_notice("recovery-canceled", (await issuer.find(user_id))[1])
 
     start.__name__, cancel.__name__ = f"start_{noun}_recovery", f"cancel_{noun}_recovery"
     start.__doc__ = f"Start the recovery of a {noun}.\n\nThe code is shown only once."
     cancel.__doc__ = f"Cancel the recovery of a {noun}."
-    asks(routes, f"{path}/recovery")(access(OWNS)(accepts(f"POST {api}/recovery", answers=answers_with("The code."))(start)))
-    asks(routes, f"{path}/recovery/cancel")(access(BY_PEOPLE)(accepts_answer(f"DELETE {api}/recovery", issuer.end_question)(cancel)))
+    consequences.asks(routes, f"{path}/recovery")(
+        access(kit.OWNS)(console_forms.accepts(f"POST {api}/recovery", answers=console_forms.answers_with("The code."))(start))
+    )
+    consequences.asks(routes, f"{path}/recovery/cancel")(
+        access(kit.BY_PEOPLE)(consequences.accepts_answer(f"DELETE {api}/recovery", issuer.end_question)(cancel))
+    )
 
 
 OF_PEOPLE: Final = Issuer(
     _person,
-    lambda ports_of_form, user_id, reason: account_recovery.issue_by_platform(ports_of_form, signed_in(), user_id, reason),
-    lambda user_id: account_recovery.cancel_by_platform(ports(), signed_in(), user_id),
+    lambda ports_of_form, user_id, reason: account_recovery.issue_by_platform(ports_of_form, kit.signed_in(), user_id, reason),
+    lambda user_id: account_recovery.cancel_by_platform(kit.ports(), kit.signed_in(), user_id),
     "platform owners",
 )
 for _noun, _find, _right in (("user", _user, END_USERS), ("member", _member, MEMBERS)):
     _path = f"organizations/<org_slug>/{_noun}s/<user_id>"
-    _add_forms(_noun, f"/app/{_path}", f"/api/{_path}", _in_organization(_find, _right), partial(member_page, _right))
-_add_forms("person", "/app/platform/people/<user_id>", "/api/platform/users/<user_id>", OF_PEOPLE, platform_page)
+    _add_forms(_noun, f"/app/{_path}", f"/api/{_path}", _in_organization(_find, _right), partial(kit.member_page, _right))
+_add_forms("person", "/app/platform/people/<user_id>", "/api/platform/users/<user_id>", OF_PEOPLE, kit.platform_page)
 
 
 # For the user
 
 
 @routes.get(RECOVER_PATH)
-@anyone
-@describes_page(
+@kit.anyone
+@kit.describes_page(
     {200: "The form for the code.", 303: "Both parts were given in this browser. Continue there."},
     query={"token": "The token of the link."},
 )
@@ -167,15 +161,15 @@ async def recover_page() -> Response:
 
     The link in the email leads here. Opening it does not use it up. The browser that gave the link and the code continues where it was.
     """
-    token = link_token()
-    if (recovery_id := await account_recovery.find_resumable(ports(), token, cookies.browser_id())) is not None:
-        return redirect(f"{RECOVER_PATH}/{recovery_id}")
-    return form_page("authentication/recover.html", token=token, problem=None)
+    token = kit.link_token()
+    if (recovery_id := await account_recovery.find_resumable(kit.ports(), token, kit.cookies.browser_id())) is not None:
+        return kit.redirect(f"{RECOVER_PATH}/{recovery_id}")
+    return form_pages.form_page("authentication/recover.html", token=token, problem=None)
 
 
 @routes.post(RECOVER_PATH)
-@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
-@describes_page(
+@kit.anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@kit.describes_page(
     {
         303: "Both parts are right. Set up a new factor on the next page.",
         400: "The link or the code is wrong, or the recovery has ended.",
@@ -188,24 +182,26 @@ async def recover() -> Response:
 
     It continues in this browser alone. The fifth wrong code ends it.
     """
-    form = await read_own_form()
+    form = await form_pages.read_own_form()
     token = form.get("token", "")
     try:
-        recovery_id = await account_recovery.open_in_browser(ports(), caller(), token, form.get("code", ""), cookies.browser_id())
-    except RecoveryRefused as refusal:
-        if (resumable := await account_recovery.find_resumable(ports(), token, cookies.browser_id())) is not None:
-            return redirect(f"{RECOVER_PATH}/{resumable}")  # the form stood in another tab
-        return refused_form_page(refusal, "authentication/recover.html", token=token)
-    return redirect(f"{RECOVER_PATH}/{recovery_id}")
+        recovery_id = await account_recovery.open_in_browser(
+            kit.ports(), kit.caller(), token, form.get("code", ""), kit.cookies.browser_id()
+        )
+    except recovery.RecoveryRefused as refusal:
+        if (resumable := await account_recovery.find_resumable(kit.ports(), token, kit.cookies.browser_id())) is not None:
+            return kit.redirect(f"{RECOVER_PATH}/{resumable}")  # the form stood in another tab
+        return form_pages.refused_form_page(refusal, "authentication/recover.html", token=token)
+    return kit.redirect(f"{RECOVER_PATH}/{recovery_id}")
 
 
 async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
     """Return the values for the page that sets a factor up."""
-    opened = await account_recovery.find_open(ports(), recovery_id, cookies.browser_id())
+    opened = await account_recovery.find_open(kit.ports(), recovery_id, kit.cookies.browser_id())
     options = None
     if opened.allows_passkey:
-        with suppress(NoPasskeysHere):
-            options = await account_recovery.start_passkey(ports(), caller(), recovery_id, cookies.browser_id())
+        with suppress(passkeys.NoPasskeysHere):
+            options = await account_recovery.start_passkey(kit.ports(), kit.caller(), recovery_id, kit.cookies.browser_id())
     return {
         "path": f"{RECOVER_PATH}/{recovery_id}",
         "email": opened.email,
@@ -217,24 +213,26 @@ async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
 
 
 @routes.get(OPEN)
-@anyone(PROTOCOL)
-@describes_page({200: "The ways to set a factor up.", 400: "The recovery has ended, or began in another browser."}, changes_state=True)
+@kit.anyone(kit.PROTOCOL)
+@kit.describes_page({200: "The ways to set a factor up.", 400: "The recovery has ended, or began in another browser."}, changes_state=True)
 async def factor_page(recovery_id: UUID) -> Response:
     """Show the ways to set up a new factor in an open recovery.
 
     They are the ways that the account's sign-in policies accept.
     """
-    return form_page("authentication/recover_factor.html", problem=None, with_app=False, **await _factor_values(recovery_id))
+    return form_pages.form_page("authentication/recover_factor.html", problem=None, with_app=False, **await _factor_values(recovery_id))
 
 
 async def _finish(recovery_id: UUID, finish: Callable[[Mapping[str, str]], Awaitable[Sequence[str]]], *, with_app: bool) -> Response:
-    form = await read_own_form()
+    form = await form_pages.read_own_form()
     values = await _factor_values(recovery_id)
     try:
         codes = await finish(form)
     except Refusal as refusal:
-        return refused_form_page(refusal, "authentication/recover_factor.html", with_app=with_app, **values)
-    return form_page("authentication/recovered.html", codes=codes, email=values["email"], with_passkey=not with_app, scripted=True)
+        return form_pages.refused_form_page(refusal, "authentication/recover_factor.html", with_app=with_app, **values)
+    return form_pages.form_page(
+        "authentication/recovered.html", codes=codes, email=values["email"], with_passkey=not with_app, scripted=True
+    )
 
 
 ANSWERS: Final = {
@@ -245,8 +243,8 @@ ANSWERS: Final = {
 
 
 @routes.post(f"{OPEN}/app")
-@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
-@describes_page(ANSWERS, form=["form_token", "code"])
+@kit.anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@kit.describes_page(ANSWERS, form=["form_token", "code"])
 async def finish_with_app(recovery_id: UUID) -> Response:
     """Set up an authenticator app, which replaces all earlier factors.
 
@@ -254,14 +252,16 @@ async def finish_with_app(recovery_id: UUID) -> Response:
     """
 
     async def finish(form: Mapping[str, str]) -> Sequence[str]:
-        return await account_recovery.finish_with_app(ports(), caller(), recovery_id, cookies.browser_id(), form.get("code", ""))
+        return await account_recovery.finish_with_app(
+            kit.ports(), kit.caller(), recovery_id, kit.cookies.browser_id(), form.get("code", "")
+        )
 
     return await _finish(recovery_id, finish, with_app=True)
 
 
 @routes.post(f"{OPEN}/passkey")
-@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
-@describes_page(ANSWERS, form=["form_token", "credential"])
+@kit.anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@kit.describes_page(ANSWERS, form=["form_token", "credential"])
 async def finish_with_passkey(recovery_id: UUID) -> Response:
     """Set up a passkey, which replaces all earlier factors.
 
@@ -269,7 +269,7 @@ async def finish_with_passkey(recovery_id: UUID) -> Response:
     """
 
     async def finish(form: Mapping[str, str]) -> Sequence[str]:
-        credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
-        return await account_recovery.finish_with_passkey(ports(), caller(), recovery_id, cookies.browser_id(), credential)
+        credential = console_forms.read_credential(form, RegistrationCredentialRequest, passkeys.PasskeyNotAdded)
+        return await account_recovery.finish_with_passkey(kit.ports(), kit.caller(), recovery_id, kit.cookies.browser_id(), credential)
 
     return await _finish(recovery_id, finish, with_app=False)

@@ -14,38 +14,29 @@ from werkzeug.routing import BaseConverter
 
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.authentication.model.identities import parse_provider
-from core.federation.connections import platform_trips
+from core.federation.connections import platform_trips, trips
 from core.federation.connections.model.saml import ProviderVisit
-from core.federation.connections.platform_trips import Authenticated, ErrorReported, IdentityLinked, TripResult
-from core.federation.connections.trips import ConnectionReturn, ConnectionTripFailed
-from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, SignedInAgain
+from core.federation.model import sign_in
 from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.kernel import connections
 from core.kernel.callers import Visitor
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.values import digest
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, caller, ports, request_record
-from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
-from entrypoints.http.edge.access import PROTOCOL, anyone
-from entrypoints.http.edge.access.declaration import Taking
-from entrypoints.http.edge.limits import sign_in_failed, sign_in_goes_on
-from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.edge.reauthentication import to_reauthentication
+from entrypoints.http import kit
+from entrypoints.http.edge.limits import sign_in_failed
 from entrypoints.http.pages.authentication.sign_in import sign_in_at_provider
+from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.connections.visits import visit_response
-from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
-from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, provider_path, remember_way_back, require_tab
+from entrypoints.http.pages.flow import flows
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("social", __name__)
 
 PARAMETERS: Final = {
-    **REQUEST_PARAMETERS,
+    **oauth.REQUEST_PARAMETERS,
     "user_code": "The user code of a device. The browser continues to the page that approves it.",
     "next": "The path on this server where the browser continues.",
     "flow": "The id of a sign-in in progress.",
@@ -59,23 +50,23 @@ CALLBACK_PARAMETERS: Final = {
 }
 
 
-def read_return(connection_id: UUID) -> ConnectionReturn:
+def read_return(connection_id: UUID) -> trips.ConnectionReturn:
     """Return the browser's return from this connection, with the identity provider's answer in the query."""
-    arguments, browser = request.args, cookies.DEVICE.read()
-    answer = ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss"))
-    return ConnectionReturn(connection_id=connection_id, browser=browser, state=arguments.get("state"), answer=answer)
+    arguments, browser = request.args, kit.cookies.DEVICE.read()
+    answer = sign_in.ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss"))
+    return trips.ConnectionReturn(connection_id=connection_id, browser=browser, state=arguments.get("state"), answer=answer)
 
 
 class ProviderConverter(BaseConverter):
     """An identity provider's name in a route, as `<provider:...>`. Other paths below /auth/ do not match it."""
 
-    regex = "|".join(PLATFORM_CONNECTIONS)
+    regex = "|".join(connections.PLATFORM_CONNECTIONS)
 
 
 @routes.get("/auth/<provider:provider>")
-@anyone(PROTOCOL)
-@refuses(400, 403, 404)
-@describes_page(
+@kit.anyone(kit.PROTOCOL)
+@kit.refuses(400, 403, 404)
+@kit.describes_page(
     {
         200: "The sign-in has ended. The page goes on.",
         302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs.",
@@ -83,7 +74,7 @@ class ProviderConverter(BaseConverter):
     optional=PARAMETERS,
     changes_state=True,
 )
-@repeatable(*LISTED)
+@kit.repeatable(*oauth.LISTED)
 async def start(provider: str) -> Response:
     """Sign in through an identity provider, or link an account there.
 
@@ -91,17 +82,17 @@ async def start(provider: str) -> Response:
     sign-in the browser continues there. Without parameters, or with `org` alone as in the answer from `POST
     /api/auth/lookup-email`, the user signs in to their own account.
     """
-    require_tab()
-    browser, arguments = cookies.browser_id(), joined_query()
+    flows.require_tab()
+    browser, arguments = kit.cookies.browser_id(), kit.joined_query()
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)
     slug = parse_provider(provider)
-    begin = partial(platform_trips.begin, ports(), caller(), slug, browser, app_context().base_url)
+    begin = partial(platform_trips.begin, kit.ports(), kit.caller(), slug, browser, kit.app_context().base_url)
     return await begin_trip(arguments, slug, browser, begin)
 
 
 async def begin_trip(
-    arguments: Mapping[str, str], slug: ConnectionSlug | None, browser: str, begin: Callable[[Flow], Awaitable[ProviderVisit]]
+    arguments: Mapping[str, str], slug: connections.ConnectionSlug | None, browser: str, begin: Callable[[Flow], Awaitable[ProviderVisit]]
 ) -> Response:
     """Return the redirect to this provider, or to an organization's connection. `begin` starts the trip for a flow."""
     try:
@@ -110,42 +101,44 @@ async def begin_trip(
             return flow
         visit = await begin(flow)
     except FlowEnded:  # the user went back to an earlier page
-        return await ended_page(arguments.get("flow"))
-    sign_in_goes_on(browser)
+        return await flows.ended_page(arguments.get("flow"))
+    kit.sign_in_goes_on(browser)
     return visit_response(visit, 302)
 
 
-async def _open_start(arguments: Mapping[str, str], slug: ConnectionSlug | None, browser: str) -> Flow | Response:
+async def _open_start(arguments: Mapping[str, str], slug: connections.ConnectionSlug | None, browser: str) -> Flow | Response:
     """Return the flow for a sign-in that starts at this provider, or at an organization's connection.
 
     If the authorization endpoint answers the request instead, return the redirect there. Raises: FlowEnded; the errors of `begin_flow`.
     """
     user_code, after, flow_id = arguments.get("user_code") or None, arguments.get("next"), arguments.get("flow")
     if flow_id:
-        flow = await open_flow(flow_id)
-        remember_way_back(flow, "/sign-in")
+        flow = await flows.open_flow(flow_id)
+        flows.remember_way_back(flow, "/sign-in")
         return flow
     if after and user_code is None:
-        return page_flow(safe_next(after))
-    of_application, user, base_url = AuthorizationRequest.from_fields(arguments), await visitor(), app_context().base_url
-    begun = await platform_trips.begin_flow(ports(), caller(), user, of_application, slug, user_code, digest(browser), base_url)
-    return redirect(of_application.path, 302) if begun is None else begun
+        return flows.page_flow(kit.safe_next(after))
+    of_application, user, base_url = AuthorizationRequest.from_fields(arguments), await visitor(), kit.app_context().base_url
+    begun = await platform_trips.begin_flow(kit.ports(), kit.caller(), user, of_application, slug, user_code, digest(browser), base_url)
+    return kit.redirect(of_application.path, 302) if begun is None else begun
 
 
 async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
-    user, base_url = await visitor(), app_context().base_url
+    user, base_url = await visitor(), kit.app_context().base_url
     try:
-        return visit_response(await platform_trips.begin_with_ticket(ports(), caller(), provider, browser, base_url, ticket, user), 302)
-    except BrowserSignInNeeded:
-        return redirect(to_sign_in().headers["Location"], 302)
+        return visit_response(
+            await platform_trips.begin_with_ticket(kit.ports(), kit.caller(), provider, browser, base_url, ticket, user), 302
+        )
+    except sign_in.BrowserSignInNeeded:
+        return kit.redirect(kit.to_sign_in().headers["Location"], 302)
     except SignInNotRecent:
-        return redirect((await to_reauthentication()).headers["Location"], 302)
+        return kit.redirect((await kit.to_reauthentication()).headers["Location"], 302)
 
 
 @routes.get("/auth/<provider:provider>/callback")
-@anyone(PROTOCOL, taking=Taking.IF_REFUSED)
-@refuses(400, 401, 403, 404, 409)
-@describes_page(
+@kit.anyone(kit.PROTOCOL, taking=kit.Taking.IF_REFUSED)
+@kit.refuses(400, 401, 403, 404, 409)
+@kit.describes_page(
     {
         200: "The sign-in has ended, and the page goes on. Or another user is signed in in this browser, and the page asks first.",
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
@@ -162,39 +155,41 @@ async def callback(provider: str) -> Response:
     slug = parse_provider(provider)
     try:
         user, returned = await visitor(), read_return(platform_trips.id_of(slug))
-        return await to_response(await platform_trips.finish(ports(), caller(), user, slug, returned, app_context().base_url), user)
+        return await to_response(
+            await platform_trips.finish(kit.ports(), kit.caller(), user, slug, returned, kit.app_context().base_url), user
+        )
     except FlowEnded:
-        return await ended_page(None)
+        return await flows.ended_page(None)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
-        return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
+        return kit.redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
 
 
-async def to_response(result: TripResult, user: Visitor | None) -> Response:
+async def to_response(result: platform_trips.TripResult, user: Visitor | None) -> Response:
     """Return the response to a browser after its trip to an identity provider."""
-    if isinstance(result, ErrorReported | ConnectionTripFailed):
+    if isinstance(result, platform_trips.ErrorReported | trips.ConnectionTripFailed):
         sign_in_failed()
     match result:
-        case ErrorReported(answer, code):
-            request_record().error_code = code
-            return to_application(answer, 302)
-        case Authenticated(flow, method):
-            remember_way_back(flow, "/sign-in")
+        case platform_trips.ErrorReported(answer, code):
+            kit.request_record().error_code = code
+            return oauth.to_application(answer, 302)
+        case platform_trips.Authenticated(flow, method):
+            flows.remember_way_back(flow, "/sign-in")
             try:
-                start = provider_path(flow, method.identity.provider)
+                start = flows.provider_path(flow, method.identity.provider)
                 return await sign_in_at_provider(method, flow, user, start, method.identity.email)
             except FlowEnded:  # in another tab
-                return await ended_page(str(flow.id))
-        case IdentityLinked():
-            return redirect(IDENTITIES_PATH, notice="account-linked")
-        case SignedInAgain(next_path):
-            return redirect(next_path)
-        case ConnectionTripFailed(problem, flow):
+                return await flows.ended_page(str(flow.id))
+        case platform_trips.IdentityLinked():
+            return kit.redirect(IDENTITIES_PATH, notice="account-linked")
+        case sign_in.SignedInAgain(next_path):
+            return kit.redirect(next_path)
+        case trips.ConnectionTripFailed(problem, flow):
             if flow.target is FlowTarget.REAUTHENTICATION and isinstance(problem, Refusal):
                 return refused_page(problem, "authentication/not_confirmed.html", next_path=flow.request)
             if flow.target is FlowTarget.LINK:
-                request_record().way_back = ("Back to linked accounts", IDENTITIES_PATH)
+                kit.request_record().way_back = ("Back to linked accounts", IDENTITIES_PATH)
             elif flow.target is FlowTarget.REAUTHENTICATION:
-                request_record().way_back = ("Try again", flow.request)
+                kit.request_record().way_back = ("Try again", flow.request)
             else:
-                remember_way_back(flow, "/sign-in")
+                flows.remember_way_back(flow, "/sign-in")
             raise problem

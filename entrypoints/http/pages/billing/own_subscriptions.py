@@ -7,12 +7,8 @@ from quart import Blueprint, Response
 
 from core.billing import subscriptions
 from core.billing.model.subscriptions import OwnSubscription
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.rendering.labels import label
-from entrypoints.http.edge.access import CHANGES, page_session
-from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import REDIRECTED, accepts
+from entrypoints.http import kit
+from entrypoints.http.pages import console, console_forms
 
 routes = Blueprint("account_subscriptions", __name__)
 
@@ -26,7 +22,7 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
         "plan": subscription.plan.name,
         "service": own.service,
         "organization": own.organization,
-        "status": label(subscription.status).lower(),
+        "status": kit.label(subscription.status).lower(),
         "end": subscription.current_period_end,
         "is_live": subscription.status.is_live,
         "is_charged": subscription.provider_subscription_id is not None,
@@ -34,36 +30,36 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
 
 
 @routes.get(SUBSCRIPTIONS)
-@page_session
-@describes_page({200: "The list."}, api=["GET /api/subscription"])
+@kit.page_session
+@kit.describes_page({200: "The list."}, api=["GET /api/subscription"])
 async def show_subscriptions() -> Response:
     """List your subscriptions.
 
     These are the current subscriptions to applications' plans, or else the last subscriptions.
     """
-    result = [_values(own) for own in await subscriptions.list_own_subscriptions(ports(), signed_in())]
-    return await console_page("billing/own_subscriptions.html", subscriptions=result)
+    result = [_values(own) for own in await subscriptions.list_own_subscriptions(kit.ports(), kit.signed_in())]
+    return await console.console_page("billing/own_subscriptions.html", subscriptions=result)
 
 
 @routes.get(f"{SUBSCRIPTIONS}/<subscription_id>")
-@page_session
-@describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."}, api=["GET /api/subscription"])
+@kit.page_session
+@kit.describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."}, api=["GET /api/subscription"])
 async def show_subscription(subscription_id: UUID) -> Response:
     """Ask before your subscription is canceled.
 
     The page has the form that cancels it.
     """
-    own = await subscriptions.find_own_live(ports(), signed_in(), subscription_id)
-    return await console_page("billing/own_subscription.html", subscription=_values(own))
+    own = await subscriptions.find_own_live(kit.ports(), kit.signed_in(), subscription_id)
+    return await console.console_page("billing/own_subscription.html", subscription=_values(own))
 
 
 @routes.post(f"{SUBSCRIPTIONS}/<subscription_id>/cancel")
-@page_session(CHANGES)
-@accepts(answers={303: REDIRECTED, 404: "You have no such subscription, or it has ended."})
+@kit.page_session(kit.CHANGES)
+@console_forms.accepts(answers={303: console_forms.REDIRECTED, 404: "You have no such subscription, or it has ended."})
 async def cancel_subscription(subscription_id: UUID) -> Response:
     """Cancel your subscription.
 
     It ends at once. If a payment provider manages it, it is canceled there, too.
     """
-    await subscriptions.cancel_own(ports(), signed_in(), subscription_id)
-    return redirect_with_notice("subscription-canceled", SUBSCRIPTIONS)
+    await subscriptions.cancel_own(kit.ports(), kit.signed_in(), subscription_id)
+    return console.redirect_with_notice("subscription-canceled", SUBSCRIPTIONS)

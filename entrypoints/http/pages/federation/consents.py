@@ -7,12 +7,8 @@ from quart import Blueprint, Response
 from core.federation.oauth import consents
 from core.federation.oauth.model.client_registration import is_sealed
 from core.federation.oauth.model.consents import Consent
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access import MINE, page_session
-from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import REDIRECTED, accepts
+from entrypoints.http import kit
+from entrypoints.http.pages import console, console_forms
 
 routes = Blueprint("account_consents", __name__)
 
@@ -38,37 +34,37 @@ def _values(consent: Consent) -> dict[str, Any]:
 
 
 @routes.get(CONSENTS)
-@page_session
-@describes_page({200: "The list."}, api=["GET /api/user/consents"])
+@kit.page_session
+@kit.describes_page({200: "The list."}, api=["GET /api/user/consents"])
 async def show_consents() -> Response:
     """List the applications that you allowed to see parts of your account.
 
     An application has a page with the data that it can see.
     """
-    values = [_values(consent) for consent in await consents.list_own(ports(), signed_in())]
-    return await console_page("federation/own_consents.html", images_of=[each["id"] for each in values], consents=values)
+    values = [_values(consent) for consent in await consents.list_own(kit.ports(), kit.signed_in())]
+    return await console.console_page("federation/own_consents.html", images_of=[each["id"] for each in values], consents=values)
 
 
 @routes.get(f"{CONSENTS}/<service_id>")
-@page_session
-@describes_page({200: "The page.", 404: NOT_SHARED}, api=["GET /api/user/consents", "DELETE /api/user/consents/<service_id>"])
+@kit.page_session
+@kit.describes_page({200: "The page.", 404: NOT_SHARED}, api=["GET /api/user/consents", "DELETE /api/user/consents/<service_id>"])
 async def show_consent(service_id: str) -> Response:
     """Show the data that an application can see.
 
     The page has the form that stops it.
     """
-    user = signed_in()
-    consent = await consents.find_own(ports(), user, path_id(service_id))
-    return await console_page("federation/own_consent.html", consent=_values(consent), email=user.email)
+    user = kit.signed_in()
+    consent = await consents.find_own(kit.ports(), user, kit.path_id(service_id))
+    return await console.console_page("federation/own_consent.html", consent=_values(consent), email=user.email)
 
 
 @routes.post(f"{CONSENTS}/<service_id>/withdraw")
-@page_session(MINE)
-@accepts(answers={303: REDIRECTED, 404: NOT_SHARED})
+@kit.page_session(kit.MINE)
+@console_forms.accepts(answers={303: console_forms.REDIRECTED, 404: NOT_SHARED})
 async def withdraw_consent(service_id: str) -> Response:
     """Stop sharing with an application.
 
     Its access ends, and it asks you again the next time you sign in.
     """
-    await consents.withdraw(ports(), signed_in(), path_id(service_id))
-    return redirect_with_notice("consent-removed", CONSENTS)
+    await consents.withdraw(kit.ports(), kit.signed_in(), kit.path_id(service_id))
+    return console.redirect_with_notice("consent-removed", CONSENTS)

@@ -6,21 +6,14 @@ from quart import Blueprint, Response, request
 
 from core.federation.oauth import end_session as oauth_end_session
 from core.federation.oauth.model.end_session import END_SESSION_PATH, ApplicationReturn, EndSessionRequest, LogoutRequestFacts
+from core.kernel import page_paths
 from core.kernel.callers import Visitor
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.tenancy import branding
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import ports
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import PROTOCOL, anyone
-from entrypoints.http.edge.errors import wants_page
-from entrypoints.http.edge.forms import read_form, read_request_of_application
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http import kit
+from entrypoints.http.pages import form_pages
 from entrypoints.http.pages.authentication.sign_in import sign_out_browser
 from entrypoints.http.pages.federation.signed_out import end_page
 from entrypoints.http.pages.federation.unregistered import unregistered_page, unregistered_values
-from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("end_session", __name__)
@@ -36,9 +29,9 @@ PARAMETERS: Final = {
 
 
 @routes.get(END_SESSION_PATH)
-@anyone(PROTOCOL)
-@refuses(400, 404)
-@describes_page(
+@kit.anyone(kit.PROTOCOL)
+@kit.refuses(400, 404)
+@kit.describes_page(
     {
         200: "The page that asks the user, or that says that the user is signed out.",
         303: "Signed out, now or before. Redirect to the post_logout_redirect_uri.",
@@ -61,9 +54,9 @@ async def end_session() -> Response:
 
 
 @routes.post(END_SESSION_PATH)
-@anyone
-@refuses(400, 403, 404)
-@describes_page(
+@kit.anyone
+@kit.refuses(400, 403, 404)
+@kit.describes_page(
     {
         200: "The user is signed out.",
         303: "Redirect to the post_logout_redirect_uri, to the account page, or to the same request with GET.",
@@ -78,32 +71,32 @@ async def answer_question() -> Response:
     With a `form_token` it is our page's form: `answer` is `continue`, and every other value keeps the user signed in.
     An application's request is checked, and redirected to the same request with GET.
     """
-    fields = await read_request_of_application()
+    fields = await kit.read_request_of_application()
     if fields is not None:
         # A form from another site comes without our cookies, so GET must find out who is signed in.
         facts = await _check(EndSessionRequest.from_fields(fields))
         if facts.refusal is not None:
             return await unregistered_page(facts.refusal, facts.request.path)
-        return redirect(facts.request.path)
-    form, user = await read_form(), await visitor()
+        return kit.redirect(facts.request.path)
+    form, user = await kit.read_form(), await visitor()
     facts = await _check(EndSessionRequest.from_fields(request.args))
     if user is None:
         return await _signed_out(facts)
-    check_session_form(form)
-    return await _sign_out(user, facts) if form.get("answer") == "continue" else redirect(ACCOUNT_PATH)
+    form_pages.check_session_form(form)
+    return await _sign_out(user, facts) if form.get("answer") == "continue" else kit.redirect(page_paths.ACCOUNT_PATH)
 
 
 async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
     """Check a logout request."""
-    facts = await oauth_end_session.check(ports(), logout_request, cookies.SESSION.read())
-    if facts.refusal is not None and (facts.refusal.unregistered is None or not wants_page()):
+    facts = await oauth_end_session.check(kit.ports(), logout_request, kit.cookies.SESSION.read())
+    if facts.refusal is not None and (facts.refusal.unregistered is None or not kit.wants_page()):
         raise facts.refusal
     return facts
 
 
 async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response:
-    signed_out = end_page(None, cannot_return=facts.cannot_return) if facts.return_url is None else redirect(facts.return_url)
-    return await sign_out_browser(user, facts.path_after or HOME_PATH, signed_out)
+    signed_out = end_page(None, cannot_return=facts.cannot_return) if facts.return_url is None else kit.redirect(facts.return_url)
+    return await sign_out_browser(user, facts.path_after or page_paths.HOME_PATH, signed_out)
 
 
 async def _signed_out(facts: LogoutRequestFacts) -> Response:
@@ -113,17 +106,17 @@ async def _signed_out(facts: LogoutRequestFacts) -> Response:
     ever used the application, so any page could use us as a redirector (RFC 9700 section 4.11).
     """
     if facts.has_hint and facts.return_url is not None:
-        return redirect(facts.return_url)
+        return kit.redirect(facts.return_url)
     application = None if facts.service is None or facts.return_url is None else ApplicationReturn(facts.service.name, facts.return_url)
     unregistered = await unregistered_values(facts.refusal)
     return end_page(application, cannot_return=facts.cannot_return, refusal=facts.refusal, unregistered=unregistered)
 
 
 async def _question_page(user: Visitor, facts: LogoutRequestFacts) -> Response:
-    design = None if facts.service is None else await branding.get_design(ports(), facts.service.org_id)
+    design = None if facts.service is None else await branding.get_design(kit.ports(), facts.service.org_id)
     values: dict[str, Any] = {
         "design": design,
-        "form_token": session_form_token(),
+        "form_token": form_pages.session_form_token(),
         "action": facts.request.path,
         "service": None if facts.service is None else facts.service.name,
         "organization": design.organization_name if design else "",
@@ -132,5 +125,5 @@ async def _question_page(user: Visitor, facts: LogoutRequestFacts) -> Response:
         "unregistered": await unregistered_values(facts.refusal),
     }
     if facts.refusal is not None:
-        return refused_page(facts.refusal, "federation/end_session.html", **values)
-    return page_response(render("federation/end_session.html", **values))
+        return form_pages.refused_page(facts.refusal, "federation/end_session.html", **values)
+    return kit.page_response(kit.render("federation/end_session.html", **values))

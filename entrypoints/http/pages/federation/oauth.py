@@ -12,8 +12,8 @@ from quart import Blueprint, Response, request
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import parse_provider
+from core.federation import destination
 from core.federation.connections import platform_trips
-from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
@@ -27,21 +27,14 @@ from core.federation.oauth.model.authorization import (
 )
 from core.federation.oauth.model.external_clients import is_external
 from core.federation.oauth.requests import WaitingRequest
+from core.kernel import errors
 from core.kernel.callers import Visitor
-from core.kernel.errors import SessionEnded, refuse
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import digest
 from core.programs.model.api_resources import NoAccessToResource
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, caller, ports, request_record, requested_path
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import PROTOCOL, anyone
-from entrypoints.http.edge.forms import read_request_of_application
-from entrypoints.http.edge.limits import limited_if_refused, proof_accepted, sign_in_goes_on, take_token
-from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.queries import joined_query, repeatable
+from entrypoints.http import kit
+from entrypoints.http.base.context import requested_path
 from entrypoints.http.pages.federation.unregistered import shows_unregistered_uri
 from entrypoints.http.pages.flow.flows import connection_path, path_of, provider_path, require_tab, step_path
 from entrypoints.http.pages.form_pages import no_access_page
@@ -91,9 +84,9 @@ PARAMETERS: Final = {
 
 
 @routes.get(AUTHORIZE_PATH)
-@anyone(PROTOCOL, limit=None)
-@refuses(400, 403, 404, 429)
-@describes_page(
+@kit.anyone(kit.PROTOCOL, limit=None)
+@kit.refuses(400, 403, 404, 429)
+@kit.describes_page(
     {
         200: "The page that brings the answer to the application.",
         303: "Redirect to the redirect URI with a code or an error, or to the next page of the sign-in.",
@@ -101,7 +94,7 @@ PARAMETERS: Final = {
     optional=PARAMETERS,
     changes_state=True,
 )
-@repeatable(*LISTED)
+@kit.repeatable(*LISTED)
 @shows_unregistered_uri
 async def authorize() -> Response:
     """Sign the user in to an application.
@@ -113,19 +106,19 @@ async def authorize() -> Response:
     redirect URI is never redirected.
     """
     user = await visitor_with_mfa()
-    async with limited_if_refused() if user is None else nullcontext():
-        request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
+    async with kit.limited_if_refused() if user is None else nullcontext():
+        request_of_application, browser = AuthorizationRequest.from_fields(kit.joined_query()), digest(kit.cookies.browser_id())
         if is_external(request_of_application.client_id):
             require_tab(or_frame=True)  # a page that is loaded ahead must not make us fetch
         try:
-            waiting = await requests.check(ports(), request_of_application, app_context().base_url, user)
+            waiting = await requests.check(kit.ports(), request_of_application, kit.app_context().base_url, user)
             return await _answer(waiting, user, request.args.get("provider"), browser)
         except NoAccessToResource as refusal:
-            return no_access_page(refusal, user or refuse(refusal), requested_path())
+            return no_access_page(refusal, user or errors.refuse(refusal), requested_path())
         except RequestUriInvalid:
-            if (begun := await requests.find_begun(ports(), request_of_application, browser)) is None:
+            if (begun := await requests.find_begun(kit.ports(), request_of_application, browser)) is None:
                 raise
-            return redirect(path_of(begun))
+            return kit.redirect(path_of(begun))
 
 
 async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
@@ -136,55 +129,57 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
         slug = parse_provider(provider)
     else:
         outcome = await _advance(user, waiting, None, None)
-        if not isinstance(outcome, Asked):
+        if not isinstance(outcome, destination.Asked):
             return outcome
         step, wants_fresh = step_path(outcome.step), outcome.wants_fresh
     require_tab()
-    await take_token(())
-    sign_in_goes_on(cookies.browser_id())
-    by = user or caller()
+    await kit.take_token(())
+    kit.sign_in_goes_on(kit.cookies.browser_id())
+    by = user or kit.caller()
     if slug is not None:
-        return redirect(provider_path(await platform_trips.begin_request(ports(), by, user, waiting, slug, browser), slug))
-    flow = await requests.begin(ports(), by, user, waiting, browser)
+        return kit.redirect(provider_path(await platform_trips.begin_request(kit.ports(), by, user, waiting, slug, browser), slug))
+    flow = await requests.begin(kit.ports(), by, user, waiting, browser)
     if step == step_path(Step.SIGN_IN) and waiting.connection is not None:
-        flow = await flows.ask_for_fresh(ports(), flow, wants_fresh)
+        flow = await flows.ask_for_fresh(kit.ports(), flow, wants_fresh)
         sent = waiting.authorization.request
-        return redirect(connection_path(flow, waiting.connection.id, login_hint=sent.login_hint, domain_hint=sent.domain_hint))
-    return redirect(path_of(flow, step))
+        return kit.redirect(connection_path(flow, waiting.connection.id, login_hint=sent.login_hint, domain_hint=sent.domain_hint))
+    return kit.redirect(path_of(flow, step))
 
 
-async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> Asked | Response:
+async def resume(flow: Flow, user: Visitor | None, reply: destination.PageAnswer | None) -> destination.Asked | Response:
     """Return the next step in an authorization request's flow, or the response that ends the flow."""
     try:
-        waiting = await requests.load(ports(), flow, app_context().base_url, user)
+        waiting = await requests.load(kit.ports(), flow, kit.app_context().base_url, user)
     except NoAccessToResource as refusal:
-        return no_access_page(refusal, user or refuse(refusal), path_of(flow))
+        return no_access_page(refusal, user or errors.refuse(refusal), path_of(flow))
     _record(waiting.authorization)
     outcome = await _advance(user, waiting, flow, reply)
-    if reply is not None and reply.is_yes and not isinstance(outcome, Asked):
-        proof_accepted(cookies.DEVICE.read() or "")
+    if reply is not None and reply.is_yes and not isinstance(outcome, destination.Asked):
+        kit.proof_accepted(kit.cookies.DEVICE.read() or "")
     return outcome
 
 
-async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | None, reply: PageAnswer | None) -> Asked | Response:
+async def _advance(
+    user: Visitor | None, waiting: WaitingRequest, flow: Flow | None, reply: destination.PageAnswer | None
+) -> destination.Asked | Response:
     try:
-        outcome = await target.advance(ports(), user, waiting, flow, app_context().base_url, reply)
-    except SessionEnded:  # during this request
-        return Asked(Step.SIGN_IN, waiting.destination)
+        outcome = await target.advance(kit.ports(), user, waiting, flow, kit.app_context().base_url, reply)
+    except errors.SessionEnded:  # during this request
+        return destination.Asked(Step.SIGN_IN, waiting.destination)
     except AuthorizationRefused as refusal:
         return await _refused(waiting.authorization, flow, refusal)
-    if isinstance(outcome, Asked):
+    if isinstance(outcome, destination.Asked):
         return outcome
     if user is not None:
-        request_record().caller = str(user.user_id)
-    return redirect(HOME_PATH) if outcome.response is None else to_application(outcome.response)
+        kit.request_record().caller = str(user.user_id)
+    return kit.redirect(HOME_PATH) if outcome.response is None else to_application(outcome.response)
 
 
 @routes.post(AUTHORIZE_PATH)
-@anyone(limit=None)
-@refuses(403, 404, 429)
-@describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS, form=REQUEST_PARAMETERS)
-@repeatable(*LISTED)
+@kit.anyone(limit=None)
+@kit.refuses(403, 404, 429)
+@kit.describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS, form=REQUEST_PARAMETERS)
+@kit.repeatable(*LISTED)
 @shows_unregistered_uri
 async def authorize_by_form() -> Response:
     """Send an authorization request as a form.
@@ -192,19 +187,19 @@ async def authorize_by_form() -> Response:
     It is checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
     """
     user = await visitor_with_mfa()
-    async with limited_if_refused() if user is None else nullcontext():
-        fields = await read_request_of_application(LISTED)
+    async with kit.limited_if_refused() if user is None else nullcontext():
+        fields = await kit.read_request_of_application(LISTED)
         if fields is None:  # our page sends its answers elsewhere
-            return redirect(requested_path())
-        waiting = await requests.check(ports(), AuthorizationRequest.from_fields(fields), app_context().base_url)
+            return kit.redirect(requested_path())
+        waiting = await requests.check(kit.ports(), AuthorizationRequest.from_fields(fields), kit.app_context().base_url)
         _record(waiting.authorization)
         provider = {"provider": fields["provider"]} if fields.get("provider") else {}
-        return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(waiting.authorization.request.query)), **provider})}")
+        return kit.redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(waiting.authorization.request.query)), **provider})}")
 
 
 def _record(authorization: Authorization) -> None:
     if authorization.context is not None:
-        request_record().organization = authorization.context.org_slug
+        kit.request_record().organization = authorization.context.org_slug
 
 
 async def _refused(authorization: Authorization, flow: Flow | None, refusal: AuthorizationRefused) -> Response:
@@ -214,14 +209,14 @@ async def _refused(authorization: Authorization, flow: Flow | None, refusal: Aut
     """
     if authorization.redirect_uri is None:
         raise refusal
-    await target.use_up(ports(), authorization.request, flow)
-    request_record().error_code = refusal.code
-    return to_application(refusal_response(authorization, refusal, app_context().base_url))
+    await target.use_up(kit.ports(), authorization.request, flow)
+    kit.request_record().error_code = refusal.code
+    return to_application(refusal_response(authorization, refusal, kit.app_context().base_url))
 
 
 def to_application(answer: AuthorizationResponse, status: int = 303) -> Response:
     """Return the redirect to the application, or the page that posts the answer to it."""
     if answer.mode is not ResponseMode.FORM_POST:
-        return redirect(answer.url, status)
-    page = render("federation/form_post.html", scripted=True, redirect_uri=answer.redirect_uri, parameters=answer.parameters)
-    return page_response(page)
+        return kit.redirect(answer.url, status)
+    page = kit.render("federation/form_post.html", scripted=True, redirect_uri=answer.redirect_uri, parameters=answer.parameters)
+    return kit.page_response(page)

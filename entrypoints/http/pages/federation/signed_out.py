@@ -9,11 +9,9 @@ from core.federation.connections.sign_out import is_sign_out_at_provider
 from core.federation.oauth import end_session
 from core.federation.oauth.model.end_session import ApplicationReturn
 from core.federation.saml.model.sign_on import LogoutFinished
+from core.kernel import page_paths
 from core.kernel.errors import Refusal
-from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
-from entrypoints.http.base.context import ports
-from entrypoints.http.base.redirects import redirect, with_next
-from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http import kit
 from entrypoints.http.pages.form_pages import refused_page
 
 
@@ -26,12 +24,12 @@ async def signed_out_page(outcome: LogoutFinished, *, at_provider: bool = False)
     """
     if is_sign_out_at_provider(outcome.after):
         if not outcome.is_partial:
-            return redirect(outcome.after)
+            return kit.redirect(outcome.after)
         return end_page(ApplicationReturn("your identity provider", outcome.after), is_partial=True)
-    application = await end_session.find_return(ports(), outcome.after)
+    application = await end_session.find_return(kit.ports(), outcome.after)
     if application is not None and not outcome.is_partial:
-        return redirect(application.url)
-    next_path = HOME_PATH if application is not None or outcome.after is None else outcome.after
+        return kit.redirect(application.url)
+    next_path = page_paths.HOME_PATH if application is not None or outcome.after is None else outcome.after
     return end_page(application, is_partial=outcome.is_partial, at_provider=at_provider, next_path=next_path)
 
 
@@ -41,7 +39,7 @@ def end_page(
     is_partial: bool = False,
     at_provider: bool = False,
     cannot_return: bool = False,
-    next_path: str = HOME_PATH,
+    next_path: str = page_paths.HOME_PATH,
     refusal: Refusal | None = None,
     unregistered: Mapping[str, Any] | None = None,
 ) -> Response:
@@ -53,11 +51,11 @@ def end_page(
         "is_partial": is_partial,
         "at_provider": at_provider,
         "cannot_return": cannot_return,
-        "sign_in_path": with_next(SIGN_IN_PATH, next_path),
+        "sign_in_path": kit.with_next(page_paths.SIGN_IN_PATH, next_path),
         "application": None if application is None else application.service_name,
         "return_url": None if application is None else application.url,
         "unregistered": unregistered,
     }
     if refusal is not None:
         return refused_page(refusal, "federation/signed_out.html", **values)
-    return page_response(render("federation/signed_out.html", **values))
+    return kit.page_response(kit.render("federation/signed_out.html", **values))

@@ -10,12 +10,9 @@ from urllib.parse import urlencode
 
 from quart import Response
 
-from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, UriNotRegistered
+from core.applications.model import services
 from core.federation import unregistered_uris
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import anonymous, ports, request_record
-from entrypoints.http.edge.bodies import MAX_TEXT
-from entrypoints.http.edge.errors import wants_page
+from entrypoints.http import kit
 from entrypoints.http.pages.applications.client_settings import ON_PAGE
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH
@@ -24,9 +21,9 @@ LONGEST_SHOWN: Final = 8192  # characters; longer URIs are cut
 V = TypeVar("V", bound=Callable[..., Any])
 
 
-async def unregistered_page(refusal: UriNotRegistered, sign_out: str | None = None) -> Response:
+async def unregistered_page(refusal: services.UriNotRegistered, sign_out: str | None = None) -> Response:
     """Return the page about a URI that is not registered. `sign_out` is the path that continues a sign-out."""
-    values = {"unregistered": await unregistered_values(refusal), "request_id": request_record().request_id, "sign_out": sign_out}
+    values = {"unregistered": await unregistered_values(refusal), "request_id": kit.request_record().request_id, "sign_out": sign_out}
     return refused_page(refusal, "federation/unregistered_uri.html", **values)
 
 
@@ -37,22 +34,22 @@ def shows_unregistered_uri(view: V) -> V:
     async def run(**parameters: Any) -> Any:
         try:
             return await view(**parameters)
-        except UriNotRegistered as refusal:
-            if refusal.unregistered is None or not wants_page():
+        except services.UriNotRegistered as refusal:
+            if refusal.unregistered is None or not kit.wants_page():
                 raise
             return await unregistered_page(refusal)
 
     return cast("V", run)
 
 
-async def unregistered_values(refusal: UriNotRegistered | None) -> dict[str, Any] | None:
+async def unregistered_values(refusal: services.UriNotRegistered | None) -> dict[str, Any] | None:
     """Return the values for the part of a page that shows the URI, or None without a URI. Admins also get the way to the settings."""
     unregistered = None if refusal is None else refusal.unregistered
     if unregistered is None:
         return None
-    facts = await unregistered_uris.load_facts(ports(), anonymous(), cookies.SESSION.read(), unregistered)
+    facts = await unregistered_uris.load_facts(kit.ports(), kit.anonymous(), kit.cookies.SESSION.read(), unregistered)
     uri, setting = unregistered.uri, unregistered.setting
-    can_stand_in_field = unregistered.flaw is None and len(uri) <= MAX_TEXT
+    can_stand_in_field = unregistered.flaw is None and len(uri) <= kit.MAX_TEXT
     path = f"{ORGANIZATION_PATH.format(slug=facts.org_slug)}/applications/{unregistered.service.slug}"
     query = f"?{urlencode({setting: uri})}" if can_stand_in_field else ""
     return {
@@ -65,7 +62,7 @@ async def unregistered_values(refusal: UriNotRegistered | None) -> dict[str, Any
         "is_in_field": can_stand_in_field,
         "flaw": unregistered.flaw,
         "new_host": unregistered.new_host,
-        "is_quiet": unregistered.new_host is not None or setting == POST_LOGOUT_REDIRECT_URIS,
+        "is_quiet": unregistered.new_host is not None or setting == services.POST_LOGOUT_REDIRECT_URIS,
     }
 
 

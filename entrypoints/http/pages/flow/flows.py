@@ -21,19 +21,11 @@ from core.federation.connections import routing
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
-from core.kernel import uris
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionRef, ConnectionSlug
-from core.kernel.errors import Forbidden, refuse
-from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH, connection_start_path
+from core.kernel import connections, errors, page_paths, uris, values
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.steps import Step
-from core.kernel.values import Email, digest, parse_id
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports, request_record
-from entrypoints.http.base.redirects import redirect, safe_next, with_next
-from entrypoints.http.base.rendering.avatars import image_path, load_images
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.forms import read_form
+from entrypoints.http import kit
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<flow_id>"
@@ -64,7 +56,7 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
     @wraps(view)
     async def with_flow(flow_id: str | None = None) -> Response:
         if request.method == "POST":
-            await read_form()  # refuse what is no form, whatever the flow
+            await kit.read_form()  # refuse what is no form, whatever the flow
         try:
             flow = await _page_flow() if flow_id is None else await open_flow(flow_id)
             if request.method == "POST":
@@ -78,46 +70,46 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
 
 async def open_flow(flow_id: str) -> Flow:
     """Return this browser's open flow with this id. Raises: FlowEnded."""
-    return await flows.load_open(ports(), parse_id(flow_id) or refuse(FlowEnded), cookies.DEVICE.read())
+    return await flows.load_open(kit.ports(), values.parse_id(flow_id) or errors.refuse(FlowEnded), kit.cookies.DEVICE.read())
 
 
 async def _page_flow() -> Flow:
-    fields = await read_form() if request.method == "POST" else request.args
-    return page_flow(safe_next(fields.get("next") or HOME_PATH))
+    fields = await kit.read_form() if request.method == "POST" else request.args
+    return page_flow(kit.safe_next(fields.get("next") or HOME_PATH))
 
 
 def page_flow(path: str) -> Flow:
     """Return a flow to the page at this path, for which nothing is stored yet."""
-    return new_flow(ports().clock.now(), FlowTarget.PAGE, path, digest(cookies.browser_id()))
+    return new_flow(kit.ports().clock.now(), FlowTarget.PAGE, path, values.digest(kit.cookies.browser_id()))
 
 
 async def ended_page(flow_id: str | None) -> Response:
     """Return the page for a flow that has ended. It reveals nothing about another browser's flow."""
-    known_id = parse_id(flow_id or "")
-    service = None if known_id is None else await targets.find_application(ports(), known_id, cookies.DEVICE.read())
+    known_id = values.parse_id(flow_id or "")
+    service = None if known_id is None else await targets.find_application(kit.ports(), known_id, kit.cookies.DEVICE.read())
     start = None if service is None else _start_of(service)
-    page = render(
+    page = kit.render(
         "authentication/flow_ended.html",
         is_signed_in=await visitor_with_mfa() is not None,
-        has_cookies=cookies.DEVICE.read() is not None,
+        has_cookies=kit.cookies.DEVICE.read() is not None,
         start=start or HOME_PATH,
         service=service.known_name if service and start else None,
     )
-    return page_response(page)
+    return kit.page_response(page)
 
 
 def _start_of(service: Service) -> str | None:
     """Return where an application's users start a sign-in, if it has said so."""
     if service.initiate_login_uri is None:
         return service.access.launch_url
-    return uris.add_parameters(service.initiate_login_uri, {"iss": app_context().base_url})
+    return uris.add_parameters(service.initiate_login_uri, {"iss": kit.app_context().base_url})
 
 
 def path_of(flow: Flow, step: str = "") -> str:
     """Return the path to a flow's step, or to the flow itself, which leads to its present step."""
     if flow.is_stored:
         return _prefix_of(flow) + step
-    return with_next(HOME_PATH + step, flow.request) if step else flow.request
+    return kit.with_next(HOME_PATH + step, flow.request) if step else flow.request
 
 
 def step_path(step: Step) -> str:
@@ -132,24 +124,24 @@ def _prefix_of(flow: Flow) -> str:
 
 def remember_way_back(flow: Flow, step: str) -> None:
     """Let the page of an error, if an error follows, lead to this step in the flow."""
-    request_record().way_back = ("Back to the sign-in", path_of(flow, step))
+    kit.request_record().way_back = ("Back to the sign-in", path_of(flow, step))
 
 
-def provider_path(flow: Flow, provider: ConnectionSlug) -> str:
+def provider_path(flow: Flow, provider: connections.ConnectionSlug) -> str:
     """Return the path that starts a flow's sign-in at this platform identity provider."""
     return f"/auth/{provider}?{urlencode(_start_fields(flow))}"
 
 
 def connection_path(flow: Flow, connection_id: UUID, **hints: str | None) -> str:
     """Return the path that starts a flow's sign-in at this connection. The hints go on to its identity provider."""
-    return connection_start_path(connection_id, **_start_fields(flow), **hints)
+    return page_paths.connection_start_path(connection_id, **_start_fields(flow), **hints)
 
 
 def _start_fields(flow: Flow) -> dict[str, str]:
     return {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
 
 
-class SignInUnseen(Forbidden):
+class SignInUnseen(errors.Forbidden):
     """Open this page in a browser tab. A sign-in does not start in a frame, or in a page that is loaded ahead."""
 
 
@@ -166,7 +158,7 @@ def require_tab(*, or_frame: bool = False) -> None:
 def leads_to_request(flow: Flow) -> bool:
     """Return whether a page's path belongs to a request, which begins its own flow, or to another flow."""
     path = flow.request.partition("?")[0]
-    return path in (AUTHORIZE_PATH, SIGN_IN_PATH) or path.startswith(f"{HOME_PATH}/flow/") or path.endswith("/saml/login")
+    return path in (AUTHORIZE_PATH, page_paths.SIGN_IN_PATH) or path.startswith(f"{HOME_PATH}/flow/") or path.endswith("/saml/login")
 
 
 def address_to_store(flow: Flow) -> str | None:
@@ -187,13 +179,13 @@ async def flow_of_link(address: str, *, is_own: bool) -> Flow:
     The flow is known for an hour after its end. `is_own` says that this is its browser, even if the flow is unknown.
     """
     path, _, query = address.partition("?")
-    flow_id = parse_id(path.removeprefix(f"{HOME_PATH}/flow/")) or parse_id(dict(parse_qsl(query)).get("flow", ""))
+    flow_id = values.parse_id(path.removeprefix(f"{HOME_PATH}/flow/")) or values.parse_id(dict(parse_qsl(query)).get("flow", ""))
     if flow_id is None:
         return page_flow(address)
-    flow = await flows.load(ports(), flow_id, cookies.DEVICE.read())
+    flow = await flows.load(kit.ports(), flow_id, kit.cookies.DEVICE.read())
     if flow is None or flow.target not in targets.TARGETS:
         return page_flow(f"{HOME_PATH}/flow/{flow_id}" if is_own else address)
-    return flow if flow.is_open(ports().clock.now()) else page_flow(path_of(flow))
+    return flow if flow.is_open(kit.ports().clock.now()) else page_flow(path_of(flow))
 
 
 def links(flow: Flow) -> dict[str, Any]:
@@ -209,9 +201,9 @@ def links(flow: Flow) -> dict[str, Any]:
 
 async def load_options(flow: Flow, destination: Destination | None = None) -> SignInOptions:
     """Return what a flow's sign-in page offers for this destination, which is loaded if it is missing. Raises: FlowEnded."""
-    here = app_context()
+    here = kit.app_context()
     options = await sign_in_flow.load_options(here.ports, here.known_routes, flow, here.base_url, destination)
-    await load_images(PLATFORM_CONNECTIONS[provider][0] for provider in [*options.providers, *options.folded_providers])
+    await kit.load_images(connections.PLATFORM_CONNECTIONS[provider][0] for provider in [*options.providers, *options.folded_providers])
     return options
 
 
@@ -236,7 +228,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "requires_second": options.destination.required is Strength.TWO,
         "folded_providers": _providers(options.folded_providers, flow),
         "service": service.known_name if service else None,
-        "service_logo": image_path(service.logo_url) if service else None,
+        "service_logo": kit.image_path(service.logo_url) if service else None,
         "organization_name": options.design.organization_name if options.design and service and not service.is_external else None,
         "other_ways": [(label, path) for path, (label, is_there) in OTHER_WAYS.items() if is_there(options)],
         "needs_fresh_sign_in": flow.wants_fresh,
@@ -254,9 +246,9 @@ def _connections(destination: Destination, flow: Flow) -> dict[str, tuple[str, s
     return {each.slug: (each.name, connection_path(flow, each.id, **hints)) for each in destination.connections}
 
 
-def _providers(slugs: Iterable[ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:
+def _providers(slugs: Iterable[connections.ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:
     """Return every identity provider's name, and the path that starts the sign-in there."""
-    return {slug: (ports().policy.provider_names[slug], provider_path(flow, slug)) for slug in slugs}
+    return {slug: (kit.ports().policy.provider_names[slug], provider_path(flow, slug)) for slug in slugs}
 
 
 # The button with which a page was sent that asks for the address. Other pages have no such field.
@@ -267,17 +259,17 @@ OWN_WAYS: Final = "password"  # the user wants to use a password, also where the
 
 async def asks_address_first() -> bool:
     """Return whether sign-in pages ask for the address alone."""
-    return await routing.asks_address_first(ports(), app_context().known_routes)
+    return await routing.asks_address_first(kit.ports(), kit.app_context().known_routes)
 
 
-async def find_connection(flow: Flow, form: Mapping[str, str], email: Email) -> ConnectionRef | None:
+async def find_connection(flow: Flow, form: Mapping[str, str], email: values.Email) -> connections.ConnectionRef | None:
     """Return the connection to which the address in a form leads, or None, also if the user wants another way, or links an account."""
     if form.get(STEP) == OWN_WAYS or flow.connection_link is not None or not await asks_address_first():
         return None
-    return await routing.find_connection(ports(), flow, email.domain)
+    return await routing.find_connection(kit.ports(), flow, email.domain)
 
 
-async def lead_to_connection(flow: Flow, form: Mapping[str, str], email: Email) -> Response | None:
+async def lead_to_connection(flow: Flow, form: Mapping[str, str], email: values.Email) -> Response | None:
     """Return the redirect to the connection to which the address in a form leads, or None."""
     connection = await find_connection(flow, form, email)
-    return None if connection is None else redirect(connection_path(flow, connection.id, login_hint=email))
+    return None if connection is None else kit.redirect(connection_path(flow, connection.id, login_hint=email))

@@ -14,37 +14,29 @@ from core.authentication.admissions import UserSession
 from core.authentication.flow.facts import opened_by
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.methods import passkey, second_factor
-from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
-from core.authentication.model.openid import Scope, in_order
+from core.authentication.model import login, openid
 from core.federation import claims
 from core.federation.connections import people
 from core.federation.destination import Asked, Destination
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.federation.sign_in import SignInOptions
-from core.kernel import uris
+from core.kernel import errors, uris
 from core.kernel.callers import Visitor
 from core.kernel.display import PRODUCT
-from core.kernel.errors import Invalid, Refusal
 from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy import steps
 from core.kernel.sign_in_policy.explanations import explain
-from core.kernel.sign_in_policy.steps import Step, step_up_to
 from core.programs.model.client_policy import ClientAdmission
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.base.redirects import FORM_NOT_SENT
-from entrypoints.http.base.rendering.avatars import image_path
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.pages import notices
+from entrypoints.http import kit
+from entrypoints.http.pages import form_pages, notices
 from entrypoints.http.pages.console_forms import CredentialMissing
-from entrypoints.http.pages.flow import step_ups
-from entrypoints.http.pages.flow.flows import asks_address_first, links, load_options, values_of
+from entrypoints.http.pages.flow import flows, step_ups
 from entrypoints.http.pages.flow.step_ups import StepUp
-from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values for the notice cookie
 NOTICES: Final = {
-    FORM_NOT_SENT: notices.NOTICES[FORM_NOT_SENT],
+    kit.FORM_NOT_SENT: notices.NOTICES[kit.FORM_NOT_SENT],
     SIGNED_OUT: "You're signed out.",
     JOINED: "You've joined the organization. Sign in to continue.",
 }
@@ -62,20 +54,20 @@ async def sign_in_form(
     `email` is filled in instead of the request's address. `step_up` is for a user with a session.
     """
     asked = step_up.sentence if step_up is not None else asked
-    notice = asked or NOTICES.get(cookies.NOTICE.read() or "")
-    options = await load_options(flow, destination)
+    notice = asked or NOTICES.get(kit.cookies.NOTICE.read() or "")
+    options = await flows.load_options(flow, destination)
     email = email or options.destination.login_hint or ""
     # A user who must meet a sign-in policy rule, or who links an account, is known already.
-    address_first = asked is None and await asks_address_first()
+    address_first = asked is None and await flows.asks_address_first()
     response = await _sign_in_form(options, flow, email, notice=notice, address_first=address_first, step_up=step_up)
     if notice is not None:
-        cookies.NOTICE.clear(response)
+        kit.cookies.NOTICE.clear(response)
     return response
 
 
 async def password_form(flow: Flow, email: str) -> Response:
     """Return the page with the ways to sign in, after the page that asked for the address alone. Raises: FlowEnded."""
-    return await _sign_in_form(await load_options(flow), flow, email)
+    return await _sign_in_form(await flows.load_options(flow), flow, email)
 
 
 async def _sign_in_form(
@@ -88,8 +80,8 @@ async def _sign_in_form(
     step_up: StepUp | None = None,
 ) -> Response:
     values: dict[str, Any] = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False}
-    values |= {**values_of(options, flow), "address_first": address_first, "step_up": step_up, **await _passkey_values()}
-    return form_page("authentication/sign_in.html", **values)
+    values |= {**flows.values_of(options, flow), "address_first": address_first, "step_up": step_up, **await _passkey_values()}
+    return form_pages.form_page("authentication/sign_in.html", **values)
 
 
 async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
@@ -98,27 +90,27 @@ async def _find_step_up(flow: Flow, options: SignInOptions) -> StepUp | None:
     A user who links an account signs in to the linked account, in any way that it has.
     """
     user, needs = await visitor_with_mfa(), options.destination.needs
-    if user is None or people.address_to_link(ports(), flow) is not None:
+    if user is None or people.address_to_link(kit.ports(), flow) is not None:
         return None
-    of_policy = await admissions.preview(ports(), opened_by(flow, needs.external_for), UserSession.of(user))
+    of_policy = await admissions.preview(kit.ports(), opened_by(flow, needs.external_for), UserSession.of(user))
     step_up = await step_ups.find(user, options.destination, of_policy)
     if step_up is None and options.is_folded and options.passkey and not options.providers:
-        shown = await step_ups.load(user, step_up_to(Strength.PHISHING_RESISTANT, needs.name or PRODUCT))
+        shown = await step_ups.load(user, steps.step_up_to(Strength.PHISHING_RESISTANT, needs.name or PRODUCT))
         return replace(shown, needs_recovery=None)  # the session has shown the passkey, so its user can add another passkey
     return step_up
 
 
 def link_sentence(flow: Flow) -> str | None:
     """Return the sentence that asks the user to sign in to the account that they link, if they do."""
-    email = people.address_to_link(ports(), flow)
+    email = people.address_to_link(kit.ports(), flow)
     return None if email is None else f"Sign in to your account {email} to link it."
 
 
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
     """Return the options for a passkey sign-in, and the signal to password managers about this unknown credential."""
-    client = PresentedDevice(device_id=cookies.browser_id(), token=None)
+    client = PresentedDevice(device_id=kit.cookies.browser_id(), token=None)
     try:
-        options = await passkey.start(ports(), client, app_context().stored_rp_id)
+        options = await passkey.start(kit.ports(), client, kit.app_context().stored_rp_id)
     except NoPasskeysHere:
         return {"passkey": None, "signals": None}
     signals = None if unknown is None else {"signalUnknownCredential": {"rpId": options["rpId"], "credentialId": unknown}}
@@ -126,79 +118,79 @@ async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
 
 
 async def sign_in_again(
-    refusal: Refusal, flow: Flow, email: str = "", *, address_first: bool = False, unknown_credential: str | None = None
+    refusal: errors.Refusal, flow: Flow, email: str = "", *, address_first: bool = False, unknown_credential: str | None = None
 ) -> Response:
     """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded, also as `refusal`."""
     if isinstance(refusal, FlowEnded):
         raise refusal
     # The password was right, so the page may say that the account exists (security B-1).
-    is_unverified = isinstance(refusal, EmailNotVerified)
+    is_unverified = isinstance(refusal, login.EmailNotVerified)
     # A wrong email address or password marks the two fields, because the page must not say which
     # field is wrong.
-    is_wrong = isinstance(refusal, Invalid | CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
-    options = await load_options(flow)
+    is_wrong = isinstance(refusal, errors.Invalid | login.CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
+    options = await flows.load_options(flow)
     if (step_up := await _find_step_up(flow, options)) is not None:
-        options = await load_options(flow, step_up.narrow(options.destination))
+        options = await flows.load_options(flow, step_up.narrow(options.destination))
     notice = link_sentence(flow) if step_up is None else step_up.sentence
-    values = {"email": email, "notice": notice, "is_unverified": is_unverified, "is_wrong": is_wrong, **values_of(options, flow)}
+    values = {"email": email, "notice": notice, "is_unverified": is_unverified, "is_wrong": is_wrong, **flows.values_of(options, flow)}
     values |= {"address_first": address_first, "step_up": step_up, **await _passkey_values(unknown_credential)}
-    return refused_form_page(refusal, "authentication/sign_in.html", **values)
+    return form_pages.refused_form_page(refusal, "authentication/sign_in.html", **values)
 
 
 async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the sign-up page."""
-    options = await load_options(flow, destination)
+    options = await flows.load_options(flow, destination)
     email = options.destination.login_hint or ""
-    return form_page(
-        "accounts/sign_up.html", email=email, typed_name="", problem=None, wrong=None, is_taken=False, **values_of(options, flow)
+    return form_pages.form_page(
+        "accounts/sign_up.html", email=email, typed_name="", problem=None, wrong=None, is_taken=False, **flows.values_of(options, flow)
     )
 
 
 async def code_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the page for the second factor."""
-    return form_page("authentication/sign_in_code.html", problem=None, **await code_values(flow, destination))
+    return form_pages.form_page("authentication/sign_in_code.html", problem=None, **await code_values(flow, destination))
 
 
 async def code_values(flow: Flow, destination: Destination | None = None) -> dict[str, Any]:
     """Return the values for the second factor's page, with the options for a passkey."""
-    options = await load_options(flow, destination)
-    client = PresentedDevice(device_id=cookies.DEVICE.read(), token=cookies.TRUST.read())
-    seconds = await second_factor.load_options(ports(), caller(), flow, client, options.destination.needs)
+    options = await flows.load_options(flow, destination)
+    client = PresentedDevice(device_id=kit.cookies.DEVICE.read(), token=kit.cookies.TRUST.read())
+    seconds = await second_factor.load_options(kit.ports(), kit.caller(), flow, client, options.destination.needs)
     asked = None if seconds.left_out_for is None else explain(seconds.left_out_for)
     values = {"methods": seconds.methods, "passkey": seconds.passkey_options, "key": seconds.key_name, "asked": asked, "scripted": True}
-    return {**values_of(options, flow), **values}
+    return {**flows.values_of(options, flow), **values}
 
 
-async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:
+async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: errors.Refusal | None) -> Response:
     """Return the page that asks the user before an application gets an answer, and says why an answer did not count."""
-    options = await load_options(flow, asked.destination)
+    options = await flows.load_options(flow, asked.destination)
     service, grant, api = options.destination.service, asked.grant, options.destination.api  # no service: the platform's own frontend
     values = {
         "design": options.design,
-        "form_token": session_form_token(),
+        "form_token": form_pages.session_form_token(),
         "step": asked.step.value,
         "question": asked.question,
         "service": None if service is None else service.known_name,
         "organization": options.design.organization_name if options.design else "",
-        "logo": None if service is None else image_path(service.logo_url),
+        "logo": None if service is None else kit.image_path(service.logo_url),
         "target": options.destination.target,
         "email": user.email,
-        "keeps": service is not None and grant is not None and await claims.shows_kept_facts(ports(), service, grant.consent_scopes),
-        "scopes": [] if grant is None else list(in_order(grant.consent_scopes)),
+        "keeps": service is not None and grant is not None and await claims.shows_kept_facts(kit.ports(), service, grant.consent_scopes),
+        "scopes": [] if grant is None else list(openid.in_order(grant.consent_scopes)),
         "api": api.access(grant.api.scope) if api and grant and grant.api else None,
-        "selects_account": asked.step is Step.SELECT,
-        **links(flow),
+        "selects_account": asked.step is steps.Step.SELECT,
+        **flows.links(flow),
     }
     template = "federation/authorize.html"
     if service is not None and service.client_uri is not None:
-        if asked.step is Step.SELECT:
+        if asked.step is steps.Step.SELECT:
             values["organization"] = ""
         else:
             template = "federation/external_consent.html"
             values |= {"service": service.name, **_external_client_values(asked, client_host(service.client_uri))}
     if problem is not None:
-        return refused_page(problem, template, **values)
-    return page_response(render(template, problem=None, **values))
+        return form_pages.refused_page(problem, template, **values)
+    return kit.page_response(kit.render(template, problem=None, **values))
 
 
 def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
@@ -212,7 +204,7 @@ def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
     news: list[str] = []
     if agreement is not None and not agreement.is_first and grant is not None and client is not None:
         new = agreement.compare(grant, client)
-        news += [NEW_SCOPES[scope] for scope in in_order(new.scope)]
+        news += [NEW_SCOPES[scope] for scope in openid.in_order(new.scope)]
         news += [scope.description for scope in (() if api is None else api.scopes) if scope.name in (new.api or ())]
         if new.redirect_uri:
             news.append("You continue at an address that is new.")
@@ -227,11 +219,11 @@ def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
 
 
 # The OpenID Connect scopes that an external client can have
-NEW_SCOPES: Final[Mapping[Scope, str]] = {
-    Scope.OPENID: "It recognizes you when you sign in again.",
-    Scope.PROFILE: "It sees your profile.",
-    Scope.EMAIL: "It sees your email address.",
-    Scope.OFFLINE_ACCESS: "It keeps this access after you sign out.",
+NEW_SCOPES: Final[Mapping[openid.Scope, str]] = {
+    openid.Scope.OPENID: "It recognizes you when you sign in again.",
+    openid.Scope.PROFILE: "It sees your profile.",
+    openid.Scope.EMAIL: "It sees your email address.",
+    openid.Scope.OFFLINE_ACCESS: "It keeps this access after you sign out.",
 }
 
 
@@ -245,8 +237,8 @@ def _describe_authentication(new: str, old: str | None) -> str:
     return "It now proves with a key that it is this application."
 
 
-FORMS: Final[Mapping[Step, Callable[[Flow, Destination | None], Awaitable[Response]]]] = {
-    Step.SIGN_IN: sign_in_form,
-    Step.SIGN_UP: sign_up_form,
-    Step.SECOND_FACTOR: code_form,
+FORMS: Final[Mapping[steps.Step, Callable[[Flow, Destination | None], Awaitable[Response]]]] = {
+    steps.Step.SIGN_IN: sign_in_form,
+    steps.Step.SIGN_UP: sign_up_form,
+    steps.Step.SECOND_FACTOR: code_form,
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.accounts import passkey_waits
-from core.authentication.admissions import NO_ADMISSION, Admission
+from core.authentication import admissions
 from core.authentication.flow import flows
 from core.federation.destination import Destination
 from core.kernel.callers import Visitor
@@ -15,7 +15,7 @@ from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsew
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
 from core.kernel.sign_in_policy.steps import needs_passkey, step_up_to
-from entrypoints.http.base.context import ports
+from entrypoints.http import kit
 
 AT_CONNECTION: Final = "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email."
 # The next step if the account has no factor with this strength.
@@ -70,7 +70,9 @@ class StepUp:
         return replace(destination, required=Strength.PHISHING_RESISTANT)
 
 
-async def find(user: Visitor | None, destination: Destination | None, admission: Admission = NO_ADMISSION) -> StepUp | None:
+async def find(
+    user: Visitor | None, destination: Destination | None, admission: admissions.Admission = admissions.NO_ADMISSION
+) -> StepUp | None:
     """Return why the session is not enough: for a sign-in policy, for a required strength, or because it counts elsewhere alone."""
     if user is None:
         return None
@@ -80,13 +82,13 @@ async def find(user: Visitor | None, destination: Destination | None, admission:
 
 async def load(user: Visitor, decision: Decision) -> StepUp:
     """Return the user's step-up for this decision."""
-    step_up = StepUp(user, decision, await flows.load_factors(ports(), user))
+    step_up = StepUp(user, decision, await flows.load_factors(kit.ports(), user))
     if not step_up.needs_passkey or step_up.lacks_factor:
         return step_up
-    return replace(step_up, needs_recovery=await passkey_waits.needs_recovery(ports(), user))
+    return replace(step_up, needs_recovery=await passkey_waits.needs_recovery(kit.ports(), user))
 
 
-def _find_decision(user: Visitor, destination: Destination | None, admission: Admission) -> Decision | None:
+def _find_decision(user: Visitor, destination: Destination | None, admission: admissions.Admission) -> Decision | None:
     of_policy = None if admission.is_allowed else admission.decision
     if of_policy is not None and (of_policy.leads_to is not None or user.bounded_to is not None):
         return of_policy
@@ -101,7 +103,7 @@ def _find_strength(user: Visitor, destination: Destination) -> Decision | None:
     """Return the decision if the application, its request or the account itself requires a stronger sign-in."""
     service, name = destination.service, destination.needs.name or PRODUCT
     proofs = user.browser.proofs
-    seen = in_session(proofs) if service is None else seen_in(proofs, service.org_id, ports().clock.now())
+    seen = in_session(proofs) if service is None else seen_in(proofs, service.org_id, kit.ports().clock.now())
     if not seen:
         return sign_in_elsewhere(name)
     return None if session_strength(seen) >= destination.required else step_up_to(destination.required, name)

@@ -12,17 +12,14 @@ from core.federation.oauth.model.consents import ExternalGrant
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from core.programs import api_resources
+from core.programs.model import client_policy
 from core.programs.model import client_policy as model
 from core.programs.model.api_resources import ApiResource
-from core.programs.model.client_policy import PRESETS, ClientAdmission
-from entrypoints.http.api.programs.client_policies import ExternalClientsRequest, ExternalClientsResponse, to_policy
+from entrypoints.http import kit
+from entrypoints.http.api.programs import client_policies
 from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import GIVES, member_page
+from entrypoints.http.pages import console, console_forms, form_values
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import may, neighbors, organization_path, redirect_with_notice, show_document
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, serves_form
-from entrypoints.http.pages.form_values import checked, is_checked, to_lines, to_model
 from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, SCOPE, resource_values
 
 routes = Blueprint("external_client_pages", __name__)
@@ -32,12 +29,12 @@ API: Final = f"{API_OF_ONE}/external-clients"
 GRANT: Final = f"{API}/grants/<user_id>/<client_id>"
 PRESET: Final = "preset:"  # the checkbox name for a preset begins with this
 ADMISSIONS: Final = [
-    (ClientAdmission.NONE.value, "Off"),
-    (ClientAdmission.LISTED.value, "On for the clients below"),
-    (ClientAdmission.ANY.value, "On for every client"),
+    (client_policy.ClientAdmission.NONE.value, "Off"),
+    (client_policy.ClientAdmission.LISTED.value, "On for the clients below"),
+    (client_policy.ClientAdmission.ANY.value, "On for every client"),
 ]
 USER_SCOPES: Final = dict(zip(model.USER_SCOPES, ("Read the user's profile", "Read the user's email address"), strict=True))
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     model.ClientHostInvalid: "hosts",
     model.TooManyClientHosts: "hosts",
     model.ClientHostsMissing: "hosts",
@@ -49,7 +46,7 @@ FIELDS: Final[Fields] = {
 def _stored(resource: ApiResource) -> dict[str, str]:
     """Return the policy as form fields."""
     policy = resource.external_clients
-    presets = [preset for preset in PRESETS if set(preset.hosts) <= set(policy.hosts)]
+    presets = [preset for preset in client_policy.PRESETS if set(preset.hosts) <= set(policy.hosts)]
     of_presets = {host for preset in presets for host in preset.hosts}
     boxes = [f"{PRESET}{preset.name}" for preset in presets] + [f"{SCOPE}{name}" for name in policy.known_scopes(_scopes(resource))]
     # Such a preset's box stands for the proofs, too, so that they end with it.
@@ -66,39 +63,39 @@ def _scopes(resource: ApiResource) -> dict[str, str]:
     return {scope.name: scope.description for scope in resource.scopes} | USER_SCOPES
 
 
-def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
+def _to_request(form: console_forms.Form, resource: ApiResource) -> client_policies.ExternalClientsRequest:
     """Return the API request that the form stands for.
 
     All scopes checked means later scopes too.
 
     A pasted client address counts as its host.
     """
-    chosen = [preset for preset in PRESETS if f"{PRESET}{preset.name}" in form]
-    scopes = [name for name in checked(form, SCOPE) if name in _scopes(resource)]
-    return to_model(
-        ExternalClientsRequest,
+    chosen = [preset for preset in client_policy.PRESETS if f"{PRESET}{preset.name}" in form]
+    scopes = [name for name in form_values.checked(form, SCOPE) if name in _scopes(resource)]
+    return form_values.to_model(
+        client_policies.ExternalClientsRequest,
         form,
         {
             "hosts": lambda text: [
                 *(host for preset in chosen for host in preset.hosts),
-                *(client_host(line) or line for line in to_lines(text)),
+                *(client_host(line) or line for line in form_values.to_lines(text)),
             ],
             "scopes": lambda _: None if len(scopes) == len(_scopes(resource)) else scopes,
             "accepts_token_endpoint_audience": lambda text: (
-                is_checked(text) or any(preset.accepts_token_endpoint_audience for preset in chosen)
+                form_values.is_checked(text) or any(preset.accepts_token_endpoint_audience for preset in chosen)
             ),
-            "registration": is_checked,
-            "access": lambda text: text or None if form.get("admit") != ClientAdmission.NONE else None,
+            "registration": form_values.is_checked,
+            "access": lambda text: text or None if form.get("admit") != client_policy.ClientAdmission.NONE else None,
         },
     )
 
 
-async def _values(typed: Form, resource_id: UUID, query_args: AssignmentsQuery | None = None) -> dict[str, Any]:
-    resource, query = await api_resources.find(ports(), acting_member(), resource_id), query_args or AssignmentsQuery()
+async def _values(typed: console_forms.Form, resource_id: UUID, query_args: AssignmentsQuery | None = None) -> dict[str, Any]:
+    resource, query = await api_resources.find(kit.ports(), kit.acting_member(), resource_id), query_args or AssignmentsQuery()
     grants: PageResult[ExternalGrant] = PageResult([], 0)
-    if may(Capability.END_USERS_VIEW):
-        grants = await consents.list_grants(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
-    show_document(ExternalClientsResponse.of(resource.external_clients))
+    if console.may(Capability.END_USERS_VIEW):
+        grants = await consents.list_grants(kit.ports(), kit.acting_member(), resource.id, query.page_request(), search=query.search)
+    console.show_document(client_policies.ExternalClientsResponse.of(resource.external_clients))
     return {
         **resource_values(resource),
         "typed": typed or _stored(resource),
@@ -106,40 +103,42 @@ async def _values(typed: Form, resource_id: UUID, query_args: AssignmentsQuery |
         "admissions": ADMISSIONS,
         "is_of_anyone": resource.policy is AccessPolicy.ANYONE,
         "policies": POLICIES,
-        "presets": PRESETS,
+        "presets": client_policy.PRESETS,
         "scopes": _scopes(resource),
         "grants": [(grant, client_host(grant.client_uri)) for grant in grants.items],
         "query": query,
-        **neighbors(query, grants.total),
+        **console.neighbors(query, grants.total),
     }
 
 
-@serves_form(
+@console_forms.serves_form(
     routes,
     PAGE,
     f"GET {API}/grants",
     f"GET {API}",
     f"PUT {API}",
     f"DELETE {GRANT}",
-    opens=member_page(Capability.RESOURCES_VIEW),
+    opens=kit.member_page(Capability.RESOURCES_VIEW),
     query=AssignmentsQuery,
 )
-@member_page(Capability.RESOURCES_MANAGE, GIVES)
-@accepts(f"PUT {API}")
-@on_refusal("programs/external_clients.html", _values, FIELDS)
-async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
+@kit.member_page(Capability.RESOURCES_MANAGE, kit.GIVES)
+@console_forms.accepts(f"PUT {API}")
+@console_forms.on_refusal("programs/external_clients.html", _values, FIELDS)
+async def change_policy(org_slug: str, resource_id: UUID, form: console_forms.Form) -> Response:
     """Change the external clients that may ask for an API resource."""
-    resource = await api_resources.find(ports(), acting_member(), resource_id)
+    resource = await api_resources.find(kit.ports(), kit.acting_member(), resource_id)
     request = _to_request(form, resource)
-    new = await api_resources.save_external_clients(ports(), acting_member(), resource.id, to_policy(request), request.access)
+    new = await api_resources.save_external_clients(
+        kit.ports(), kit.acting_member(), resource.id, client_policies.to_policy(request), request.access
+    )
     notice = "external-clients-saved" if new.external_clients.is_on else "external-clients-off"
-    return redirect_with_notice(notice, organization_path(f"/api-resources/{resource.id}/external-clients"))
+    return console.redirect_with_notice(notice, console.organization_path(f"/api-resources/{resource.id}/external-clients"))
 
 
 @routes.post(f"{PAGE}/grants/<user_id>/<client_id>/end")
-@member_page(Capability.END_USERS_MANAGE, GIVES)
-@accepts(f"DELETE {GRANT}")
+@kit.member_page(Capability.END_USERS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"DELETE {GRANT}")
 async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> Response:
     """End an external client's access for a user."""
-    await consents.end_grant(ports(), acting_member(), resource_id, user_id, client_id)
-    return redirect_with_notice("external-grant-ended", organization_path(f"/api-resources/{resource_id}/external-clients"))
+    await consents.end_grant(kit.ports(), kit.acting_member(), resource_id, user_id, client_id)
+    return console.redirect_with_notice("external-grant-ended", console.organization_path(f"/api-resources/{resource_id}/external-clients"))

@@ -16,19 +16,13 @@ from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
 from core.programs.model import credentials as model
 from core.programs.model.credentials import CredentialKind
-from entrypoints.http.api.programs.credentials import CredentialRequest, to_credential_request
-from entrypoints.http.base.context import app_context, ports, signed_in
-from entrypoints.http.base.redirects import fill_in
-from entrypoints.http.base.rendering.labels import label
-from entrypoints.http.edge.access.declaration import View
-from entrypoints.http.edge.bodies import decode
-from entrypoints.http.edge.queries import Query
-from entrypoints.http.pages.console import console_page, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once, serves_form
+from entrypoints.http import kit
+from entrypoints.http.api.programs import credentials
+from entrypoints.http.pages import console, console_forms
 from entrypoints.http.pages.form_values import FieldInvalid, to_model
 
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     model.CredentialExpiryInvalid: "expires_at",
     model.IssuerInvalid: "issuer",
     KeyPortNotAllowed: "issuer",
@@ -40,7 +34,7 @@ FIELDS: Final[Fields] = {
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
-class NewCredentialQuery(Query):
+class NewCredentialQuery(kit.Query):
     """The credential kind that a form creates."""
 
     kind: CredentialKind = Field(CredentialKind.SECRET, description="The kind of credential that the form creates.")
@@ -50,21 +44,21 @@ def _to_key(text: str) -> dict[str, Any] | None:
     if not text.strip():
         return None
     try:
-        return decode(text.encode())
+        return kit.decode(text.encode())
     except Invalid:
         raise FieldInvalid('Paste a JWK, such as {"kty": "EC", ...}.', "public_key") from None
 
 
 def _to_end(text: str) -> str | None:
-    return rfc3339(ports().clock.now() + timedelta(days=int(text))) if text in dict(LIFETIMES) and text else None
+    return rfc3339(kit.ports().clock.now() + timedelta(days=int(text))) if text in dict(LIFETIMES) and text else None
 
 
 def declare(
     routes: Blueprint,
     page: str,
     api: str,
-    opens: Callable[[View], View],
-    changes: Callable[[View], View],
+    opens: Callable[[kit.View], kit.View],
+    changes: Callable[[kit.View], kit.View],
     *,
     template: str,
     values: Callable[[UUID], Awaitable[dict[str, Any]]],
@@ -90,37 +84,41 @@ def declare(
 
     @routes.get(page)
     @opens
-    @shows(f"GET {api}", f"DELETE {api}/<credential_id>")
+    @console.shows(f"GET {api}", f"DELETE {api}/<credential_id>")
     @of_program
     async def show_credentials(program_id: UUID) -> Response:
         """List a program's credentials."""
         shown = await values(program_id)
-        return await console_page(template, credentials=await list_all(ports(), signed_in(), program_id), now=ports().clock.now(), **shown)
+        return await console.console_page(
+            template, credentials=await list_all(kit.ports(), kit.signed_in(), program_id), now=kit.ports().clock.now(), **shown
+        )
 
-    async def form_values(typed: Form, query_args: NewCredentialQuery | None = None, **ids: UUID) -> dict[str, Any]:
+    async def form_values(typed: console_forms.Form, query_args: NewCredentialQuery | None = None, **ids: UUID) -> dict[str, Any]:
         kind = CredentialKind.SECRET if query_args is None else query_args.kind
         if typed.get("kind") in CredentialKind.__members__.values():
             kind = CredentialKind(typed["kind"])
-        fields = {"kind": kind, "label": label(kind), "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
+        fields = {"kind": kind, "label": kit.label(kind), "typed": typed, "lifetimes": LIFETIMES, "issuer": kit.app_context().base_url}
         return {**fields, **await values(ids[parameter])}
 
-    @serves_form(routes, f"{page}/new", query=NewCredentialQuery)
+    @console_forms.serves_form(routes, f"{page}/new", query=NewCredentialQuery)
     @changes
-    @accepts(f"POST {api}", answers={200: "The secret.", **ANSWERS_TO_FORM})
-    @once(page, "Open credentials", SENT)
-    @on_refusal("programs/new_credential.html", form_values, FIELDS)
+    @console_forms.accepts(f"POST {api}", answers={200: "The secret.", **console_forms.ANSWERS_TO_FORM})
+    @console_forms.once(page, "Open credentials", SENT)
+    @console_forms.on_refusal("programs/new_credential.html", form_values, FIELDS)
     @of_program
-    async def create_credential(program_id: UUID, form: Form) -> Response:
+    async def create_credential(program_id: UUID, form: console_forms.Form) -> Response:
         """Create a credential for a program.
 
         A secret is shown only once.
         """
-        data = to_model(CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end})
-        credential, secret = await create_one(ports_once(), signed_in(), program_id, to_credential_request(data))
-        path = fill_in(page, request.view_args or {})
+        data = to_model(credentials.CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end})
+        credential, secret = await create_one(
+            console_forms.ports_once(), kit.signed_in(), program_id, credentials.to_credential_request(data)
+        )
+        path = kit.fill_in(page, request.view_args or {})
         if secret is None:
-            return redirect_with_notice("credential-created", path)
-        return await secret_page(
+            return console.redirect_with_notice("credential-created", path)
+        return await console.secret_page(
             "Client secret created",
             {"Client id": str(credential.client_id), "Client secret": secret},
             advice="The program sends both to the token endpoint.",
@@ -129,9 +127,9 @@ def declare(
 
     @routes.post(f"{page}/<credential_id>/revoke")
     @changes
-    @accepts(f"DELETE {api}/<credential_id>")
+    @console_forms.accepts(f"DELETE {api}/<credential_id>")
     @of_program
     async def revoke_credential(program_id: UUID, credential_id: UUID) -> Response:
         """Revoke a program's credential."""
-        await revoke_one(ports(), signed_in(), program_id, credential_id)
-        return redirect_with_notice("credential-revoked", fill_in(page, request.view_args or {}))
+        await revoke_one(kit.ports(), kit.signed_in(), program_id, credential_id)
+        return console.redirect_with_notice("credential-revoked", kit.fill_in(page, request.view_args or {}))

@@ -2,11 +2,11 @@
 
 from quart import Blueprint
 
-from entrypoints.http.edge.access import OWNS, platform_page
+from entrypoints.http import kit
 from entrypoints.http.pages.programs import service_account_views
 
 routes = Blueprint("platform_service_account_pages", __name__)
 
 service_account_views.declare(
-    routes, service_account_views.PLATFORM_LIST, "/api/platform/service-accounts", platform_page, platform_page(OWNS)
+    routes, service_account_views.PLATFORM_LIST, "/api/platform/service-accounts", kit.platform_page, kit.platform_page(kit.OWNS)
 )

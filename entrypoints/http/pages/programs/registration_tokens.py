@@ -8,44 +8,43 @@ from quart import Blueprint, Response
 from core.kernel.roles import Capability
 from core.programs import registration_tokens
 from core.programs.model.organization_tokens import TokenExpiryPast
+from entrypoints.http import kit
 from entrypoints.http.api.programs.registration_tokens import RegistrationTokenRequest
-from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.edge.access import GIVES, member_page
-from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count, sentence
-from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once, serves_form
-from entrypoints.http.pages.form_values import to_model, to_number, to_start_of_day
+from entrypoints.http.base.context import app_context
+from entrypoints.http.pages import consequences, console, console_forms, form_values
 from entrypoints.http.pages.organization_tokens import token_values
 
 routes = Blueprint("registration_token_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/registration-tokens"
 API: Final = "/api/organizations/<org_slug>/registration-tokens"
-FIELDS: Final[Fields] = {TokenExpiryPast: "expires_at"}
+FIELDS: Final[console_forms.Fields] = {TokenExpiryPast: "expires_at"}
 
 
 def _path() -> str:
-    return organization_path("/registration-tokens")
+    return console.organization_path("/registration-tokens")
 
 
-async def _values(typed: Form) -> dict[str, Any]:
-    tokens = await registration_tokens.list_tokens(ports(), acting_member())
+async def _values(typed: console_forms.Form) -> dict[str, Any]:
+    tokens = await registration_tokens.list_tokens(kit.ports(), kit.acting_member())
     return {"path": _path(), **await token_values(tokens, typed or {"uses": "1"})}
 
 
-@serves_form(routes, PAGE, f"GET {API}", f"POST {API}", f"DELETE {API}/<registration_token_id>")
-@member_page(Capability.SERVICES_CREATE, GIVES)
-@accepts(f"POST {API}", answers=answers_with("The token."))
-@once(PAGE, "Open registration tokens", "The token was shown once. If you didn't copy it, delete it in the list and create another one.")
-@on_refusal("programs/registration_tokens.html", _values, FIELDS)
-async def create(org_slug: str, form: Form) -> Response:
+@console_forms.serves_form(routes, PAGE, f"GET {API}", f"POST {API}", f"DELETE {API}/<registration_token_id>")
+@kit.member_page(Capability.SERVICES_CREATE, kit.GIVES)
+@console_forms.accepts(f"POST {API}", answers=console_forms.answers_with("The token."))
+@console_forms.once(
+    PAGE, "Open registration tokens", "The token was shown once. If you didn't copy it, delete it in the list and create another one."
+)
+@console_forms.on_refusal("programs/registration_tokens.html", _values, FIELDS)
+async def create(org_slug: str, form: console_forms.Form) -> Response:
     """Create a registration token.
 
     It is shown only once.
     """
-    data = to_model(RegistrationTokenRequest, form, {"uses": to_number, "expires_at": to_start_of_day})
-    token, secret = await registration_tokens.create(ports_once(), acting_member(), data.name, data.uses, data.expires_at)
-    return await secret_page(
+    data = form_values.to_model(RegistrationTokenRequest, form, {"uses": form_values.to_number, "expires_at": form_values.to_start_of_day})
+    token, secret = await registration_tokens.create(console_forms.ports_once(), kit.acting_member(), data.name, data.uses, data.expires_at)
+    return await console.secret_page(
         "Registration token created",
         {"Registration endpoint": f"{app_context().base_url}/auth/register", token.name: secret},
         advice="The program sends it as Bearer token (an initial access token of RFC 7591).",
@@ -53,14 +52,14 @@ async def create(org_slug: str, form: Form) -> Response:
     )
 
 
-async def _deletion(registration_token_id: UUID) -> Question:
-    token = await registration_tokens.find(ports(), acting_member(), registration_token_id)
-    left = count(token.uses_left, "application")
-    return Question(
+async def _deletion(registration_token_id: UUID) -> consequences.Question:
+    token = await registration_tokens.find(kit.ports(), kit.acting_member(), registration_token_id)
+    left = consequences.count(token.uses_left, "application")
+    return consequences.Question(
         verb="Delete",
         target=token.name,
         consequences=(
-            sentence("{} stops working at once: " + left + " can no longer register with it.", token.name),
+            consequences.sentence("{} stops working at once: " + left + " can no longer register with it.", token.name),
             "Applications that registered with it stay.",
         ),
         button="Delete token",
@@ -69,10 +68,10 @@ async def _deletion(registration_token_id: UUID) -> Question:
     )
 
 
-@asks(routes, f"{PAGE}/<registration_token_id>/delete")
-@member_page(Capability.SERVICES_CREATE, GIVES)
-@accepts_answer(f"DELETE {API}/<registration_token_id>", _deletion)
-async def delete(org_slug: str, registration_token_id: UUID, form: Form) -> Response:
+@consequences.asks(routes, f"{PAGE}/<registration_token_id>/delete")
+@kit.member_page(Capability.SERVICES_CREATE, kit.GIVES)
+@consequences.accepts_answer(f"DELETE {API}/<registration_token_id>", _deletion)
+async def delete(org_slug: str, registration_token_id: UUID, form: console_forms.Form) -> Response:
     """Delete a registration token."""
-    await registration_tokens.delete(ports(), acting_member(), registration_token_id)
-    return redirect_with_notice("registration-token-deleted", _path())
+    await registration_tokens.delete(kit.ports(), kit.acting_member(), registration_token_id)
+    return console.redirect_with_notice("registration-token-deleted", _path())

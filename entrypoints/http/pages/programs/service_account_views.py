@@ -9,8 +9,8 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.kernel import roles
 from core.kernel.callers import Member
-from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
 from core.programs.model import service_accounts as model
@@ -24,6 +24,7 @@ from core.programs.model.service_accounts import (
 )
 from core.tenancy import members
 from core.tenancy.roles import list_choices
+from entrypoints.http import kit
 from entrypoints.http.api.programs.service_accounts import (
     PlatformServiceAccountRequest,
     PlatformServiceAccountUpdateRequest,
@@ -33,17 +34,12 @@ from entrypoints.http.api.programs.service_accounts import (
     to_new_account,
 )
 from entrypoints.http.api.tenancy.roles import giveable_options, role_choices
-from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.access.declaration import View
-from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, serves_form
-from entrypoints.http.pages.form_values import checked, to_choice, to_model
-from entrypoints.http.pages.presets import Preset, PresetQuery, boxes_of, of_scopes
+from entrypoints.http.edge.queries import MAX_LIMIT
+from entrypoints.http.pages import console, console_forms, form_values, presets
 from entrypoints.http.pages.programs import credential_forms
 
 PLATFORM_LIST: Final = "/app/platform/service-accounts"
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     model.ServiceAccountRoleUnknown: "role",
     model.ServiceAccountAboveRole: "role",
     model.OwnerCannotOwnServiceAccount: "owner_id",
@@ -60,13 +56,13 @@ GRANT: Final = "grant:"  # the checkbox name for a capability begins with this
 
 def path_of(account_id: object = None, below: str = "") -> str:
     """Return the path to the list, to a service account's page, or to a page below it, such as `/credentials`."""
-    path = organization_path("/service-accounts") if isinstance(signed_in(), Member) else PLATFORM_LIST
+    path = console.organization_path("/service-accounts") if isinstance(kit.signed_in(), Member) else PLATFORM_LIST
     return path if account_id is None else f"{path}/{account_id}{below}"
 
 
 async def find(account_id: UUID) -> ListedServiceAccount:
     """Return the service account in the path."""
-    return await service_accounts.find(ports(), signed_in(), account_id)
+    return await service_accounts.find(kit.ports(), kit.signed_in(), account_id)
 
 
 def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
@@ -81,35 +77,35 @@ def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
     }
 
 
-def _own_rights() -> Rights:
-    caller = signed_in()
-    return caller.acts_in.rights if isinstance(caller, Member) else PLATFORM_RIGHTS
+def _own_rights() -> roles.Rights:
+    caller = kit.signed_in()
+    return caller.acts_in.rights if isinstance(caller, Member) else roles.PLATFORM_RIGHTS
 
 
 def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the parsers for a form's checkboxes. Only owners have the checkboxes for capabilities."""
-    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else checked(form, SCOPE)}
+    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else form_values.checked(form, SCOPE)}
     if may_grant(_own_rights()):
-        parsers["granted_capabilities"] = lambda _: checked(form, GRANT)
+        parsers["granted_capabilities"] = lambda _: form_values.checked(form, GRANT)
     return parsers
 
 
 async def _possible_owners() -> list[tuple[str, str]]:
     """Return the users that this caller can make a service account's owner, by id and email address."""
-    caller = signed_in()
+    caller = kit.signed_in()
     if not isinstance(caller, Member) or not may_grant(caller.acts_in.rights):
         return [(str(caller.user_id), str(caller.email))]
     return [
         (str(member.user_id), str(member.email))
-        for role in await list_choices(ports(), caller)
-        if Capability.SERVICE_ACCOUNTS_MANAGE in role.rights
-        for member in (await members.list_page(ports(), caller, role.name, Page(1, MAX_LIMIT))).members
+        for role in await list_choices(kit.ports(), caller)
+        if roles.Capability.SERVICE_ACCOUNTS_MANAGE in role.rights
+        for member in (await members.list_page(kit.ports(), caller, role.name, Page(1, MAX_LIMIT))).members
     ]
 
 
 async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | None = None) -> dict[str, Any]:
     """Return the fields' values. `listed` is the account that the form changes, or None if it creates an account."""
-    caller, rights = signed_in(), _own_rights()
+    caller, rights = kit.signed_in(), _own_rights()
     owners = await _possible_owners()
     if listed is not None and str(listed.account.owner_id) not in dict(owners):
         # Without this option, the browser would choose the first person, and a name change would change the owner, too.
@@ -120,24 +116,26 @@ async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | 
         "owners": owners,
         "scopes": {scope: scope.description for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
         "presets": _presets(),
-        "grantable": {capability: GRANTABLE[capability] for capability in (grantable_capabilities(rights) if may_grant(rights) else ())},
+        "grantable": {
+            capability: roles.GRANTABLE[capability] for capability in (grantable_capabilities(rights) if may_grant(rights) else ())
+        },
         "list_path": path_of(),
     }
 
 
-def _presets() -> list[Preset]:
-    return of_scopes(possible_scopes(of_platform=not isinstance(signed_in(), Member)), SCOPE)
+def _presets() -> list[presets.Preset]:
+    return presets.of_scopes(possible_scopes(of_platform=not isinstance(kit.signed_in(), Member)), SCOPE)
 
 
-def _boxes(query: PresetQuery | None) -> dict[str, str]:
-    return {} if query is None else boxes_of(_presets(), query.preset)
+def _boxes(query: presets.PresetQuery | None) -> dict[str, str]:
+    return {} if query is None else presets.boxes_of(_presets(), query.preset)
 
 
-async def _new_values(typed: Form, query_args: PresetQuery | None = None) -> dict[str, Any]:
-    return await _form_values(typed or {"owner_id": str(signed_in().user_id), **(_boxes(query_args) or {ALL: "yes"})})
+async def _new_values(typed: console_forms.Form, query_args: presets.PresetQuery | None = None) -> dict[str, Any]:
+    return await _form_values(typed or {"owner_id": str(kit.signed_in().user_id), **(_boxes(query_args) or {ALL: "yes"})})
 
 
-async def _settings_values(typed: Form, account_id: UUID, query_args: PresetQuery | None = None) -> dict[str, Any]:
+async def _settings_values(typed: console_forms.Form, account_id: UUID, query_args: presets.PresetQuery | None = None) -> dict[str, Any]:
     """Return the values for the settings page: the typed fields, or else the account's fields.
 
     A preset checks its own boxes instead of the account's scopes.
@@ -150,7 +148,7 @@ async def _settings_values(typed: Form, account_id: UUID, query_args: PresetQuer
     return {**await _form_values(typed or stored, listed), **values_of(listed)}
 
 
-async def _stored_values(_: Form, account_id: UUID) -> dict[str, Any]:
+async def _stored_values(_: console_forms.Form, account_id: UUID) -> dict[str, Any]:
     return await _settings_values({}, account_id)
 
 
@@ -160,13 +158,19 @@ async def _credential_values(account_id: UUID) -> dict[str, Any]:
 
 async def _path_after_deletion(account: ServiceAccount) -> str:
     """Return the path to the secrets that the account leaves behind, for an owner, or to the list."""
-    caller = signed_in()
-    if isinstance(caller, Member) and may_grant(caller.acts_in.rights) and await created_secrets.list_created(ports(), caller, account.id):
+    caller = kit.signed_in()
+    if (
+        isinstance(caller, Member)
+        and may_grant(caller.acts_in.rights)
+        and await created_secrets.list_created(kit.ports(), caller, account.id)
+    ):
         return path_of(account.id, "/created-secrets")
     return path_of()
 
 
-def declare(routes: Blueprint, page: str, api: str, opens: Callable[[View], View], changes: Callable[[View], View], *also: str) -> None:
+def declare(
+    routes: Blueprint, page: str, api: str, opens: Callable[[kit.View], kit.View], changes: Callable[[kit.View], kit.View], *also: str
+) -> None:
     """Register the list, the form for a new account, an account's settings, and its credentials.
 
     `page` and `api` are the list's routes. `also` are further API operations on an account.
@@ -176,45 +180,49 @@ def declare(routes: Blueprint, page: str, api: str, opens: Callable[[View], View
 
     @routes.get(page)
     @opens
-    @shows(f"GET {api}")
-    async def show_accounts(query_args: PageQuery, **_: str) -> Response:
+    @console.shows(f"GET {api}")
+    async def show_accounts(query_args: kit.PageQuery, **_: str) -> Response:
         """List the service accounts."""
-        result = await service_accounts.list_page(ports(), signed_in(), query_args.page_request())
-        values = {"accounts": result.items, "path": path_of(), **neighbors(query_args, result.total)}
-        return await console_page("programs/service_accounts.html", **values)
+        result = await service_accounts.list_page(kit.ports(), kit.signed_in(), query_args.page_request())
+        values = {"accounts": result.items, "path": path_of(), **console.neighbors(query_args, result.total)}
+        return await console.console_page("programs/service_accounts.html", **values)
 
-    @serves_form(routes, f"{page}/new", query=PresetQuery)
+    @console_forms.serves_form(routes, f"{page}/new", query=presets.PresetQuery)
     @changes
-    @accepts(f"POST {api}")
-    @once(page, "Open service accounts", "The service account is in the list.")
-    @on_refusal("programs/new_service_account.html", _new_values, FIELDS)
-    async def create(form: Form, **_: str) -> Response:
+    @console_forms.accepts(f"POST {api}")
+    @console_forms.once(page, "Open service accounts", "The service account is in the list.")
+    @console_forms.on_refusal("programs/new_service_account.html", _new_values, FIELDS)
+    async def create(form: console_forms.Form, **_: str) -> Response:
         """Create a service account."""
         model = PlatformServiceAccountRequest if of_platform else ServiceAccountRequest
-        listed = await service_accounts.create(ports_once(), signed_in(), to_new_account(to_model(model, form, _parsers(form))))
-        return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
+        listed = await service_accounts.create(
+            console_forms.ports_once(), kit.signed_in(), to_new_account(form_values.to_model(model, form, _parsers(form)))
+        )
+        return console.redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
 
-    @serves_form(routes, one, f"GET {api_of_one}", f"PATCH {api_of_one}", f"DELETE {api_of_one}", *also, query=PresetQuery)
+    @console_forms.serves_form(
+        routes, one, f"GET {api_of_one}", f"PATCH {api_of_one}", f"DELETE {api_of_one}", *also, query=presets.PresetQuery
+    )
     @changes
-    @accepts(f"PATCH {api_of_one}")
-    @on_refusal("programs/service_account.html", _settings_values, FIELDS)
-    async def change(form: Form, account_id: UUID, **_: str) -> Response:
+    @console_forms.accepts(f"PATCH {api_of_one}")
+    @console_forms.on_refusal("programs/service_account.html", _settings_values, FIELDS)
+    async def change(form: console_forms.Form, account_id: UUID, **_: str) -> Response:
         """Change a service account."""
         model = PlatformServiceAccountUpdateRequest if of_platform else ServiceAccountUpdateRequest
-        data = to_model(model, form, {**_parsers(form), "owner_id": to_choice})
-        await service_accounts.update(ports(), signed_in(), account_id, to_changes(data))
-        return redirect_with_notice("service-account-saved", path_of(account_id))
+        data = form_values.to_model(model, form, {**_parsers(form), "owner_id": form_values.to_choice})
+        await service_accounts.update(kit.ports(), kit.signed_in(), account_id, to_changes(data))
+        return console.redirect_with_notice("service-account-saved", path_of(account_id))
 
     @routes.post(f"{one}/delete")
     @changes
-    @accepts(f"DELETE {api_of_one}")
-    @on_refusal("programs/service_account.html", _stored_values)
-    async def delete(form: Form, account_id: UUID, **_: str) -> Response:
+    @console_forms.accepts(f"DELETE {api_of_one}")
+    @console_forms.on_refusal("programs/service_account.html", _stored_values)
+    async def delete(form: console_forms.Form, account_id: UUID, **_: str) -> Response:
         """Delete a service account."""
         account = (await find(account_id)).account
-        check_typed_name(form, account.name)
-        await service_accounts.delete(ports(), signed_in(), account.id)
-        return redirect_with_notice("service-account-deleted", await _path_after_deletion(account))
+        console_forms.check_typed_name(form, account.name)
+        await service_accounts.delete(kit.ports(), kit.signed_in(), account.id)
+        return console.redirect_with_notice("service-account-deleted", await _path_after_deletion(account))
 
     credential_forms.declare(
         routes,

@@ -6,8 +6,8 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.federation.connections import checks
+from core.federation.connections.model import openid
 from core.federation.connections.model.connections import ConnectionProblem
-from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.model.presets import PRESETS
 from core.federation.connections.model.settings import ConnectionSettingInvalid
 from core.kernel.callers import SetupPart
@@ -15,17 +15,11 @@ from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.setup import connection, testing
 from core.setup.connection import ProviderValues
+from entrypoints.http import kit
 from entrypoints.http.api.federation.saml.configuration import METADATA
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports, setup_reader
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import setup_link
-from entrypoints.http.edge.openapi import describes, describes_page, refuses
-from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages.federation.connections.visits import visit_response
+from entrypoints.http.pages.setup import steps
 from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
-from entrypoints.http.pages.setup.steps import ANSWERS, NOT_OPEN, REFUSED, in_part, refused_steps, steps_values
 
 routes = Blueprint("setup_connection_pages", __name__)
 
@@ -33,20 +27,20 @@ PATH: Final = f"{STEPS_PATH}/connection"
 TEST_ANSWERS: Final = {
     200: "The problem that prevents the test, or the page that posts our request to the identity provider.",
     303: "Redirect to the identity provider.",
-    400: REFUSED,
-    401: NOT_OPEN,
+    400: steps.REFUSED,
+    401: steps.NOT_OPEN,
     403: FOREIGN,
     409: "It has no values yet.",
     429: "Too many tests.",
 }
-SAVED: Final = {**ANSWERS, 200: "The values are saved. The page shows the problems that the check found."}
+SAVED: Final = {**steps.ANSWERS, 200: "The values are saved. The page shows the problems that the check found."}
 VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url", "certificate")
 
 
 @routes.post(PATH)
-@setup_link
-@describes_page(
-    {**ANSWERS, 200: "The page that asks before the values of an earlier choice are deleted."},
+@kit.setup_link
+@kit.describes_page(
+    {**steps.ANSWERS, 200: "The page that asks before the values of an earlier choice are deleted."},
     form={
         "form_token": "The form token of the page.",
         "preset": "The product, empty for another one.",
@@ -54,7 +48,7 @@ VALUES: Final = ("issuer", "client_id", "client_secret", "entity_id", "sso_url",
         "confirmed": "`yes` deletes the values of an earlier choice.",
     },
 )
-@in_part(SetupPart.CONNECTION)
+@steps.in_part(SetupPart.CONNECTION)
 async def choose_product(form: Mapping[str, str]) -> Response:
     """Choose the proposed connection's product.
 
@@ -63,12 +57,12 @@ async def choose_product(form: Mapping[str, str]) -> Response:
     preset, protocol = form.get("preset", ""), ConnectionProtocol.OIDC
     if form.get("protocol") == ConnectionProtocol.SAML:
         protocol = ConnectionProtocol.SAML
-    if form.get("confirmed") != "yes" and await connection.has_values(ports(), setup_reader()):
+    if form.get("confirmed") != "yes" and await connection.has_values(kit.ports(), kit.setup_reader()):
         product = PRESETS[preset].name if preset in PRESETS else "another product"
-        shown = {**await steps_values(), "preset": preset, "protocol": protocol, "product_name": product}
-        return page_response(render("setup/start_again.html", **shown))
-    await connection.choose(ports(), setup_reader(), preset, protocol)
-    return redirect(STEPS_PATH)
+        shown = {**await steps.steps_values(), "preset": preset, "protocol": protocol, "product_name": product}
+        return kit.page_response(kit.render("setup/start_again.html", **shown))
+    await connection.choose(kit.ports(), kit.setup_reader(), preset, protocol)
+    return kit.redirect(STEPS_PATH)
 
 
 def _wrong_value(refusal: Refusal) -> str:
@@ -76,98 +70,98 @@ def _wrong_value(refusal: Refusal) -> str:
 
 
 @routes.post(f"{PATH}/values")
-@setup_link
-@describes_page(SAVED, form=["form_token", *VALUES])
-@in_part(SetupPart.CONNECTION, shown=[name for name in VALUES if name != "client_secret"], wrong=_wrong_value)
+@kit.setup_link
+@kit.describes_page(SAVED, form=["form_token", *VALUES])
+@steps.in_part(SetupPart.CONNECTION, shown=[name for name in VALUES if name != "client_secret"], wrong=_wrong_value)
 async def save_values(form: Mapping[str, str]) -> Response:
     """Save the proposed connection's values, and check it.
 
     The product's console shows these values. An empty client secret keeps the earlier secret.
     """
-    typed = {name: form[name] if name == "certificate" else trim(form.get(name, "")) for name in VALUES if name in form}
-    await connection.save(ports(), setup_reader(), ProviderValues(**typed))
-    return await _saved(await connection.check_saved(ports(), setup_reader(), app_context().base_url))
+    typed = {name: form[name] if name == "certificate" else kit.trim(form.get(name, "")) for name in VALUES if name in form}
+    await connection.save(kit.ports(), kit.setup_reader(), ProviderValues(**typed))
+    return await _saved(await connection.check_saved(kit.ports(), kit.setup_reader(), kit.app_context().base_url))
 
 
 async def _saved(problems: Sequence[ConnectionProblem]) -> Response:
     """Return the redirect to the steps, or the page with the problems in the values, which are saved."""
-    return await _show(is_saved=True) if problems else redirect(STEPS_PATH)
+    return await _show(is_saved=True) if problems else kit.redirect(STEPS_PATH)
 
 
 async def _show(**values: Any) -> Response:
     """Return the page with the steps, which has the problems that the last check found."""
-    return page_response(render("setup/steps.html", problem=None, **{**await steps_values(), **values}))
+    return kit.page_response(kit.render("setup/steps.html", problem=None, **{**await steps.steps_values(), **values}))
 
 
 @routes.post(f"{PATH}/metadata")
-@setup_link
-@describes_page(
+@kit.setup_link
+@kit.describes_page(
     {**SAVED, 409: "It is no connection with SAML.", 429: "Too many fetches."},
     form=["form_token", "metadata", "metadata_url"],
 )
-@in_part(SetupPart.CONNECTION, shown=["metadata_url", "metadata"], wrong="metadata_url")
+@steps.in_part(SetupPart.CONNECTION, shown=["metadata_url", "metadata"], wrong="metadata_url")
 async def import_metadata(form: Mapping[str, str]) -> Response:
     """Take the proposed connection's values from SAML metadata.
 
     They are pasted or read from a file, or fetched from their address.
     """
-    text, url = form.get("metadata", ""), trim(form.get("metadata_url", ""))
-    return await _saved(await connection.import_metadata(ports(), setup_reader(), text, url))
+    text, url = form.get("metadata", ""), kit.trim(form.get("metadata_url", ""))
+    return await _saved(await connection.import_metadata(kit.ports(), kit.setup_reader(), text, url))
 
 
 @routes.get(f"{PATH}/metadata")
-@setup_link
-@describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
-@refuses(400, 401, 409)
+@kit.setup_link
+@kit.describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
+@kit.refuses(400, 401, 409)
 async def own_metadata() -> Response:
     """Return our SAML metadata for the proposed connection's identity provider.
 
     Their address answers from the time when an admin applies the connection.
     """
-    document = await connection.own_metadata(ports(), setup_reader(), app_context().base_url)
+    document = await connection.own_metadata(kit.ports(), kit.setup_reader(), kit.app_context().base_url)
     return Response(document, 200, content_type=METADATA)
 
 
 @routes.post(f"{PATH}/key")
-@setup_link
-@describes_page({**ANSWERS, 409: "It is no connection with SAML."}, form=["form_token"])
-@in_part(SetupPart.CONNECTION)
+@kit.setup_link
+@kit.describes_page({**steps.ANSWERS, 409: "It is no connection with SAML."}, form=["form_token"])
+@steps.in_part(SetupPart.CONNECTION)
 async def create_key(_: Mapping[str, str]) -> Response:
     """Create our key for the proposed connection with SAML.
 
     It signs our requests, and decrypts assertions. The connection keeps it when an admin applies it.
     """
-    await connection.create_key(ports(), setup_reader())
-    return redirect(STEPS_PATH)
+    await connection.create_key(kit.ports(), kit.setup_reader())
+    return kit.redirect(STEPS_PATH)
 
 
 @routes.post(f"{PATH}/check")
-@setup_link
-@describes_page(
+@kit.setup_link
+@kit.describes_page(
     {
         200: "The problems of the connection.",
-        400: REFUSED,
-        401: NOT_OPEN,
+        400: steps.REFUSED,
+        401: steps.NOT_OPEN,
         403: FOREIGN,
         409: "It has no values yet.",
         429: "Too many checks.",
     },
     form=["form_token"],
 )
-@in_part(SetupPart.CONNECTION)
+@steps.in_part(SetupPart.CONNECTION)
 async def check_connection(_: Mapping[str, str]) -> Response:
     """Check the proposed connection.
 
     With OpenID Connect, the provider's metadata and keys are fetched, and our credentials are tried there. With SAML, the certificates are
     checked, and the values are compared with the metadata, if they have an address.
     """
-    await connection.check(ports(), setup_reader(), app_context().base_url)
+    await connection.check(kit.ports(), kit.setup_reader(), kit.app_context().base_url)
     return await _show()
 
 
 @routes.get(f"{PATH}/test")
-@setup_link
-@describes_page(TEST_ANSWERS, changes_state=True)
+@kit.setup_link
+@kit.describes_page(TEST_ANSWERS, changes_state=True)
 async def start_connection_test() -> Response:
     """Begin a test sign-in at the proposed connection.
 
@@ -179,9 +173,9 @@ async def start_connection_test() -> Response:
 async def begin_test(part: SetupPart) -> Response:
     """Return the response that takes the browser to the identity provider, or the page with the problem that prevents the test."""
     try:
-        visit = await testing.begin(ports(), setup_reader(), part, cookies.browser_id(), app_context().base_url)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+        visit = await testing.begin(kit.ports(), kit.setup_reader(), part, kit.cookies.browser_id(), kit.app_context().base_url)
+    except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable) as problem:
         return await _show(test_problem=checks.describe(problem))
     except Refusal as refusal:
-        return await refused_steps(refusal, part)
+        return await steps.refused_steps(refusal, part)
     return visit_response(visit)

@@ -16,17 +16,11 @@ from core.kernel.connections import ConnectionProtocol
 from core.kernel.errors import Refusal
 from core.kernel.values import Domain
 from core.setup import connection, links, opening, proposals, renewal
+from entrypoints.http import kit
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.api.federation.connections.connections import own_endpoints
 from entrypoints.http.api.tenancy.domains import DomainRequest
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports, setup_reader
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import setup_link
-from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.typed_fields import trim
+from entrypoints.http.base.context import app_context
 from entrypoints.http.pages.eventing.siem import PROVIDERS
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import to_model
@@ -48,30 +42,33 @@ ANSWERS: Final = {303: "Saved. The browser is redirected to the steps.", 400: RE
 
 async def read_setup_form() -> dict[str, str]:
     """Return the fields in a form that our page made for this link."""
-    form = await read_form()
-    browser.check_form_token(cookies.SETUP.read() or "", form.get("form_token", ""))
+    form = await kit.read_form()
+    browser.check_form_token(kit.cookies.SETUP.read() or "", form.get("form_token", ""))
     return form
 
 
 async def steps_values(part: SetupPart | None = None) -> dict[str, Any]:
     """Return the values for the page with the steps. `part` is the refused part."""
-    details, design = await proposals.load(ports(), setup_reader()), await opening.load_design(ports(), setup_reader().org_id)
+    details, design = (
+        await proposals.load(kit.ports(), kit.setup_reader()),
+        await opening.load_design(kit.ports(), kit.setup_reader().org_id),
+    )
     domain, proposed = details.proposals.get(SetupPart.DOMAIN), details.proposals.get(SetupPart.CONNECTION)
     document = None if proposed is None else proposed.document
     product = None if document is None else PRESETS.get(document.preset or "")
     protocol = None if document is None else ConnectionProtocol(document.protocol or "")
     return {
-        "form_token": browser.form_token(cookies.SETUP.read() or ""),
+        "form_token": browser.form_token(kit.cookies.SETUP.read() or ""),
         "design": design,
         "link": details.link,
         "proposals": details.proposals,
-        "part_problems": await connection.find_problems(ports(), details.proposals.values()),
+        "part_problems": await connection.find_problems(kit.ports(), details.proposals.values()),
         "domains": [] if domain is None else list(zip(domain.document.domains, proposals.claims_of(domain), strict=True)),
         "scim_url": f"{app_context().base_url}/scim/v2",
         "path": STEPS_PATH,
         "failed_part": part,
         "failed_domain": None,
-        "renewed": await renewal.load(ports(), details.link),
+        "renewed": await renewal.load(kit.ports(), details.link),
         "siem_providers": PROVIDERS,
         "products": [(slug, each.name) for slug, each in PRESETS.items()],
         "chosen": product,
@@ -110,7 +107,7 @@ def in_part(
             try:
                 return await view(form)
             except Refusal as refusal:
-                typed = {name: trim(form[name]) for name in shown if name in form}
+                typed = {name: kit.trim(form[name]) for name in shown if name in form}
                 values = {"typed": typed, "wrong": wrong(refusal) if callable(wrong) else wrong}
                 return await refused_steps(refusal, part, failed_domain=form.get("proposed_domain"), **values)
 
@@ -120,71 +117,71 @@ def in_part(
 
 
 @routes.get(STEPS_PATH)
-@setup_link
-@describes_page({200: "The parts of the link and their progress.", 401: NOT_OPEN, 403: FOREIGN})
+@kit.setup_link
+@kit.describes_page({200: "The parts of the link and their progress.", 401: NOT_OPEN, 403: FOREIGN})
 async def show_steps() -> Response:
     """Show an opened set-up link's parts.
 
     It shows what this link proposes, and nothing else about the organization.
     """
-    return page_response(render("setup/steps.html", problem=None, **await steps_values()))
+    return kit.page_response(kit.render("setup/steps.html", problem=None, **await steps_values()))
 
 
 @routes.post(f"{STEPS_PATH}/domain")
-@setup_link
-@describes_page(ANSWERS, form=["form_token", "domain"])
+@kit.setup_link
+@kit.describes_page(ANSWERS, form=["form_token", "domain"])
 @in_part(SetupPart.DOMAIN, shown=["domain"])
 async def propose_domain(form: Mapping[str, str]) -> Response:
     """Propose a domain, beside the domains proposed before.
 
     It counts when its DNS record was found, and an admin has applied it.
     """
-    await proposals.propose_domain(ports(), setup_reader(), Domain(to_model(DomainRequest, form).domain))
-    return redirect(STEPS_PATH)
+    await proposals.propose_domain(kit.ports(), kit.setup_reader(), Domain(to_model(DomainRequest, form).domain))
+    return kit.redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/domain/check")
-@setup_link
-@describes_page(ANSWERS, form=DOMAIN_FIELDS)
+@kit.setup_link
+@kit.describes_page(ANSWERS, form=DOMAIN_FIELDS)
 @in_part(SetupPart.DOMAIN)
 async def check_domain(form: Mapping[str, str]) -> Response:
     """Look up a proposed domain's DNS record.
 
     An admin can apply the domains when all their records were found.
     """
-    await proposals.check_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
-    return redirect(STEPS_PATH)
+    await proposals.check_domain(kit.ports(), kit.setup_reader(), form.get("proposed_domain", ""))
+    return kit.redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/domain/remove")
-@setup_link
-@describes_page(ANSWERS, form=DOMAIN_FIELDS)
+@kit.setup_link
+@kit.describes_page(ANSWERS, form=DOMAIN_FIELDS)
 @in_part(SetupPart.DOMAIN)
 async def remove_domain(form: Mapping[str, str]) -> Response:
     """Propose a domain no longer.
 
     All other proposed domains stay. The organization's domains do not change.
     """
-    await proposals.remove_domain(ports(), setup_reader(), form.get("proposed_domain", ""))
-    return redirect(STEPS_PATH)
+    await proposals.remove_domain(kit.ports(), kit.setup_reader(), form.get("proposed_domain", ""))
+    return kit.redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/directory")
-@setup_link
-@describes_page({200: "The SCIM token, which is shown once.", 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
+@kit.setup_link
+@kit.describes_page({200: "The SCIM token, which is shown once.", 400: REFUSED, 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
 @in_part(SetupPart.DIRECTORY)
 async def propose_directory(_: Mapping[str, str]) -> Response:
     """Propose a SCIM token, which replaces the token proposed before.
 
     It is shown only once. It answers only `GET /scim/v2/ServiceProviderConfig` until an admin applies it.
     """
-    secret = await proposals.propose_directory(ports(), setup_reader())
-    return page_response(render("setup/token.html", secret=secret, **await steps_values()))
+    secret = await proposals.propose_directory(kit.ports(), kit.setup_reader())
+    return kit.page_response(kit.render("setup/token.html", secret=secret, **await steps_values()))
 
 
 @routes.post(f"{STEPS_PATH}/siem")
-@setup_link
-@describes_page(ANSWERS, form=SIEM_FIELDS)
+@kit.setup_link
+@kit.describes_page(ANSWERS, form=SIEM_FIELDS)
 @in_part(SetupPart.SIEM, shown=["provider", "endpoint_url"])
 async def propose_siem(form: Mapping[str, str]) -> Response:
     """Propose a SIEM, which replaces the SIEM proposed before.
@@ -192,13 +189,13 @@ async def propose_siem(form: Mapping[str, str]) -> Response:
     No audit log entry goes there before an admin applies it.
     """
     data = to_model(SiemRequest, form)
-    await proposals.propose_forwarding(ports(), setup_reader(), data.provider, data.endpoint_url, data.token)
-    return redirect(STEPS_PATH)
+    await proposals.propose_forwarding(kit.ports(), kit.setup_reader(), data.provider, data.endpoint_url, data.token)
+    return kit.redirect(STEPS_PATH)
 
 
 @routes.post(f"{STEPS_PATH}/finish")
-@setup_link
-@describes_page({200: "The link is finished.", 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
+@kit.setup_link
+@kit.describes_page({200: "The link is finished.", 401: NOT_OPEN, 403: FOREIGN}, form=["form_token"])
 async def finish() -> Response:
     """Finish a set-up link.
 
@@ -206,9 +203,9 @@ async def finish() -> Response:
     """
     await read_setup_form()
     values = await steps_values()
-    await proposals.finish(ports(), setup_reader())
-    return_url = await links.find_return_url(ports(), values["link"])
+    await proposals.finish(kit.ports(), kit.setup_reader())
+    return_url = await links.find_return_url(kit.ports(), values["link"])
     host = None if return_url is None else urlsplit(return_url).netloc
-    response = page_response(render("setup/finished.html", return_url=return_url, return_host=host, **values))
-    cookies.SETUP.clear(response)
+    response = kit.page_response(kit.render("setup/finished.html", return_url=return_url, return_host=host, **values))
+    kit.cookies.SETUP.clear(response)
     return response

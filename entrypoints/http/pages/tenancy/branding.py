@@ -10,38 +10,33 @@ from core.kernel.roles import Capability
 from core.mailing import preparation
 from core.tenancy import branding, organizations
 from core.tenancy.model.settings import BrandingSettings, ColorInvalid, Design, LogoInvalid, derive_palette
+from entrypoints.http import kit
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.avatars import image_path
-from entrypoints.http.base.rendering.templates import email_page, page_response, render
-from entrypoints.http.edge.access import CHANGES, SHOWS, member_page
-from entrypoints.http.edge.forms import uploaded_file
-from entrypoints.http.pages.console import confirmation_path, console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, accepts_image, answers_with, on_refusal, serves_form
-from entrypoints.http.pages.form_values import to_model, to_optional
+from entrypoints.http.base.rendering.templates import email_page
+from entrypoints.http.pages import console, console_forms, form_values
 
 routes = Blueprint("branding_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/branding"
 API: Final = "/api/organizations/<org_slug>/branding"
-FIELDS: Final[Fields] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
+FIELDS: Final[console_forms.Fields] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
 NAMES: Final = ("product_name", "primary_color", "logo_url")
 
 
-async def _values(typed: Form, preview: BrandingSettings | None = None) -> dict[str, Any]:
+async def _values(typed: console_forms.Form, preview: BrandingSettings | None = None) -> dict[str, Any]:
     """Return the page's values. The field for the logo does not show an uploaded logo's address."""
-    settings = await branding.get_settings(ports(), acting_member())
-    uploaded = image_path(settings.logo_url, LARGE)
+    settings = await branding.get_settings(kit.ports(), kit.acting_member())
+    uploaded = kit.image_path(settings.logo_url, LARGE)
     stored = {name: getattr(settings, name) or "" for name in NAMES}
     if uploaded:
         stored["logo_url"] = ""
     design = await _design(preview or settings)
     return {
-        "path": organization_path("/branding"),
+        "path": console.organization_path("/branding"),
         "typed": typed or stored,
         "uploaded": uploaded,
         "has_logo": settings.logo_url is not None,
-        "confirmation": confirmation_path(organization_path("/branding")),
+        "confirmation": console.confirmation_path(console.organization_path("/branding")),
         "preview": design,
         "palette": design.color and derive_palette(design.color),
         "is_preview": preview is not None,
@@ -50,74 +45,74 @@ async def _values(typed: Form, preview: BrandingSettings | None = None) -> dict[
     }
 
 
-async def _changes(form: Form) -> dict[str, Any]:
+async def _changes(form: console_forms.Form) -> dict[str, Any]:
     """Return the form's changes. Without a URL, an uploaded logo stays."""
-    data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
+    data = form_values.to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, form_values.to_optional))
     changes = {name: getattr(data, name) for name in NAMES}
-    if data.logo_url is None and image_path((await branding.get_settings(ports(), acting_member())).logo_url):
+    if data.logo_url is None and kit.image_path((await branding.get_settings(kit.ports(), kit.acting_member())).logo_url):
         del changes["logo_url"]
     return changes
 
 
-@serves_form(routes, PAGE, f"PATCH {API}", f"GET {API}", f"PUT {API}/logo", f"DELETE {API}/logo")
-@member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
-@accepts(f"PATCH {API}")
-@on_refusal("tenancy/branding.html", _values, FIELDS)
-async def change_branding(org_slug: str, form: Form) -> Response:
+@console_forms.serves_form(routes, PAGE, f"PATCH {API}", f"GET {API}", f"PUT {API}/logo", f"DELETE {API}/logo")
+@kit.member_page(Capability.ORGANIZATION_MANAGE, kit.CHANGES)
+@console_forms.accepts(f"PATCH {API}")
+@console_forms.on_refusal("tenancy/branding.html", _values, FIELDS)
+async def change_branding(org_slug: str, form: console_forms.Form) -> Response:
     """Change an organization's branding. An empty field removes a value."""
-    await branding.update(ports(), acting_member(), **await _changes(form))
-    return redirect_with_notice("branding-saved", organization_path("/branding"))
+    await branding.update(kit.ports(), kit.acting_member(), **await _changes(form))
+    return console.redirect_with_notice("branding-saved", console.organization_path("/branding"))
 
 
 @routes.post(f"{PAGE}/preview")
-@member_page(Capability.ORGANIZATION_MANAGE, SHOWS)
-@accepts(f"PATCH {API}", answers=answers_with("The preview."), page=PAGE)
-@on_refusal("tenancy/branding.html", _values, FIELDS)
-async def preview_branding(org_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.ORGANIZATION_MANAGE, kit.SHOWS)
+@console_forms.accepts(f"PATCH {API}", answers=console_forms.answers_with("The preview."), page=PAGE)
+@console_forms.on_refusal("tenancy/branding.html", _values, FIELDS)
+async def preview_branding(org_slug: str, form: console_forms.Form) -> Response:
     """Preview an organization's branding. Nothing is saved."""
-    settings = await branding.preview(ports(), acting_member(), **await _changes(form))
-    return await console_page("tenancy/branding.html", **await _values(form, settings))
+    settings = await branding.preview(kit.ports(), kit.acting_member(), **await _changes(form))
+    return await console.console_page("tenancy/branding.html", **await _values(form, settings))
 
 
-async def _logo_values(_: Form) -> dict[str, Any]:
+async def _logo_values(_: console_forms.Form) -> dict[str, Any]:
     return await _values({})
 
 
 @routes.post(f"{PAGE}/logo")
-@member_page(Capability.ORGANIZATION_MANAGE, CHANGES, limit=IMAGE_UPLOAD)
-@accepts_image(f"PUT {API}/logo", "tenancy/branding.html", _logo_values)
-async def upload_logo(org_slug: str, form: Form) -> Response:
+@kit.member_page(Capability.ORGANIZATION_MANAGE, kit.CHANGES, limit=IMAGE_UPLOAD)
+@console_forms.accepts_image(f"PUT {API}/logo", "tenancy/branding.html", _logo_values)
+async def upload_logo(org_slug: str, form: console_forms.Form) -> Response:
     """Upload an organization's logo."""
-    await branding.set_logo(ports(), acting_member(), uploaded_file())
-    return redirect_with_notice("logo-saved", organization_path("/branding"))
+    await branding.set_logo(kit.ports(), kit.acting_member(), kit.uploaded_file())
+    return console.redirect_with_notice("logo-saved", console.organization_path("/branding"))
 
 
 @routes.post(f"{PAGE}/logo/remove")
-@member_page(Capability.ORGANIZATION_MANAGE, CHANGES)
-@accepts(f"DELETE {API}/logo")
+@kit.member_page(Capability.ORGANIZATION_MANAGE, kit.CHANGES)
+@console_forms.accepts(f"DELETE {API}/logo")
 async def remove_logo(org_slug: str) -> Response:
     """Remove an organization's logo."""
-    await branding.update(ports(), acting_member(), logo_url=None)
-    return redirect_with_notice("logo-removed", organization_path("/branding"))
+    await branding.update(kit.ports(), kit.acting_member(), logo_url=None)
+    return console.redirect_with_notice("logo-removed", console.organization_path("/branding"))
 
 
 @routes.get(f"{PAGE}/email/preview")
-@member_page(Capability.ORGANIZATION_MANAGE)
-@shows(f"PATCH {API}", f"GET {API}")
+@kit.member_page(Capability.ORGANIZATION_MANAGE)
+@console.shows(f"PATCH {API}", f"GET {API}")
 async def show_email_preview(org_slug: str) -> Response:
     """Show an organization's email as its users see it. Its link does not work."""
     design = await _design()
-    return page_response(email_page(preparation.compose_example(ports(), acting_member(), design), design))
+    return kit.page_response(email_page(preparation.compose_example(kit.ports(), kit.acting_member(), design), design))
 
 
 async def _design(settings: BrandingSettings | None = None) -> Design:
-    organization = await organizations.get(ports(), acting_member())
-    return Design(organization.name, settings or await branding.get_settings(ports(), acting_member()))
+    organization = await organizations.get(kit.ports(), kit.acting_member())
+    return Design(organization.name, settings or await branding.get_settings(kit.ports(), kit.acting_member()))
 
 
 @routes.get(f"{PAGE}/preview")
-@member_page(Capability.ORGANIZATION_MANAGE)
-@shows(f"PATCH {API}", f"GET {API}")
+@kit.member_page(Capability.ORGANIZATION_MANAGE)
+@console.shows(f"PATCH {API}", f"GET {API}")
 async def show_preview(org_slug: str) -> Response:
     """Show an organization's sign-in page as its users see it. Its forms send nothing."""
     values: dict[str, Any] = {
@@ -138,7 +133,7 @@ async def show_preview(org_slug: str) -> Response:
         "requires_second": False,
         "folded_providers": {},
         "needs_fresh_sign_in": False,
-        "other_ways": [("Email me a code", "")] if ports().policy.email_sign_in else [],
+        "other_ways": [("Email me a code", "")] if kit.ports().policy.email_sign_in else [],
         "passkey": {},  # the button without its ceremony
         "signals": None,
         "is_unverified": False,
@@ -148,4 +143,4 @@ async def show_preview(org_slug: str) -> Response:
         "sign_up": "/app/sign-up",
         "forgot_password": "/app/forgot-password",
     }
-    return page_response(render("tenancy/sign_in_preview.html", design=await _design(), **values))
+    return kit.page_response(kit.render("tenancy/sign_in_preview.html", design=await _design(), **values))

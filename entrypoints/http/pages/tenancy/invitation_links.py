@@ -14,30 +14,22 @@ from quart import Blueprint, Response
 from core.accounts.model.profiles import NameInvalid
 from core.authentication import joining
 from core.authentication.flow.model import Flow
-from core.authentication.joining import AcceptedInvitation, InvitationSignIn
 from core.authentication.model.login import InvitationAnswer
 from core.federation import sign_in as sign_in_flow
+from core.kernel import errors
 from core.kernel.callers import Visitor
-from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.proofs import Method
 from core.kernel.values import digest, parse_id
 from core.tenancy import branding, invitations, sign_in_policies
 from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.base.redirects import redirect, with_next
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.errors import wants_page
-from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.typed_fields import link_token
+from entrypoints.http import kit
+from entrypoints.http.base.context import app_context
+from entrypoints.http.pages import form_pages
 from entrypoints.http.pages.accounts.access import ORGANIZATIONS
-from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
-from entrypoints.http.pages.flow.flows import page_flow, page_values
+from entrypoints.http.pages.authentication import sign_in
+from entrypoints.http.pages.flow import flows
 from entrypoints.http.pages.flow.forms import JOINED
-from entrypoints.http.pages.form_pages import check_browser_form, form_page, refused_form_page, refused_page, session_form_token
 from entrypoints.http.pages.visitors import visitor_of_account
 
 routes = Blueprint("invitation_pages", __name__)
@@ -49,13 +41,13 @@ NOT_ANSWERED: Final = {
 }
 
 
-class LinkIncomplete(Invalid):
+class LinkIncomplete(errors.Invalid):
     """This link is incomplete. Copy the whole link from the invitation email, or ask for a new invitation."""
 
 
 @routes.get("/invitations/accept")
-@anyone
-@describes_page(
+@kit.anyone
+@kit.describes_page(
     {301: "Redirect to the page that shows the invitation.", 400: "The token is not a UUID."}, query={"token": "The token from the email."}
 )
 async def follow_link() -> Response:
@@ -63,7 +55,7 @@ async def follow_link() -> Response:
 
     Redirects to the frontend's page, if the operator has configured it, or else to our own page.
     """
-    token = link_token()
+    token = kit.link_token()
     if parse_id(token) is None:
         raise LinkIncomplete
     location = f"{app_context().acceptance_page}?{urlencode({'token': token})}"
@@ -74,8 +66,8 @@ async def follow_link() -> Response:
 
 
 @routes.get(INVITATION)
-@anyone
-@describes_page(
+@kit.anyone
+@kit.describes_page(
     {
         200: "The invitation, with buttons to accept and decline it.",
         400: "The invitation is not pending, or has expired.",
@@ -89,22 +81,22 @@ async def invitation_page() -> Response:
     The page has buttons to accept and to decline. A new user chooses a password there, if the organization accepts passwords. Opening it
     changes nothing. In the recipient's browser, `token` may also be the token's hash.
     """
-    return await _show(link_token() or refuse(LinkIncomplete))
+    return await _show(kit.link_token() or errors.refuse(LinkIncomplete))
 
 
-async def _show(token: str, refusal: Invalid | Limited | None = None, name: str = "") -> Response:
+async def _show(token: str, refusal: errors.Invalid | errors.Limited | None = None, name: str = "") -> Response:
     """Return an invitation's page, or the page that says that it cannot be answered. `refusal` is the last attempt's refusal."""
     user = await visitor_of_account()
     try:
-        opened = await joining.find_invitation(ports(), token, user)
+        opened = await joining.find_invitation(kit.ports(), token, user)
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     received, answer = opened.received, opened.answer
     invitation = received.invitation
-    ways = await sign_in_policies.accepted_ways(ports(), invitation.org_id)
+    ways = await sign_in_policies.accepted_ways(kit.ports(), invitation.org_id)
     is_new_user, is_signed_in = answer is InvitationAnswer.NEW_USER, answer is InvitationAnswer.SIGNED_IN
     values: dict[str, Any] = {
-        "design": await branding.get_design(ports(), invitation.org_id),
+        "design": await branding.get_design(kit.ports(), invitation.org_id),
         "token": token,
         "organization": received.organization_name,
         "inviter": received.inviter_email,
@@ -120,28 +112,28 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "wrong": "name" if isinstance(refusal, NameInvalid) else "new_password",
     }
     if not is_new_user:
-        values["form_token"] = session_form_token() if is_signed_in else None
+        values["form_token"] = form_pages.session_form_token() if is_signed_in else None
         if refusal is not None:
-            return refused_page(refusal, "tenancy/invitation.html", **values)
-        return page_response(render("tenancy/invitation.html", problem=None, **values))
+            return form_pages.refused_page(refusal, "tenancy/invitation.html", **values)
+        return kit.page_response(kit.render("tenancy/invitation.html", problem=None, **values))
     # A sign-in's path is stored, so it has only the token's hash. This works for the recipient, once they are signed in.
     again = f"{INVITATION}?{urlencode({'token': digest(token).hex()})}"
-    values["providers"] = (await page_values(page_flow(again)))["providers"]
+    values["providers"] = (await flows.page_values(flows.page_flow(again)))["providers"]
     if refusal is not None:
-        return refused_form_page(refusal, "tenancy/invitation.html", **values)
-    return form_page("tenancy/invitation.html", problem=None, **values)
+        return form_pages.refused_form_page(refusal, "tenancy/invitation.html", **values)
+    return form_pages.form_page("tenancy/invitation.html", problem=None, **values)
 
 
-def _ended_page(refusal: Invalid) -> Response:
+def _ended_page(refusal: errors.Invalid) -> Response:
     """Return the page for an invitation that can no longer be answered, with the next step."""
-    if not wants_page():
+    if not kit.wants_page():
         raise refusal
-    return refused_page(refusal, "tenancy/invitation_ended.html", sign_in=with_next(SIGN_IN_PATH, ORGANIZATIONS))
+    return form_pages.refused_page(refusal, "tenancy/invitation_ended.html", sign_in=kit.with_next(SIGN_IN_PATH, ORGANIZATIONS))
 
 
 @routes.post(INVITATION)
-@anyone
-@describes_page(
+@kit.anyone
+@kit.describes_page(
     {
         200: "The invitation is accepted. The page shows how to sign in.",
         303: "The invitation is accepted. Continue at the application, at the page of the organizations, or at the sign-in page.",
@@ -157,53 +149,57 @@ async def accept_by_form() -> Response:
     the page's form token. A recipient without a session signs in afterwards. If there was no account with the invited address, an account
     is created.
     """
-    form = await read_form()
+    form = await kit.read_form()
     token = form.get("token", "")
     if "new_password" in form or "join" in form:
         return await _join(form, token)
     user = await visitor_of_account()
     try:
-        accepted = await joining.accept_by_form(ports(), caller(), token, user, cookies.SESSION.read(), form.get("form_token"))
+        accepted = await joining.accept_by_form(kit.ports(), kit.caller(), token, user, kit.cookies.SESSION.read(), form.get("form_token"))
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
-    except Invalid as refusal:
-        if not wants_page():
+    except errors.Invalid as refusal:
+        if not kit.wants_page():
             raise
         return await _show(token, refusal)
     return _accepted_page(accepted, user)
 
 
-def _accepted_page(accepted: AcceptedInvitation, user: Visitor | None) -> Response:
+def _accepted_page(accepted: joining.AcceptedInvitation, user: Visitor | None) -> Response:
     """Return the next page for a recipient who did not choose a password."""
     if accepted.opened.answer is InvitationAnswer.SIGNED_IN:
-        return _continue(redirect(accepted.launch_url or ORGANIZATIONS), accepted.launch_url)
+        return _continue(kit.redirect(accepted.launch_url or ORGANIZATIONS), accepted.launch_url)
     if accepted.opened.answer is InvitationAnswer.SIGN_IN and user is None:
-        return redirect(with_next(SIGN_IN_PATH, ORGANIZATIONS), notice=JOINED)
-    return form_page(
+        return kit.redirect(kit.with_next(SIGN_IN_PATH, ORGANIZATIONS), notice=JOINED)
+    return form_pages.form_page(
         "tenancy/invitation_accepted.html",
         design=accepted.design,
         organization=accepted.organization.name,
         email=accepted.opened.received.invitation.email,
         other_user=None if user is None else user.email,
-        session_token=session_form_token(),
-        sign_in=with_next(SIGN_IN_PATH, ORGANIZATIONS),
+        session_token=form_pages.session_form_token(),
+        sign_in=kit.with_next(SIGN_IN_PATH, ORGANIZATIONS),
         next=ORGANIZATIONS,
     )
 
 
 async def _join(form: dict[str, str], token: str) -> Response:
-    check_browser_form(form)
+    form_pages.check_browser_form(form)
     name = form.get("name", "")
-    method, flow, cookie = InvitationSignIn(token, form.get("new_password"), name), page_flow(ORGANIZATIONS), cookies.SESSION.read()
+    method, flow, cookie = (
+        joining.InvitationSignIn(token, form.get("new_password"), name),
+        flows.page_flow(ORGANIZATIONS),
+        kit.cookies.SESSION.read(),
+    )
     try:
-        outcome, place = await sign_in_flow.join(ports(), caller(), flow, method, cookie, presented_browser())
+        outcome, place = await sign_in_flow.join(kit.ports(), kit.caller(), flow, method, cookie, sign_in.presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
-    except (Invalid, Limited) as refusal:
+    except (errors.Invalid, errors.Limited) as refusal:
         return await _show(token, refusal, name)
     if isinstance(outcome, Flow):
-        return await sign_in_response(outcome, flow)
-    return _continue(await sign_in_response(outcome, flow, to=place), place)
+        return await sign_in.sign_in_response(outcome, flow)
+    return _continue(await sign_in.sign_in_response(outcome, flow, to=place), place)
 
 
 def _continue(response: Response, place: str | None) -> Response:
@@ -212,24 +208,24 @@ def _continue(response: Response, place: str | None) -> Response:
     If the sign-in policy asks for a factor first, the page that asks for it shows the notice.
     """
     if place is None or place.startswith("/"):
-        cookies.NOTICE.set(response, JOINED)
+        kit.cookies.NOTICE.set(response, JOINED)
     return response
 
 
 @routes.post("/app/invitations/decline")
-@anyone
-@describes_page({200: "The invitation is declined.", **NOT_ANSWERED}, form=["token"])
+@kit.anyone
+@kit.describes_page({200: "The invitation is declined.", **NOT_ANSWERED}, form=["token"])
 async def decline_by_form() -> Response:
     """Decline an invitation with the form on its page.
 
     The invitation cannot be accepted afterwards.
     """
-    token = (await read_form()).get("token", "")
-    design = await invitations.get_design(ports(), token)
+    token = (await kit.read_form()).get("token", "")
+    design = await invitations.get_design(kit.ports(), token)
     try:
         # A token's hash works for the signed-in recipient.
         user = await visitor_of_account() if parse_token(token)[1] else None
-        organization = await invitations.decline(ports(), user or caller(), token)
+        organization = await invitations.decline(kit.ports(), user or kit.caller(), token)
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
-    return page_response(render("tenancy/invitation_declined.html", design=design, organization=organization.name))
+    return kit.page_response(kit.render("tenancy/invitation_declined.html", design=design, organization=organization.name))

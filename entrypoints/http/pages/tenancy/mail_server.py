@@ -9,18 +9,15 @@ from core.mailing import preparation
 from core.tenancy import mail_server
 from core.tenancy.model import settings as model
 from core.tenancy.model.settings import MailServerCheck, MailServerNotSet, SmtpSettings
+from entrypoints.http import kit
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import GIVES, SHOWS_PEOPLE, member_page
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, serves_form
-from entrypoints.http.pages.form_values import is_checked, to_model, to_number
+from entrypoints.http.pages import console, console_forms, form_values
 
 routes = Blueprint("mail_server_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/mail-server"
 API: Final = "/api/organizations/<org_slug>/smtp"
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     model.MailHostInvalid: "host",
     model.MailPortInvalid: "port",
     model.MailCredentialsIncomplete: "password",
@@ -30,16 +27,16 @@ FIELDS: Final[Fields] = {
 TESTED: Final = {200: "The result of the test."}
 
 
-async def _values(typed: Form) -> dict[str, Any]:
+async def _values(typed: console_forms.Form) -> dict[str, Any]:
     settings = await _settings()
     stored = {"port": str(model.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
-    path = organization_path("/mail-server")
+    path = console.organization_path("/mail-server")
     return {"path": path, "settings": settings, "result": None, "typed": typed or stored}
 
 
 async def _settings() -> SmtpSettings | None:
     try:
-        return await mail_server.get_settings(ports(), acting_member())
+        return await mail_server.get_settings(kit.ports(), kit.acting_member())
     except MailServerNotSet:
         return None
 
@@ -55,30 +52,32 @@ def _to_typed(settings: SmtpSettings) -> dict[str, str]:
     }
 
 
-@serves_form(routes, PAGE, f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"POST {API}")
-@on_refusal("tenancy/mail_server.html", _values, FIELDS)
-async def configure(org_slug: str, form: Form) -> Response:
+@console_forms.serves_form(routes, PAGE, f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"POST {API}")
+@console_forms.on_refusal("tenancy/mail_server.html", _values, FIELDS)
+async def configure(org_slug: str, form: console_forms.Form) -> Response:
     """Set an organization's mail server."""
-    data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
-    await mail_server.configure(ports(), acting_member(), data.build(acting_member().acts_in.id))
-    return redirect_with_notice("mail-server-saved", organization_path("/mail-server"))
+    data = form_values.to_model(MailServerRequest, form, {"port": form_values.to_number, "tls": form_values.is_checked})
+    await mail_server.configure(kit.ports(), kit.acting_member(), data.build(kit.acting_member().acts_in.id))
+    return console.redirect_with_notice("mail-server-saved", console.organization_path("/mail-server"))
 
 
 @routes.post(f"{PAGE}/test")
-@member_page(Capability.INTEGRATIONS_MANAGE, SHOWS_PEOPLE)
-@accepts(f"POST {API}/test", answers=TESTED)
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.SHOWS_PEOPLE)
+@console_forms.accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
-    check = await preparation.send_test(ports(), acting_member())
-    return await console_page("tenancy/mail_server.html", **{**await _values({}), "result": (check is MailServerCheck.GOOD, check.value)})
+    check = await preparation.send_test(kit.ports(), kit.acting_member())
+    return await console.console_page(
+        "tenancy/mail_server.html", **{**await _values({}), "result": (check is MailServerCheck.GOOD, check.value)}
+    )
 
 
 @routes.post(f"{PAGE}/remove")
-@member_page(Capability.INTEGRATIONS_MANAGE, GIVES)
-@accepts(f"DELETE {API}")
+@kit.member_page(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@console_forms.accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Remove an organization's mail server."""
-    await mail_server.remove(ports(), acting_member())
-    return redirect_with_notice("mail-server-removed", organization_path("/mail-server"))
+    await mail_server.remove(kit.ports(), kit.acting_member())
+    return console.redirect_with_notice("mail-server-removed", console.organization_path("/mail-server"))

@@ -9,8 +9,7 @@ from quart import Blueprint, Response
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
-from core.kernel.roles import Authority, Capability, may_act_on
-from core.kernel.values import Page, PageResult
+from core.kernel import roles, values
 from core.tenancy import groups, invitations, members
 from core.tenancy.model.invitations import InvitationStatus, ListedInvitation
 from core.tenancy.model.members import (
@@ -22,17 +21,14 @@ from core.tenancy.model.members import (
     RoleUnknown,
 )
 from core.tenancy.selected_people import MAX_SELECTED
-from entrypoints.http.api.eventing.audit import CSV, JSON_LINES
+from entrypoints.http import kit
+from entrypoints.http.api.eventing import audit
 from entrypoints.http.api.tenancy.members import FILE, MemberExportQuery, MembersQuery, stream_members
 from entrypoints.http.api.tenancy.roles import giveable_options, role_choices, role_filter, role_labels
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
-from entrypoints.http.edge.openapi import describes
+from entrypoints.http.pages import consequences, console, console_forms
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import RESET_LINK, Question, accepts_answer, asks, count
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows, with_query
-from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name
-from entrypoints.http.pages.tenancy.selected_people import ROLE_CONSEQUENCE, actions_on_people
+from entrypoints.http.pages.consequences import count
+from entrypoints.http.pages.tenancy import selected_people
 from entrypoints.http.pages.timeline import MOST, list_entries
 
 routes = Blueprint("member_pages", __name__)
@@ -40,7 +36,7 @@ routes = Blueprint("member_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/members"
 ONE: Final = f"{LIST}/<user_id>"
 API: Final = "/api/organizations/<org_slug>/members"
-ROLE_FIELDS: Final[Fields] = {
+ROLE_FIELDS: Final[console_forms.Fields] = {
     RoleUnknown: "role",
     OwnershipNotAssignable: "role",
     CannotChangeOwnRole: "role",
@@ -56,25 +52,25 @@ INVITATIONS_SHOWN: Final = 10
 
 
 @routes.get(LIST)
-@member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
+@kit.member_page(roles.Capability.MEMBERS_VIEW)
+@console.shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
 async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     """List an organization's members.
 
     Users who manage members also see the accounts' state and the pending invitations.
     """
-    page, manages = query_args.page_request(), may(Capability.MEMBERS_MANAGE)
+    page, manages = query_args.page_request(), console.may(roles.Capability.MEMBERS_MANAGE)
     result = await members.list_page(
-        ports(), acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
+        kit.ports(), kit.acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
     )
     invited, choices = await _invited(query_args) if manages else None, await role_choices()
-    return await console_page(
+    return await console.console_page(
         "tenancy/members.html",
         images_of=_with_picture(result.members),
         members=result.members,
-        accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
+        accounts=await members.load_accounts(kit.ports(), kit.acting_member(), result.members) if manages else {},
         invited=invited,
-        actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
+        actions=selected_people.actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
         most=MAX_SELECTED,
         states=STATE_FILTER if manages else [],
         invitable=giveable_options(choices) if manages else [],
@@ -82,37 +78,39 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         total=result.total,
         query=query_args,
         roles=role_filter(choices),
-        own_id=acting_member().user_id,
-        export=with_query(page=None, limit=None, sort=None, format="csv"),
-        **neighbors(query_args, result.total),
+        own_id=kit.acting_member().user_id,
+        export=console.with_query(page=None, limit=None, sort=None, format="csv"),
+        **console.neighbors(query_args, result.total),
     )
 
 
 @routes.get(f"{LIST}/export")
-@member_page(Capability.MEMBERS_MANAGE)
-@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
+@kit.member_page(roles.Capability.MEMBERS_MANAGE)
+@kit.describes(FILE, content_type=audit.CSV, other_content_types=(audit.JSON_LINES,), api=[f"GET {API}/export"])
 async def export_members(org_slug: str, query_args: MemberExportQuery) -> Response:
     """Export an organization's members that match the filters."""
-    batches = await members.export(ports(), acting_member(), query_args.role, search=query_args.search, state=query_args.state)
+    batches = await members.export(kit.ports(), kit.acting_member(), query_args.role, search=query_args.search, state=query_args.state)
     return await stream_members(batches, query_args.format, f"members-{org_slug}")
 
 
-async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
+async def _invited(query: MembersQuery) -> values.PageResult[ListedInvitation] | None:
     """Return the pending invitations that stand before the filtered members' first page."""
     if query.page > 1 or query.state is not None:
         return None
-    page = Page(1, INVITATIONS_SHOWN)
-    return await invitations.list_page(ports(), acting_member(), InvitationStatus.PENDING, page, search=query.search, role=query.role)
+    page = values.Page(1, INVITATIONS_SHOWN)
+    return await invitations.list_page(
+        kit.ports(), kit.acting_member(), InvitationStatus.PENDING, page, search=query.search, role=query.role
+    )
 
 
 @routes.get(ONE)
-@member_page(Capability.MEMBERS_MANAGE)
-@shows(f"GET {API}/<user_id>", "GET /api/organizations/<org_slug>/sign-ins", "GET /api/organizations/<org_slug>/audit-log")
+@kit.member_page(roles.Capability.MEMBERS_MANAGE)
+@console.shows(f"GET {API}/<user_id>", "GET /api/organizations/<org_slug>/sign-ins", "GET /api/organizations/<org_slug>/audit-log")
 async def show_member(org_slug: str, user_id: UUID) -> Response:
     """Show a member, with their role and their sessions in the organization. Every action has a page."""
-    details = await members.find(ports(), acting_member(), user_id)
-    choices = await account_recovery.load_choices(ports(), acting_member(), user_id, Capability.MEMBERS_MANAGE)
-    return await console_page(
+    details = await members.find(kit.ports(), kit.acting_member(), user_id)
+    choices = await account_recovery.load_choices(kit.ports(), kit.acting_member(), user_id, roles.Capability.MEMBERS_MANAGE)
+    return await console.console_page(
         "tenancy/member.html",
         images_of=_with_picture([details.account.member]),
         member=details.account.member,
@@ -121,12 +119,12 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
-        groups=await groups.list_of_user(ports(), acting_member(), user_id) if may(Capability.END_USERS_VIEW) else [],
+        groups=await groups.list_of_user(kit.ports(), kit.acting_member(), user_id) if console.may(roles.Capability.END_USERS_VIEW) else [],
         further_roles=await role_labels(details.account.member.membership.group_roles or ()),
         actions=_actions(details.account.member, choices),
         not_recovered=choices.reason if _is_other(details.account.member) else None,
-        entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
-        **await failure_values(acting_member(), user_id),
+        entries=list_entries(await timeline.load_in_organization(kit.ports(), kit.acting_member(), user_id, MOST)),
+        **await failure_values(kit.acting_member(), user_id),
     )
 
 
@@ -137,16 +135,16 @@ def _with_picture(listed: Iterable[ListedMember]) -> list[UUID]:
 
 def _is_other(member: ListedMember) -> bool:
     """Return whether the user may act on the membership: it is not their own, and not the owner's."""
-    return not member.membership.is_owner and member.user_id != acting_member().user_id
+    return not member.membership.is_owner and member.user_id != kit.acting_member().user_id
 
 
 def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on a member: label, path and whether it is dangerous. None on members with more rights."""
-    path, is_other, own = organization_path(f"/members/{member.user_id}"), _is_other(member), acting_member().acts_in
-    if not may_act_on(Authority(own.role, own.rights), member.membership.authority):
+    path, is_other, own = console.organization_path(f"/members/{member.user_id}"), _is_other(member), kit.acting_member().acts_in
+    if not roles.may_act_on(roles.Authority(own.role, own.rights), member.membership.authority):
         return []
     return [
-        *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
+        *([("Change role", f"{path}/role", False)] if is_other and console.may(roles.Capability.ROLES_MANAGE) else []),
         ("Attributes", f"{path}/attributes", False),
         ("End sessions", f"{path}/end-sessions", False),
         *([("Send reset link", f"{path}/password-reset", False)] if is_other else []),
@@ -158,20 +156,20 @@ def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, 
 
 async def _find(user_id: UUID) -> ListedMember:
     """Return a member within the user's power."""
-    await members.require_power(ports(), acting_member(), user_id)
-    return (await members.find(ports(), acting_member(), user_id)).account.member
+    await members.require_power(kit.ports(), kit.acting_member(), user_id)
+    return (await members.find(kit.ports(), kit.acting_member(), user_id)).account.member
 
 
 def _back(member: ListedMember) -> tuple[str, str]:
-    return member.name or member.email, organization_path(f"/members/{member.user_id}")
+    return member.name or member.email, console.organization_path(f"/members/{member.user_id}")
 
 
-async def _role_question(user_id: UUID) -> Question:
+async def _role_question(user_id: UUID) -> consequences.Question:
     member = await _find(user_id)
-    return Question(
+    return consequences.Question(
         verb="Change the role of",
         target=member.email,
-        consequences=(ROLE_CONSEQUENCE,),
+        consequences=(selected_people.ROLE_CONSEQUENCE,),
         button="Save role",
         back=_back(member),
         choice=("role", "Role", giveable_options(await role_choices())),
@@ -180,18 +178,18 @@ async def _role_question(user_id: UUID) -> Question:
     )
 
 
-@asks(routes, f"{ONE}/role")
-@member_page(Capability.ROLES_MANAGE, PROMOTES)
-@accepts_answer(f"PATCH {API}/<user_id>", _role_question, ROLE_FIELDS)
-async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
+@consequences.asks(routes, f"{ONE}/role")
+@kit.member_page(roles.Capability.ROLES_MANAGE, kit.PROMOTES)
+@consequences.accepts_answer(f"PATCH {API}/<user_id>", _role_question, ROLE_FIELDS)
+async def change_role(org_slug: str, user_id: UUID, form: console_forms.Form) -> Response:
     """Change a member's role."""
-    await members.change_role(ports(), acting_member(), user_id, form.get("role", ""))
-    return redirect_with_notice("role-changed", organization_path(f"/members/{user_id}"))
+    await members.change_role(kit.ports(), kit.acting_member(), user_id, form.get("role", ""))
+    return console.redirect_with_notice("role-changed", console.organization_path(f"/members/{user_id}"))
 
 
-async def _sessions_question(user_id: UUID) -> Question:
+async def _sessions_question(user_id: UUID) -> consequences.Question:
     member = await _find(user_id)
-    return Question(
+    return consequences.Question(
         verb="End the sessions of",
         target=member.email,
         consequences=("Their sessions in this organization and its applications end. They can sign in again.",),
@@ -201,42 +199,42 @@ async def _sessions_question(user_id: UUID) -> Question:
     )
 
 
-@asks(routes, f"{ONE}/end-sessions")
-@member_page(Capability.MEMBERS_MANAGE, ENDS)
-@accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
-async def end_sessions(org_slug: str, user_id: UUID, form: Form) -> Response:
+@consequences.asks(routes, f"{ONE}/end-sessions")
+@kit.member_page(roles.Capability.MEMBERS_MANAGE, kit.ENDS)
+@consequences.accepts_answer(f"DELETE {API}/<user_id>/sessions", _sessions_question)
+async def end_sessions(org_slug: str, user_id: UUID, form: console_forms.Form) -> Response:
     """End a member's sessions in the organization and its applications."""
-    count = await members.revoke_sessions(ports(), acting_member(), user_id)
-    return redirect_with_notice("sessions-ended", organization_path(f"/members/{user_id}"), count=count)
+    count = await members.revoke_sessions(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("sessions-ended", console.organization_path(f"/members/{user_id}"), count=count)
 
 
-async def _reset_question(user_id: UUID) -> Question:
+async def _reset_question(user_id: UUID) -> consequences.Question:
     member = await _find(user_id)
-    return Question(
+    return consequences.Question(
         verb="Send a reset link to",
         target=member.email,
-        consequences=(RESET_LINK,),
+        consequences=(consequences.RESET_LINK,),
         button="Send reset link",
         back=_back(member),
         dangerous=False,
     )
 
 
-@asks(routes, f"{ONE}/password-reset")
-@member_page(Capability.MEMBERS_MANAGE, GIVES)
-@accepts_answer(f"POST {API}/<user_id>/password-reset", _reset_question)
-async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
+@consequences.asks(routes, f"{ONE}/password-reset")
+@kit.member_page(roles.Capability.MEMBERS_MANAGE, kit.GIVES)
+@consequences.accepts_answer(f"POST {API}/<user_id>/password-reset", _reset_question)
+async def send_password_reset(org_slug: str, user_id: UUID, form: console_forms.Form) -> Response:
     """Send a member a link to set a new password."""
-    await members.send_password_reset(ports(), acting_member(), user_id)
-    return redirect_with_notice("reset-sent", organization_path(f"/members/{user_id}"))
+    await members.send_password_reset(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("reset-sent", console.organization_path(f"/members/{user_id}"))
 
 
-async def _removal(user_id: UUID) -> Question:
-    await members.require_power(ports(), acting_member(), user_id)
-    details = await members.find(ports(), acting_member(), user_id)
+async def _removal(user_id: UUID) -> consequences.Question:
+    await members.require_power(kit.ports(), kit.acting_member(), user_id)
+    details = await members.find(kit.ports(), kit.acting_member(), user_id)
     member = details.account.member
     sessions = count(details.sessions.count, "session")
-    return Question(
+    return consequences.Question(
         verb="Remove",
         target=member.email,
         consequences=(
@@ -252,11 +250,11 @@ async def _removal(user_id: UUID) -> Question:
     )
 
 
-@asks(routes, f"{ONE}/remove")
-@member_page(Capability.MEMBERS_MANAGE, GIVES)
-@accepts_answer(f"POST {API}/<user_id>", _removal)
-async def remove(org_slug: str, user_id: UUID, form: Form) -> Response:
+@consequences.asks(routes, f"{ONE}/remove")
+@kit.member_page(roles.Capability.MEMBERS_MANAGE, kit.GIVES)
+@consequences.accepts_answer(f"POST {API}/<user_id>", _removal)
+async def remove(org_slug: str, user_id: UUID, form: console_forms.Form) -> Response:
     """Remove a member from the organization."""
-    check_typed_name(form, (await _find(user_id)).email)
-    await members.remove(ports(), acting_member(), user_id)
-    return redirect_with_notice("member-removed", organization_path("/members"))
+    console_forms.check_typed_name(form, (await _find(user_id)).email)
+    await members.remove(kit.ports(), kit.acting_member(), user_id)
+    return console.redirect_with_notice("member-removed", console.organization_path("/members"))

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel import values
 from core.kernel.roles import Capability
-from core.kernel.values import NameUsedTooOften, SlugReserved
 from core.tenancy import roles
-from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
+from core.tenancy.model import members
 from core.tenancy.model.roles import (
     ALL_SENTENCES,
     SENTENCES,
@@ -22,13 +22,10 @@ from core.tenancy.model.roles import (
     RoleSlugOfApplication,
     RoleSlugTaken,
 )
+from entrypoints.http import kit
 from entrypoints.http.api.tenancy.roles import OrganizationRoleRequest, giveable_options, role_choices
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import PROMOTES, member_page
+from entrypoints.http.pages import console, console_forms, form_values
 from entrypoints.http.pages.consequences import Question, accepts_answer, asks, count
-from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once, serves_form
-from entrypoints.http.pages.form_values import checked, to_model, to_version
 
 routes = Blueprint("role_pages", __name__)
 
@@ -36,33 +33,40 @@ LIST: Final = "/app/organizations/<org_slug>/roles"
 ONE: Final = f"{LIST}/<role_name>"
 API: Final = "/api/organizations/<org_slug>/roles"
 API_OF_ONE: Final = f"{API}/<role_name>"
-ANSWERS: Final = {**ANSWERS_TO_FORM, 409: "The slug or the name is taken, the role has changed, or it has holders who would lose rights."}
+ANSWERS: Final = {
+    **console_forms.ANSWERS_TO_FORM,
+    409: "The slug or the name is taken, the role has changed, or it has holders who would lose rights.",
+}
 RIGHT: Final = "right:"  # the checkbox name for a capability begins with this
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     RoleSlugInvalid: "slug",
     RoleSlugTaken: "slug",
     RoleNameTaken: "name",
     RoleSlugOfApplication: "slug",
-    SlugReserved: "slug",
-    NameUsedTooOften: "name",
+    values.SlugReserved: "slug",
+    values.NameUsedTooOften: "name",
     CapabilityUnknown: "capabilities",
     RoleAboveOwn: "capabilities",
     RoleInUse: "confirm",
 }
-REPLACEMENT_FIELDS: Final[Fields] = {ReplacementMissing: "replacement", RoleUnknown: "replacement", OwnershipNotAssignable: "replacement"}
+REPLACEMENT_FIELDS: Final[console_forms.Fields] = {
+    ReplacementMissing: "replacement",
+    members.RoleUnknown: "replacement",
+    members.OwnershipNotAssignable: "replacement",
+}
 
 
 def roles_path(slug: str = "", below: str = "") -> str:
     """Return the path to the list, to a role's page, or to a page below it."""
-    return organization_path(f"/roles/{slug}{below}" if slug else "/roles")
+    return console.organization_path(f"/roles/{slug}{below}" if slug else "/roles")
 
 
-async def _form_values(typed: Form) -> dict[str, Any]:
+async def _form_values(typed: console_forms.Form) -> dict[str, Any]:
     """Return the fields' values. The user can check only rights that they have."""
-    own = acting_member().acts_in.rights
+    own = kit.acting_member().acts_in.rights
     return {
         "typed": typed,
-        "chosen": frozenset(checked(typed, RIGHT)),
+        "chosen": frozenset(form_values.checked(typed, RIGHT)),
         "capabilities": SENTENCES,
         "own": own,
         "list_path": roles_path(),
@@ -70,68 +74,70 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 
 @routes.get(LIST)
-@member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API}", "GET /api/capabilities")
+@kit.member_page(Capability.MEMBERS_VIEW)
+@console.shows(f"GET {API}", "GET /api/capabilities")
 async def show_roles(org_slug: str) -> Response:
     """List an organization's roles, with a table of their rights."""
-    return await console_page(
-        "tenancy/roles.html", roles=await roles.list_all(ports(), acting_member()), capabilities=ALL_SENTENCES, path=roles_path()
+    return await console.console_page(
+        "tenancy/roles.html", roles=await roles.list_all(kit.ports(), kit.acting_member()), capabilities=ALL_SENTENCES, path=roles_path()
     )
 
 
-@serves_form(routes, f"{LIST}/new")
-@member_page(Capability.ROLES_MANAGE, PROMOTES)
-@accepts(f"POST {API}", answers=ANSWERS)
-@once(LIST, "Open roles", "The role is in the list.")
-@on_refusal("tenancy/new_role.html", _form_values, FIELDS)
-async def create(org_slug: str, form: Form) -> Response:
+@console_forms.serves_form(routes, f"{LIST}/new")
+@kit.member_page(Capability.ROLES_MANAGE, kit.PROMOTES)
+@console_forms.accepts(f"POST {API}", answers=ANSWERS)
+@console_forms.once(LIST, "Open roles", "The role is in the list.")
+@console_forms.on_refusal("tenancy/new_role.html", _form_values, FIELDS)
+async def create(org_slug: str, form: console_forms.Form) -> Response:
     """Create a role."""
-    data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
+    data = form_values.to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: form_values.checked(form, RIGHT)})
     request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
-    role = await roles.create(ports_once(), acting_member(), request)
-    return redirect_with_notice("role-of-members-created", roles_path(role.slug))
+    role = await roles.create(console_forms.ports_once(), kit.acting_member(), request)
+    return console.redirect_with_notice("role-of-members-created", roles_path(role.slug))
 
 
-async def _values(typed: Form, role_name: str) -> dict[str, Any]:
-    listed = await roles.find(ports(), acting_member(), role_name)
+async def _values(typed: console_forms.Form, role_name: str) -> dict[str, Any]:
+    listed = await roles.find(kit.ports(), kit.acting_member(), role_name)
     own = listed.own
-    can_change = own is not None and may(Capability.ROLES_MANAGE) and listed.role.rights <= acting_member().acts_in.rights
+    can_change = own is not None and console.may(Capability.ROLES_MANAGE) and listed.role.rights <= kit.acting_member().acts_in.rights
     stored = {"name": listed.role.label, "description": listed.description, "version": "" if own is None else str(own.version)}
     stored |= dict.fromkeys((f"{RIGHT}{capability}" for capability in listed.role.rights), "yes")
     return {
         **await _form_values(typed or stored),
         "role": listed,
         "rights": [sentence for capability, sentence in ALL_SENTENCES.items() if capability in listed.role.rights],
-        "holders": None if own is None else (await roles.find_holders(ports(), acting_member(), role_name))[1],
+        "holders": None if own is None else (await roles.find_holders(kit.ports(), kit.acting_member(), role_name))[1],
         "can_change": can_change,
-        "has_power": own is not None and can_change and await roles.has_power_over_holders(ports(), acting_member(), own),
+        "has_power": own is not None and can_change and await roles.has_power_over_holders(kit.ports(), kit.acting_member(), own),
         "path": roles_path(role_name),
     }
 
 
-@serves_form(routes, ONE, f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}", opens=member_page(Capability.MEMBERS_VIEW))
-@member_page(Capability.ROLES_MANAGE, PROMOTES)
-@accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS)
-@on_refusal("tenancy/role.html", _values, FIELDS)
-async def change(org_slug: str, role_name: str, form: Form) -> Response:
+@console_forms.serves_form(
+    routes, ONE, f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}", opens=kit.member_page(Capability.MEMBERS_VIEW)
+)
+@kit.member_page(Capability.ROLES_MANAGE, kit.PROMOTES)
+@console_forms.accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS)
+@console_forms.on_refusal("tenancy/role.html", _values, FIELDS)
+async def change(org_slug: str, role_name: str, form: console_forms.Form) -> Response:
     """Change a role."""
-    data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
+    data = form_values.to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: form_values.checked(form, RIGHT)})
     changes = roles.RoleChanges(
         name=data.name,
         description=data.description,
         capabilities=data.capabilities,
-        version=to_version(form),
+        version=form_values.to_version(form),
         confirmed="confirm" in form,
     )
-    await roles.update(ports(), acting_member(), role_name, changes)
-    return redirect_with_notice("role-of-members-saved", roles_path(role_name))
+    await roles.update(kit.ports(), kit.acting_member(), role_name, changes)
+    return console.redirect_with_notice("role-of-members-saved", roles_path(role_name))
 
 
 async def _deletion(role_name: str) -> Question:
-    role, holders = await roles.find_holders(ports(), acting_member(), role_name)
-    if not role.capabilities <= acting_member().acts_in.rights:
+    role, holders = await roles.find_holders(kit.ports(), kit.acting_member(), role_name)
+    if not role.capabilities <= kit.acting_member().acts_in.rights:
         raise RoleAboveOwn
-    if not await roles.has_power_over_holders(ports(), acting_member(), role):
+    if not await roles.has_power_over_holders(kit.ports(), kit.acting_member(), role):
         raise RoleHolderHasMore
     choices = [choice for choice in giveable_options(await role_choices()) if choice[0] != role.slug]
     consequences = ["The name of the role stays in the audit log, and in invitations that have ended."]
@@ -156,9 +162,9 @@ async def _deletion(role_name: str) -> Question:
 
 
 @asks(routes, f"{ONE}/delete")
-@member_page(Capability.ROLES_MANAGE, PROMOTES)
+@kit.member_page(Capability.ROLES_MANAGE, kit.PROMOTES)
 @accepts_answer(f"DELETE {API_OF_ONE}", _deletion, REPLACEMENT_FIELDS)
-async def delete(org_slug: str, role_name: str, form: Form) -> Response:
+async def delete(org_slug: str, role_name: str, form: console_forms.Form) -> Response:
     """Delete a role. Its holders get another role."""
-    await roles.delete(ports(), acting_member(), role_name, replacement=form.get("replacement"), confirmed=True)
-    return redirect_with_notice("role-of-members-deleted", roles_path())
+    await roles.delete(kit.ports(), kit.acting_member(), role_name, replacement=form.get("replacement"), confirmed=True)
+    return console.redirect_with_notice("role-of-members-deleted", roles_path())

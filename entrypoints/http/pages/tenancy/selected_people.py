@@ -14,15 +14,9 @@ from core.kernel.values import Email
 from core.tenancy import invitations, inviting, members, selected_people
 from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, RoleUnknown, TooManySelected
 from core.tenancy.selected_people import Change
-from entrypoints.http.api.tenancy.roles import giveable_options, role_choices
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import ENDS, GIVES, PROMOTES, member_page
-from entrypoints.http.edge.access.effects import EffectRow
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.pages.consequences import TEMPLATE, Question, ask, count, question_values
-from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import REDIRECTED, Fields, Form, accepts, answers_with, check_typed_name, on_refusal
-from entrypoints.http.pages.form_values import FieldInvalid, checked
+from entrypoints.http import kit
+from entrypoints.http.api.tenancy import roles
+from entrypoints.http.pages import consequences, console, console_forms, form_values
 
 routes = Blueprint("selected_people_pages", __name__)
 
@@ -36,8 +30,8 @@ MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>"
 INVITATION: Final = "/api/organizations/<org_slug>/invitations/<invitation_id>"
 USER: Final = "user:"  # checkbox names begin with these
 INVITED: Final = "invitation:"
-ROLE_FIELDS: Final[Fields] = {RoleUnknown: "role", OwnershipNotAssignable: "role"}
-ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them, if some were refused.")}
+ROLE_FIELDS: Final[console_forms.Fields] = {RoleUnknown: "role", OwnershipNotAssignable: "role"}
+ANSWERS: Final = {303: console_forms.REDIRECTED, **console_forms.answers_with("The outcome for each of them, if some were refused.")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +50,7 @@ class Action:
     noun: str = "member"
     capability: Capability = Capability.MEMBERS_MANAGE
     dangerous: bool = False
-    effect: EffectRow = GIVES
+    effect: kit.EffectRow = kit.GIVES
 
     @property
     def of_invitations(self) -> bool:
@@ -74,7 +68,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="Change the role of the selected members.",
         api=f"PATCH {MEMBER}",
         change=None,
-        effect=PROMOTES,
+        effect=kit.PROMOTES,
         label="Change role",
         verb="Change the role of",
         consequence=ROLE_CONSEQUENCE,
@@ -87,7 +81,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         summary="End the sessions of the selected members.",
         api=f"DELETE {MEMBER}/sessions",
         change=members.revoke_sessions,
-        effect=ENDS,
+        effect=kit.ENDS,
         label="End sessions",
         verb="End the sessions of",
         consequence="Their sessions in this organization and its applications end. They can sign in again.",
@@ -152,22 +146,22 @@ def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, str, bo
     return [
         (name, action.label, action.prefix, action.dangerous)
         for name, action in ACTIONS.items()
-        if may(action.capability) and (with_invitations or not action.of_invitations)
+        if console.may(action.capability) and (with_invitations or not action.of_invitations)
     ]
 
 
 @routes.get(SELECTED)
-@member_page(Capability.MEMBERS_MANAGE)
-@shows(f"GET {MEMBER}", *(action.api for action in ACTIONS.values()))
+@kit.member_page(Capability.MEMBERS_MANAGE)
+@console.shows(f"GET {MEMBER}", *(action.api for action in ACTIONS.values()))
 async def show_question(org_slug: str) -> Response:
     """Name the people that were selected in the member list, and ask before an action on them."""
     name = request.args.get("action", "")
     try:
-        return await ask(await _question(name, await _load(name, request.args)))
+        return await consequences.ask(await _question(name, await _load(name, request.args)))
     except NoneSelected:
-        return redirect_with_notice("none-selected", organization_path("/members"))
+        return console.redirect_with_notice("none-selected", console.organization_path("/members"))
     except TooManySelected:
-        return redirect_with_notice("too-many-selected", organization_path("/members"), count=selected_people.MAX_SELECTED)
+        return console.redirect_with_notice("too-many-selected", console.organization_path("/members"), count=selected_people.MAX_SELECTED)
 
 
 async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
@@ -175,58 +169,58 @@ async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
     if name not in ACTIONS:
         raise NoneSelected
     action = ACTIONS[name]
-    if not may(action.capability):
+    if not console.may(action.capability):
         raise RoleInsufficient
     load = selected_people.load_invitations if action.of_invitations else selected_people.load_members
-    ids = [path_id(text) for text in checked(form, action.prefix)]
-    return await load(ports(), acting_member(), ids) or refuse(NoneSelected)
+    ids = [kit.path_id(text) for text in form_values.checked(form, action.prefix)]
+    return await load(kit.ports(), kit.acting_member(), ids) or refuse(NoneSelected)
 
 
-async def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
+async def _question(name: str, selected: Mapping[UUID, Email]) -> consequences.Question:
     action = ACTIONS[name]
-    target = count(len(selected), action.noun)
-    return Question(
+    target = consequences.count(len(selected), action.noun)
+    return consequences.Question(
         verb=action.verb,
         target=target,
         consequences=(action.consequence,),
         button=action.button,
         keep="Keep invitations" if name == "cancel" else "Cancel",
-        back=("Members", organization_path("/members")),
+        back=("Members", console.organization_path("/members")),
         typed_name=target if name == "remove" else None,
         name_label="Number of members",
-        choice=("role", "Role", giveable_options(await role_choices())) if name == "role" else None,
+        choice=("role", "Role", roles.giveable_options(await roles.role_choices())) if name == "role" else None,
         dangerous=action.dangerous,
-        action=organization_path(f"/selected-people/{name}"),
+        action=console.organization_path(f"/selected-people/{name}"),
         people=sorted(selected.values()),
         answered={f"{action.prefix}{id_}": "yes" for id_ in selected},
     )
 
 
-async def _act(name: str, form: Form) -> Response:
+async def _act(name: str, form: console_forms.Form) -> Response:
     """Change the selected people. Return the page with every person's outcome, or to the list if all were changed."""
     action, selected = ACTIONS[name], await _load(name, form)
     if (typed_name := (await _question(name, selected)).typed_name) is not None:
-        check_typed_name(form, typed_name)
+        console_forms.check_typed_name(form, typed_name)
     if action.change is None:
-        outcomes = await selected_people.change_roles(ports(), acting_member(), selected, form.get("role", ""))
+        outcomes = await selected_people.change_roles(kit.ports(), kit.acting_member(), selected, form.get("role", ""))
     else:
-        outcomes = await selected_people.change_each(ports(), acting_member(), selected, action.change)
+        outcomes = await selected_people.change_each(kit.ports(), kit.acting_member(), selected, action.change)
     changed = sum(outcome.refusal is None for outcome in outcomes)
     if changed == len(outcomes):
-        return redirect_with_notice(action.notice, organization_path("/members"), count=changed)
-    return await console_page("tenancy/selected_people.html", action=action.label, outcomes=outcomes, changed=changed)
+        return console.redirect_with_notice(action.notice, console.organization_path("/members"), count=changed)
+    return await console.console_page("tenancy/selected_people.html", action=action.label, outcomes=outcomes, changed=changed)
 
 
 def _add_form(name: str, action: Action) -> None:
     """Add the route for an action's form."""
 
-    async def values(form: Form) -> dict[str, Any]:
-        return question_values(await _question(name, await _load(name, form)), form)
+    async def values(form: console_forms.Form) -> dict[str, Any]:
+        return consequences.question_values(await _question(name, await _load(name, form)), form)
 
-    @member_page(action.capability, action.effect)
-    @accepts(action.api, answers=ANSWERS)
-    @on_refusal(TEMPLATE, values, ROLE_FIELDS, refusals=(FieldInvalid, *ROLE_FIELDS))
-    async def act(org_slug: str, form: Form) -> Response:
+    @kit.member_page(action.capability, action.effect)
+    @console_forms.accepts(action.api, answers=ANSWERS)
+    @console_forms.on_refusal(consequences.TEMPLATE, values, ROLE_FIELDS, refusals=(form_values.FieldInvalid, *ROLE_FIELDS))
+    async def act(org_slug: str, form: console_forms.Form) -> Response:
         return await _act(name, form)
 
     act.__doc__ = action.summary

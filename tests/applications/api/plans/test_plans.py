@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from core.applications import plans
+from core.applications.model import plans as model_plans
 from core.applications.model import plans as plans_model
 from core.kernel.roles import OWNER
 from tests.applications.api.plans.service import DAY, service_id
@@ -140,7 +140,7 @@ async def test_a_service_without_plans_has_an_empty_list(shops: Workshop) -> Non
 
 
 async def test_a_long_list_is_complete(shops: Workshop, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "PLAN_BATCH", 2)
+    monkeypatch.setattr(model_plans, "PLAN_BATCH", 2)
     service = await service_id(shops)
     for number in range(5):
         await add_plan(acme.pool, service, f"n{number}")

@@ -180,7 +180,7 @@ def test_every_reason_has_a_label_and_is_recorded() -> None:
                 assert calls & writers, f"{path}: {function.name} counts a failure, and does not record it"
             if calls & writers or function.name in {*writers, "failure_of"}:
                 recorded |= {
-                    node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "LoginFailure"
+                    node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("LoginFailure")
                 }
     of_refusals = {
         failure_of(refusal).name

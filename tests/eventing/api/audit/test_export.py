@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from core.eventing import audit
+from core.eventing.model import audit as model_audit
 from core.kernel.causes import Anonymous
 from tests.eventing.api.audit.log import LOG, Record, World, logs
 from tests.support.builders import Api
@@ -17,7 +17,7 @@ from tests.support.refusals import BAD, MISSING, refused
 async def test_an_export_has_all_matching_entries_in_both_formats(
     api: Api, world: World, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "EXPORT_BATCH", 3)
+    monkeypatch.setattr(model_audit, "EXPORT_BATCH", 3)
     visitor = Anonymous(address="203.0.113.9", agent="=HYPERLINK(1)")
     for number in range(7):
         await record("user.joined", target=f"@u{number}", by=visitor, details={"name": 'A, "B"\n'})

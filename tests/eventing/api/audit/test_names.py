@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.eventing import descriptions
+from core.eventing.model import audit
 from core.eventing.model import audit as audit_model
 from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -152,7 +152,7 @@ async def test_entries_are_found_by_category(api: Api, world: World, record: Rec
 async def test_a_text_that_many_people_have_is_refused(
     api: Api, world: World, record: Record, monkeypatch: pytest.MonkeyPatch, kai: Account
 ) -> None:
-    monkeypatch.setattr(descriptions, "MAX_MATCHES", 1)
+    monkeypatch.setattr(audit, "MAX_MATCHES", 1)
     assert refused(await api.get(f"{LOG}?search=example", token=world.token)) == BAD
     assert refused(await api.get(f"{LOG}/export?search=example", token=world.token)) == BAD
     assert refused(await api.get(f"{LOG}?search=%20", token=world.token)) == BAD

@@ -8,7 +8,7 @@ import pytest
 from lxml import html
 
 from adapters.postgres.engine.pool import Pool
-from core.eventing import descriptions
+from core.eventing.model import audit
 from core.kernel.callers import Person, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -101,7 +101,7 @@ async def test_a_search_that_is_too_broad_says_so_on_the_page(
     page = await owner_browser.open(f"{LOG}?search=nobody")
     assert "A search by address or name covers the last 90 days." in page.text
     _, owner = await _acme(pool)
-    monkeypatch.setattr(descriptions, "MAX_MATCHES", 0)
+    monkeypatch.setattr(audit, "MAX_MATCHES", 0)
     page = await owner_browser.open(f"{LOG}?search={owner.email}")
     assert (page.status, "More than 100 people and objects match this text." in page.text) == (200, True)
     assert f'value="{owner.email}"' in page.text, "the text can be changed"

@@ -9,7 +9,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
-from core.privacy import personal_data
+from core.privacy.model import personal_data as model_personal_data
 from core.privacy.model import personal_data as personal_data_model
 from core.tenancy import events
 from core.tenancy.model.invitations import InvitationStatus
@@ -266,7 +266,7 @@ async def test_placeholders_differ_at_the_same_time(api: Api, ports: Ports, pool
 async def test_without_a_free_placeholder_the_request_is_limited(
     api: Api, pool: Pool, platform: Platform, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(personal_data, "MAX_LOST_RACES", 1)
+    monkeypatch.setattr(model_personal_data, "MAX_LOST_RACES", 1)
     first, second = [await add_account(ports, f"n{number}@example.com", None) for number in range(2)]
     await anonymize(api, first.id, platform.token)
     answer = await request_anonymization(api, second.id, platform.token)

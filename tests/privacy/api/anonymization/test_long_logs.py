@@ -14,6 +14,7 @@ from core.kernel.errors import StorageDown
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model
+from core.maintenance.model import housekeeping as model_housekeeping
 from ports import Ports
 from tests.privacy.api.anonymization.data import DELETED_TABLES, account_row, anonymize, columns_with, count_rows, request_anonymization
 from tests.support.builders import EMAIL, Api, run_concurrently, run_sql
@@ -28,8 +29,8 @@ HOME_ADDRESS: Final = "203.0.113.77"
 async def long_logs(pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """Add more entries of the user to every log than one batch redacts."""
     monkeypatch.setattr(housekeeping_model, "FIRST_REDACTION", 3)
-    monkeypatch.setattr(housekeeping, "REDACTION_BATCH", 7)
-    monkeypatch.setattr(housekeeping, "BATCH", 5)
+    monkeypatch.setattr(model_housekeeping, "REDACTION_BATCH", 7)
+    monkeypatch.setattr(model_housekeeping, "BATCH", 5)
     mfa = "insert into mfa_events (id, user_id, actor_id, impersonator_id, event_type, success, address, agent, created_at)"
     audit = """
         insert into audit_log

@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.personal_data import PersonalData
 from core.kernel.errors import StorageDown
 from core.kernel.roles import ADMIN
-from core.privacy import personal_data
+from core.privacy.model import personal_data as model_personal_data
 from core.privacy.model.personal_data import ExportedList
 from tests.accounts.profiles import ALL_FIELDS, set_profile
 from tests.privacy.api.export.subject import FIRST_LOGIN, Subject, add_all_data, request_export
@@ -318,7 +318,7 @@ async def test_lists_of_several_batches_are_complete(
     app: QuartTrio, user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with the same time are complete too."""
-    monkeypatch.setattr(personal_data, "BATCH", 1)
+    monkeypatch.setattr(model_personal_data, "BATCH", 1)
     await add_all_data(user, shop)
     for tenant in (acme, other_tenant):
         await add_member(user.pool, tenant.org, user.account.id)
@@ -374,7 +374,7 @@ async def test_an_outage_before_the_last_list_is_an_error_response(user: Subject
 
 
 async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTrio, user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(personal_data, "BATCH", 2)
+    monkeypatch.setattr(model_personal_data, "BATCH", 2)
     for number in range(5):
         await user.add_login(number)
     read = PersonalData.items

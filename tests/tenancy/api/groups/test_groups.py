@@ -192,7 +192,7 @@ async def test_a_deleted_organization_leaves_no_group(groups: GroupAdmin, acme: 
 async def test_twenty_admins_at_once_keep_the_names_the_limit_and_the_counts(
     groups: GroupAdmin, acme: Tenant, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.tenancy.groups.MAX_GROUPS", 5)
+    monkeypatch.setattr("core.tenancy.model.groups.MAX_GROUPS", 5)
     answers = await run_concurrently(20, lambda number: groups.call("POST", "", {"name": f"Group {number % 10}"}))
     statuses = sorted(answer.status for answer in answers)
     assert (statuses[:5], set(statuses[5:]) <= {400, 409}) == ([201] * 5, True)
@@ -213,6 +213,6 @@ async def test_twenty_admins_at_once_keep_the_names_the_limit_and_the_counts(
 
 
 async def test_a_full_group_takes_no_further_user(groups: GroupAdmin, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.tenancy.groups.MAX_GROUP_MEMBERS", 2)
+    monkeypatch.setattr("core.tenancy.model.groups.MAX_GROUP_MEMBERS", 2)
     group = await groups.create()
     assert [(await groups.add(group, acme.id(name))).status for name in ("owner", "admin", "member")] == [204, 204, 400]

@@ -11,7 +11,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.proofs import first_proof
 from core.kernel.sign_in_policy.rules import METHODS
 from core.kernel.values import rfc3339
-from core.tenancy.model import policy_counts
+from core.tenancy.model import policy_counts, sign_in_policies
 from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -375,7 +375,7 @@ async def test_a_preview_of_networks_names_admins_whose_newest_session_is_outsid
 
 
 async def test_a_preview_stops_counting_at_its_limits(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_counts, "MAX_COUNTED", 2)
+    monkeypatch.setattr(sign_in_policies, "MAX_COUNTED", 2)
     seen = await preview(acme, {"second_factor": ["everyone"]})
     assert seen["members"] == {"concerned": 2, "meets": 0, "stopped_now": 2, "stopped_later": 0, "is_exact": False}
     monkeypatch.setattr(policy_counts, "COUNTED_WITHIN", -1.0)

@@ -10,16 +10,13 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
+from entrypoints.http import kit
 from entrypoints.http.api.federation.connections.connections import CONNECTION
-from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import SHOWS, anyone, member
-from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("connection_checks", __name__)
 
 
-class ConnectionProblemResponse(ResponseModel):
+class ConnectionProblemResponse(kit.ResponseModel):
     """A connection's problem."""
 
     code: str = Field(description="The kind of the problem.")
@@ -27,15 +24,15 @@ class ConnectionProblemResponse(ResponseModel):
     message: str = Field(description="The problem, and what to do.")
 
 
-class ConnectionCheckResponse(ResponseModel):
+class ConnectionCheckResponse(kit.ResponseModel):
     """A connection's problems."""
 
     problems: list[ConnectionProblemResponse] = Field(description="The problems. Empty if there are none.")
 
 
 @routes.post(f"{CONNECTION}/check")
-@member(Capability.INTEGRATIONS_MANAGE, SHOWS)
-@refuses(409, 429)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.SHOWS)
+@kit.refuses(409, 429)
 async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
     """Check the organization's connection.
 
@@ -43,19 +40,19 @@ async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:
     whether it accepts our credentials. With SAML, looks at the certificates, and fetches the metadata if they have an address. Nothing is
     stored. An organization can have ten checks a minute.
     """
-    problems = await checks.check(ports(), acting(), connection_slug, app_context().base_url)
+    problems = await checks.check(kit.ports(), kit.acting(), connection_slug, kit.app_context().base_url)
     return ConnectionCheckResponse(problems=ConnectionProblemResponse.list_of(problems))
 
 
 @routes.get("/auth/connections/<connection_id>/jwks.json")
-@anyone
-@refuses(404)
-@describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
+@kit.anyone
+@kit.refuses(404)
+@kit.describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
 async def keys(connection_id: str) -> Response:
     """Return our public keys for a connection's identity provider.
 
     The identity provider verifies our client assertions with these keys (`private_key_jwt`).
     """
-    published = await openid.published_keys(ports(), parse_id(connection_id) or refuse(OrganizationConnectionNotFound))
+    published = await openid.published_keys(kit.ports(), parse_id(connection_id) or refuse(OrganizationConnectionNotFound))
     headers = {"Cache-Control": "public, max-age=300"}
     return Response(json.dumps({"keys": published}), 200, headers, content_type="application/jwk-set+json")

@@ -21,11 +21,12 @@ from core.federation.connections.model.health import ConnectionHealth, HealthSta
 from core.federation.connections.model.logins import BACK_FROM_LOGOUT
 from core.federation.connections.model.presets import PRESETS, first_settings
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, CertificateState, SamlCertificate
+from core.federation.saml.model import configuration
+from core.kernel import values
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.page_paths import connection_endpoint_path, connection_start_path
 from core.kernel.roles import Capability
-from core.kernel.values import Slug, provided
+from entrypoints.http import kit
 from entrypoints.http.api.federation.connections.settings import (
     ClaimMappingRequest,
     ClaimMappingResponse,
@@ -34,14 +35,10 @@ from entrypoints.http.api.federation.connections.settings import (
     SamlSettingsRequest,
     SamlSettingsResponse,
 )
-from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import GIVES, member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
-from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.signatures import before_body, returns
+from entrypoints.http.base.context import app_context
 
 
-class ConnectionHealthResponse(ResponseModel):
+class ConnectionHealthResponse(kit.ResponseModel):
     """A connection's last refresh, and its result. An active connection is refreshed once a day, and soon after a failure or a change."""
 
     health: HealthState = Field(
@@ -49,8 +46,8 @@ class ConnectionHealthResponse(ResponseModel):
     )
     problem: str | None = Field(description="The kind of the problem, or null.", examples=["certificate_expires"])
     message: str | None = Field(description="The problem, and what to do.")
-    refreshed_at: Timestamp | None = Field(description="When the metadata and the keys of the identity provider were last read.")
-    certificate_end: Timestamp | None = Field(
+    refreshed_at: kit.Timestamp | None = Field(description="When the metadata and the keys of the identity provider were last read.")
+    certificate_end: kit.Timestamp | None = Field(
         description="When the first certificate that users need expires: the identity provider's last active certificate, or ours."
     )
 
@@ -68,18 +65,18 @@ PATH = "/api/organizations/<org_slug>/connections"
 CONNECTION = f"{PATH}/<connection_slug>"
 
 
-@before_body
+@kit.before_body
 async def existing_connection(connection_slug: str, **_: object) -> None:
     """Answer 404 if there is no connection `<connection_slug>`."""
-    await connections.find(ports(), acting(), connection_slug)
+    await connections.find(kit.ports(), kit.acting(), connection_slug)
 
 
-class ConnectionRequest(RequestModel):
+class ConnectionRequest(kit.RequestModel):
     """A new connection, with the settings for its protocol."""
 
-    slug: Text = Field(description="The name of the connection in URLs. It never changes.", examples=["okta"])
-    name: Name = Field(description="The name of the connection, which users see.", examples=["Okta"])
-    preset: Text | None = Field(
+    slug: kit.Text = Field(description="The name of the connection in URLs. It never changes.", examples=["okta"])
+    name: kit.Name = Field(description="The name of the connection, which users see.", examples=["Okta"])
+    preset: kit.Text | None = Field(
         None,
         description=f"The product, or null: {', '.join(f'`{name}`' for name in PRESETS)}. Or `test` for the test provider, which cannot be "
         "activated.",
@@ -91,52 +88,52 @@ class ConnectionRequest(RequestModel):
     def to_draft(self, settings: OidcSettings | SamlSettings) -> ConnectionDraft:
         """Return the new connection with these settings."""
         mapping = None if self.mapping is None else self.mapping.build()
-        slug = Slug.parse(self.slug, RESERVED_SLUGS)
+        slug = values.Slug.parse(self.slug, RESERVED_SLUGS)
         return ConnectionDraft(slug=slug, name=self.name, preset=self.preset, settings=settings, mapping=mapping)
 
 
-class ConnectionUpdateRequest(RequestModel):
+class ConnectionUpdateRequest(kit.RequestModel):
     """The changes to a connection. Fields that are left out stay as they are."""
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
 
-    name: Name = optional(description="The new name.", examples=["Okta"])
-    oidc: OidcSettingsRequest = optional(description="All settings of a connection with OpenID Connect.")
-    saml: SamlSettingsRequest = optional(description="All settings of a connection with SAML.")
-    mapping: ClaimMappingRequest = optional(description="All claims to read.")
+    name: kit.Name = kit.optional(description="The new name.", examples=["Okta"])
+    oidc: OidcSettingsRequest = kit.optional(description="All settings of a connection with OpenID Connect.")
+    saml: SamlSettingsRequest = kit.optional(description="All settings of a connection with SAML.")
+    mapping: ClaimMappingRequest = kit.optional(description="All claims to read.")
 
 
-class ConnectionActivationRequest(RequestModel):
+class ConnectionActivationRequest(kit.RequestModel):
     """The connection that you looked at."""
 
-    version: Text | None = Field(
+    version: kit.Text | None = Field(
         None,
         description="The `version` that you looked at: 409 if the connection has changed since. Without a version, 409 if another caller "
         "has changed the connection since its last activation.",
     )
 
 
-class ClientSecretRequest(RequestModel):
+class ClientSecretRequest(kit.RequestModel):
     """The client secret for the identity provider."""
 
-    client_secret: Text = Field(description="The client secret that the identity provider has created.", min_length=1)
-    issuer: Text | None = Field(
+    client_secret: kit.Text = Field(description="The client secret that the identity provider has created.", min_length=1)
+    issuer: kit.Text | None = Field(
         None,
         description="The issuer that created the secret: 409 if the connection has another issuer. Without an issuer, 409 if another "
         "caller has changed a connection that was never active.",
     )
 
 
-class ProviderCertificateRequest(RequestModel):
+class ProviderCertificateRequest(kit.RequestModel):
     """A certificate with which the identity provider signs."""
 
     certificate: str = Field(
         description="The X.509 certificate: PEM, or its base64 alone, with an RSA key of 2048 to 8192 bits.",
-        max_length=MAX_CERTIFICATE_LENGTH,
+        max_length=configuration.MAX_CERTIFICATE_LENGTH,
     )
 
 
-class ConnectionResponse(ResponseModel):
+class ConnectionResponse(kit.ResponseModel):
     """The organization's connection to its identity provider."""
 
     id: UUID = Field(description="The id of the connection.")
@@ -145,17 +142,17 @@ class ConnectionResponse(ResponseModel):
     protocol: ConnectionProtocol = Field(description="The protocol: `oidc` or `saml`.")
     preset: str | None = Field(description="The product, or null.")
     state: ConnectionState = Field(description="Users sign in through an `active` connection only. A `draft` was never active.")
-    created_at: Timestamp = Field(description="When the connection was created.")
+    created_at: kit.Timestamp = Field(description="When the connection was created.")
     health: ConnectionHealthResponse = Field(description="Whether users can sign in through it, as far as we know.")
 
 
-class ConnectionListResponse(ResponseModel):
+class ConnectionListResponse(kit.ResponseModel):
     """The organization's connections."""
 
     connections: list[ConnectionResponse] = Field(description="The connections, ordered by slug. There are at most 20.")
 
 
-class OwnEndpointsResponse(ResponseModel):
+class OwnEndpointsResponse(kit.ResponseModel):
     """The address where users sign in, and the values to copy into the identity provider. null: the protocol has none."""
 
     start_url: str = Field(description="Where users start a sign-in through the connection.")
@@ -170,23 +167,23 @@ class OwnEndpointsResponse(ResponseModel):
     metadata_url: str | None = Field(description="The address of Gatehouse's metadata for this connection, with SAML.")
 
 
-class ConnectionKeyResponse(ResponseModel):
+class ConnectionKeyResponse(kit.ResponseModel):
     """Gatehouse's key for a connection. The private key is never returned."""
 
-    state: CertificateState = Field(description="Whether the key is used, or will be, or was.")
+    state: configuration.CertificateState = Field(description="Whether the key is used, or will be, or was.")
     certificate: str = Field(description="The X.509 certificate of the key in PEM.")
-    valid_until: Timestamp = Field(description="The end of its validity.")
-    created_at: Timestamp = Field(description="When the key was created.")
+    valid_until: kit.Timestamp = Field(description="The end of its validity.")
+    created_at: kit.Timestamp = Field(description="When the key was created.")
 
 
-class ProviderCertificateResponse(ResponseModel):
+class ProviderCertificateResponse(kit.ResponseModel):
     """A certificate with which the identity provider signs."""
 
     fingerprint: str = Field(description="Its SHA-256 fingerprint in hexadecimal.")
     certificate: str = Field(description="The certificate in PEM.")
-    valid_from: Timestamp = Field(description="The start of its validity.")
-    valid_until: Timestamp = Field(description="The end of its validity.")
-    added_at: Timestamp = Field(description="When it was added.")
+    valid_from: kit.Timestamp = Field(description="The start of its validity.")
+    valid_until: kit.Timestamp = Field(description="The end of its validity.")
+    added_at: kit.Timestamp = Field(description="When it was added.")
 
 
 class ConnectionDetailsResponse(ConnectionResponse):
@@ -196,7 +193,7 @@ class ConnectionDetailsResponse(ConnectionResponse):
     oidc: OidcSettingsResponse | None = Field(description="The settings with OpenID Connect, or null.")
     saml: SamlSettingsResponse | None = Field(description="The settings with SAML, or null.")
     mapping: ClaimMappingResponse = Field(description="The claims that Gatehouse reads.")
-    client_secret_set_at: Timestamp | None = Field(description="When the client secret was set, or null. It is never returned.")
+    client_secret_set_at: kit.Timestamp | None = Field(description="When the client secret was set, or null. It is never returned.")
     missing: list[MissingPart] = Field(description="What the connection still needs before users can sign in through it.")
     endpoints: OwnEndpointsResponse = Field(description="The address where users sign in, and the values for the identity provider.")
     keys: list[ConnectionKeyResponse] = Field(description="Gatehouse's keys: the active key, the next key, the previous key.")
@@ -240,30 +237,30 @@ def own_endpoints(connection_id: UUID, protocol: ConnectionProtocol) -> OwnEndpo
     )
 
 
-def _to_key(state: CertificateState, key: SamlCertificate) -> ConnectionKeyResponse:
+def _to_key(state: configuration.CertificateState, key: configuration.SamlCertificate) -> ConnectionKeyResponse:
     return ConnectionKeyResponse.of(key, state=state)
 
 
 @routes.get(PATH)
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def list_connections(org_slug: str) -> ConnectionListResponse:
     """List the organization's connections.
 
     A connection is the organization's identity provider, such as its Okta or Entra ID.
     """
-    health = await connections.list_health(ports(), acting())
+    health = await connections.list_health(kit.ports(), kit.acting())
     return ConnectionListResponse(
         connections=[
             ConnectionResponse.of(each, health=ConnectionHealthResponse.of_last_refresh(health.get(each.id)))
-            for each in await connections.list_own(ports(), acting())
+            for each in await connections.list_own(kit.ports(), kit.acting())
         ]
     )
 
 
 @routes.post(PATH)
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(409)
-@returns(201)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(409)
+@kit.returns(201)
 async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsResponse:
     """Create a connection.
 
@@ -275,23 +272,23 @@ async def create(org_slug: str, data: ConnectionRequest) -> ConnectionDetailsRes
     built = sent.build()
     chosen = {name: getattr(built, name) for name in sent.model_fields_set}
     settings = replace(first_settings(data.preset, built.protocol), **chosen)
-    return to_details(ConnectionDetails(await connections.create(ports(), acting(), data.to_draft(settings)), {}, ()))
+    return to_details(ConnectionDetails(await connections.create(kit.ports(), kit.acting(), data.to_draft(settings)), {}, ()))
 
 
 @routes.get(CONNECTION)
-@member(Capability.INTEGRATIONS_MANAGE)
+@kit.member(Capability.INTEGRATIONS_MANAGE)
 async def get(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Get a connection with its settings, keys and certificates.
 
     The client secret and private keys are never returned.
     """
-    return to_details(await connections.find(ports(), acting(), connection_slug))
+    return to_details(await connections.find(kit.ports(), kit.acting(), connection_slug))
 
 
 @routes.patch(CONNECTION)
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 @existing_connection
-@refuses(409)
+@kit.refuses(409)
 async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequest) -> ConnectionDetailsResponse:
     """Change a connection.
 
@@ -300,8 +297,8 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
     an active connection, except for its name, the caller needs all of an admin's rights. The identity provider is not asked: `POST …/check`
     says whether it accepts the new settings.
     """
-    changes: dict[str, Any] = provided(name=data.name, mapping=data.mapping)
-    sent = [*provided(oidc=data.oidc, saml=data.saml).values()]
+    changes: dict[str, Any] = values.provided(name=data.name, mapping=data.mapping)
+    sent = [*values.provided(oidc=data.oidc, saml=data.saml).values()]
     if len(sent) > 1:
         raise ConnectionProtocolMissing
     if sent:
@@ -310,27 +307,27 @@ async def update(org_slug: str, connection_slug: str, data: ConnectionUpdateRequ
         raise NoConnectionChanges
     if "mapping" in changes:
         changes["mapping"] = changes["mapping"].build()
-    await connections.change(ports(), acting(), connection_slug, **changes)
-    return to_details(await connections.find(ports(), acting(), connection_slug))
+    await connections.change(kit.ports(), kit.acting(), connection_slug, **changes)
+    return to_details(await connections.find(kit.ports(), kit.acting(), connection_slug))
 
 
 @routes.delete(CONNECTION)
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(409)
-@describes({204: "The connection is removed."})
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(409)
+@kit.describes({204: "The connection is removed."})
 async def remove(org_slug: str, connection_slug: str) -> None:
     """Remove a connection with its keys and certificates.
 
     The sessions end for users who signed in through it. A session that also has the user's own sign-in goes on with that sign-in. 409: a
     sign-in policy requires the connection, or domains lead to it.
     """
-    await connections.remove(ports(), acting(), connection_slug)
+    await connections.remove(kit.ports(), kit.acting(), connection_slug)
 
 
 @routes.post(f"{CONNECTION}/activate")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 @existing_connection
-@refuses(409)
+@kit.refuses(409)
 async def activate(org_slug: str, connection_slug: str, data: ConnectionActivationRequest) -> ConnectionDetailsResponse:
     """Activate a connection.
 
@@ -339,80 +336,80 @@ async def activate(org_slug: str, connection_slug: str, data: ConnectionActivati
     the values that are missing. 409: the connection has changed since, or another caller changed it after its last activation and you sent
     no `version`.
     """
-    await connections.activate(ports(), acting(), connection_slug, data.version)
-    return to_details(await connections.find(ports(), acting(), connection_slug))
+    await connections.activate(kit.ports(), kit.acting(), connection_slug, data.version)
+    return to_details(await connections.find(kit.ports(), kit.acting(), connection_slug))
 
 
 @routes.post(f"{CONNECTION}/deactivate")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(409)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(409)
 async def deactivate(org_slug: str, connection_slug: str) -> ConnectionDetailsResponse:
     """Deactivate a connection.
 
     No user signs in through it from now on. Sessions end for users who did, as when it is removed. It can be activated again. 409: a
     sign-in policy requires the connection.
     """
-    await connections.deactivate(ports(), acting(), connection_slug)
-    return to_details(await connections.find(ports(), acting(), connection_slug))
+    await connections.deactivate(kit.ports(), kit.acting(), connection_slug)
+    return to_details(await connections.find(kit.ports(), kit.acting(), connection_slug))
 
 
 @routes.put(f"{CONNECTION}/client-secret")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 @existing_connection
-@refuses(409)
-@describes({204: "The secret is stored."})
+@kit.refuses(409)
+@kit.describes({204: "The secret is stored."})
 async def set_client_secret(org_slug: str, connection_slug: str, data: ClientSecretRequest) -> None:
     """Set a connection's client secret.
 
     It replaces the earlier secret. It is stored encrypted, and never returned. Changing the issuer removes it. `POST …/check` says whether
     the identity provider accepts it.
     """
-    await connections.put_client_secret(ports(), acting(), connection_slug, data.client_secret, data.issuer)
+    await connections.put_client_secret(kit.ports(), kit.acting(), connection_slug, data.client_secret, data.issuer)
 
 
 @routes.post(f"{CONNECTION}/keys")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(409)
-@returns(201)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(409)
+@kit.returns(201)
 async def create_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
     """Create a Gatehouse key for a connection.
 
     With OpenID Connect, Gatehouse authenticates with it at the provider. With SAML, it signs requests and decrypts assertions. The first
     key is active at once. A later key is the next key: give its certificate to the identity provider, then activate it.
     """
-    key, state = await connections.create_key(ports(), acting(), connection_slug)
+    key, state = await connections.create_key(kit.ports(), kit.acting(), connection_slug)
     return _to_key(state, key)
 
 
 @routes.post(f"{CONNECTION}/keys/activate")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(409)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(409)
 async def activate_key(org_slug: str, connection_slug: str) -> ConnectionKeyResponse:
     """Use a connection's next key from now on.
 
     The previous key still decrypts assertions for 7 days. 404 if there is no next key.
     """
-    return _to_key(CertificateState.ACTIVE, await connections.activate_key(ports(), acting(), connection_slug))
+    return _to_key(configuration.CertificateState.ACTIVE, await connections.activate_key(kit.ports(), kit.acting(), connection_slug))
 
 
 @routes.post(f"{CONNECTION}/certificates")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 @existing_connection
-@refuses(409)
-@returns(201)
+@kit.refuses(409)
+@kit.returns(201)
 async def add_certificate(org_slug: str, connection_slug: str, data: ProviderCertificateRequest) -> ProviderCertificateResponse:
     """Trust a certificate from the identity provider.
 
     Its signatures are accepted beside the present certificates' signatures. A connection can have 8 certificates. If the connection is
     active, the caller needs all of an admin's rights.
     """
-    return ProviderCertificateResponse.of(await connections.add_certificate(ports(), acting(), connection_slug, data.certificate))
+    return ProviderCertificateResponse.of(await connections.add_certificate(kit.ports(), kit.acting(), connection_slug, data.certificate))
 
 
 @routes.delete(f"{CONNECTION}/certificates/<fingerprint>")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
-@refuses(409)
-@describes({204: "The certificate is removed.", 400: "It is the last one of an active connection."})
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
+@kit.refuses(409)
+@kit.describes({204: "The certificate is removed.", 400: "It is the last one of an active connection."})
 async def remove_certificate(org_slug: str, connection_slug: str, fingerprint: str) -> None:
     """Trust the identity provider's certificate no longer."""
-    await connections.remove_certificate(ports(), acting(), connection_slug, fingerprint)
+    await connections.remove_certificate(kit.ports(), kit.acting(), connection_slug, fingerprint)

@@ -8,27 +8,23 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.errors import refuse
 from core.kernel.rate_limits import PROVIDER_LOGOUT
 from core.kernel.values import parse_id
-from entrypoints.http.base.context import caller, ports
-from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import RequestModel, TokenText
-from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.openapi import describes, refuses, speaks_oauth, takes
+from entrypoints.http import kit
 
 routes = Blueprint("connection_logout", __name__)
 
 
-class ProviderLogoutRequest(RequestModel):
+class ProviderLogoutRequest(kit.RequestModel):
     """A sign-out at an identity provider."""
 
-    logout_token: TokenText = Field(description="The logout token of the identity provider, which works once.")
+    logout_token: kit.TokenText = Field(description="The logout token of the identity provider, which works once.")
 
 
 @routes.post("/auth/connections/<connection_id>/backchannel-logout")
-@anyone(limit=PROVIDER_LOGOUT)
-@refuses(400, 404, 415)
-@speaks_oauth
-@takes(ProviderLogoutRequest)
-@describes({200: "The sessions of the sign-in have ended, or there were none."})
+@kit.anyone(limit=PROVIDER_LOGOUT)
+@kit.refuses(400, 404, 415)
+@kit.speaks_oauth
+@kit.takes(ProviderLogoutRequest)
+@kit.describes({200: "The sessions of the sign-in have ended, or there were none."})
 async def receive_logout(connection_id: str) -> Response:
     """Report that a user signed out at a connection's identity provider.
 
@@ -36,7 +32,7 @@ async def receive_logout(connection_id: str) -> Response:
     from that sign-in end. Applications with `offline_access` keep theirs. With a `sub` alone, all sessions end that the user has through
     the connection. The user's own sign-ins stay.
     """
-    body = await parameters(ProviderLogoutRequest)
+    body = await kit.parameters(ProviderLogoutRequest)
     known_id = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    await sign_out.receive_logout(ports(), caller(), known_id, body.logout_token)
+    await sign_out.receive_logout(kit.ports(), kit.caller(), known_id, body.logout_token)
     return Response(b"", 200, {"Cache-Control": "no-store"})

@@ -9,18 +9,15 @@ from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
+from entrypoints.http import kit
 from entrypoints.http.api.federation.connections.checks import ConnectionProblemResponse
 from entrypoints.http.api.federation.connections.connections import CONNECTION, ConnectionDetailsResponse, existing_connection, to_details
 from entrypoints.http.api.federation.saml.configuration import METADATA
-from entrypoints.http.base.context import acting, app_context, ports
-from entrypoints.http.edge.access import GIVES, anyone, member
-from entrypoints.http.edge.bodies import RequestModel, Text
-from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("connection_metadata", __name__)
 
 
-class ProviderMetadataRequest(RequestModel):
+class ProviderMetadataRequest(kit.RequestModel):
     """A SAML identity provider's metadata, or the address where it publishes them."""
 
     metadata: str = Field(
@@ -31,7 +28,7 @@ class ProviderMetadataRequest(RequestModel):
         ),
         max_length=MAX_METADATA_LENGTH,
     )
-    url: Text = Field(
+    url: kit.Text = Field(
         "",
         description="The https URL of the metadata, which is fetched now, less than 128 KiB. Only without `metadata`.",
         examples=["https://acme.okta.com/app/exk1a2b3c4/sso/saml/metadata"],
@@ -45,9 +42,9 @@ class ImportedMetadataResponse(ConnectionDetailsResponse):
 
 
 @routes.post(f"{CONNECTION}/metadata")
-@member(Capability.INTEGRATIONS_MANAGE, GIVES)
+@kit.member(Capability.INTEGRATIONS_MANAGE, kit.GIVES)
 @existing_connection
-@refuses(409, 429)
+@kit.refuses(409, 429)
 async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMetadataRequest) -> ImportedMetadataResponse:
     """Import a SAML identity provider's metadata.
 
@@ -55,15 +52,15 @@ async def import_metadata(org_slug: str, connection_slug: str, data: ProviderMet
     admins added stay. If the connection is active, the caller needs all of an admin's rights. An organization can let ten URLs a minute be
     fetched.
     """
-    problems = await metadata.import_metadata(ports(), acting(), connection_slug, data.metadata, data.url)
-    details = to_details(await connections.find(ports(), acting(), connection_slug))
+    problems = await metadata.import_metadata(kit.ports(), kit.acting(), connection_slug, data.metadata, data.url)
+    details = to_details(await connections.find(kit.ports(), kit.acting(), connection_slug))
     return ImportedMetadataResponse.of(details, problems=ConnectionProblemResponse.list_of(problems))
 
 
 @routes.get("/auth/connections/<connection_id>/metadata")
-@anyone
-@refuses(404)
-@describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
+@kit.anyone
+@kit.refuses(404)
+@kit.describes({200: "An EntityDescriptor with our SPSSODescriptor."}, content_type=METADATA)
 async def own_metadata(connection_id: str) -> Response:
     """Return our SAML metadata for a connection's identity provider.
 
@@ -71,5 +68,5 @@ async def own_metadata(connection_id: str) -> Response:
     encryption with the present key.
     """
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
-    document = await saml.own_metadata(ports(), id_, app_context().base_url)
+    document = await saml.own_metadata(kit.ports(), id_, kit.app_context().base_url)
     return Response(document, 200, {"Cache-Control": "public, max-age=300"}, content_type=METADATA)

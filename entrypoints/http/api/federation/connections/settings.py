@@ -4,16 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from core.federation.connections.model.settings import (
-    MAX_TEXT,
-    ClaimMapping,
-    OidcSettings,
-    ProviderAuthentication,
-    SamlSettings,
-    SsoBinding,
-)
+from core.federation.connections.model import settings
 from core.federation.saml.model.configuration import NameIdFormat
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Texts
+from entrypoints.http import kit
 
 TRUSTS_EMAIL = (
     "Whether addresses from this identity provider count as verified, also if it does not say so. Entra ID does not say so. Choose this "
@@ -24,94 +17,102 @@ TRUSTS_SECOND_FACTOR = (
 )
 
 
-class OidcSettingsRequest(RequestModel):
+class OidcSettingsRequest(kit.RequestModel):
     """An OpenID provider's settings. A draft's texts can be empty."""
 
-    issuer: Text = Field("", description="The issuer of a single tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
-    client_id: Text = Field("", description="The client id of Gatehouse at the provider.")
+    issuer: kit.Text = Field(
+        "", description="The issuer of a single tenant, exactly as the provider spells it.", max_length=settings.MAX_TEXT
+    )
+    client_id: kit.Text = Field("", description="The client id of Gatehouse at the provider.")
     client_authentication: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = Field(
         "client_secret_basic", description="How Gatehouse authenticates. With `private_key_jwt`, it needs a key and no client secret."
     )
-    scopes: Texts = Field(["email", "profile"], description="The scopes to ask for besides `openid`, at most 20.")
-    targets: Texts = Field([], description="The URLs at which users can continue after a sign-in that the provider initiated, at most 20.")
+    scopes: kit.Texts = Field(["email", "profile"], description="The scopes to ask for besides `openid`, at most 20.")
+    targets: kit.Texts = Field(
+        [], description="The URLs at which users can continue after a sign-in that the provider initiated, at most 20."
+    )
     trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
     trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
 
-    def build(self) -> OidcSettings:
-        values = {**dict(self), "client_authentication": ProviderAuthentication(self.client_authentication), "scopes": tuple(self.scopes)}
-        return OidcSettings(**{**values, "targets": tuple(self.targets)})
+    def build(self) -> settings.OidcSettings:
+        values = {
+            **dict(self),
+            "client_authentication": settings.ProviderAuthentication(self.client_authentication),
+            "scopes": tuple(self.scopes),
+        }
+        return settings.OidcSettings(**{**values, "targets": tuple(self.targets)})
 
 
-class SamlSettingsRequest(RequestModel):
+class SamlSettingsRequest(kit.RequestModel):
     """A SAML identity provider's settings. A draft's texts can be empty."""
 
-    entity_id: Text = Field("", description="The entity id of the identity provider.", max_length=MAX_TEXT)
-    sso_url: Text = Field("", description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
+    entity_id: kit.Text = Field("", description="The entity id of the identity provider.", max_length=settings.MAX_TEXT)
+    sso_url: kit.Text = Field("", description="The address that takes our sign-in requests.", max_length=settings.MAX_TEXT)
     sso_binding: Literal["redirect", "post"] = Field("redirect", description="How the browser takes a request there.")
-    slo_url: Text | None = Field(
+    slo_url: kit.Text | None = Field(
         None,
         description="The address for logout requests and responses (HTTP-Redirect), or null. They need a key.",
-        max_length=MAX_TEXT,
+        max_length=settings.MAX_TEXT,
     )
-    slo_response_url: Text | None = Field(
-        None, description="The address for logout responses, or null if `slo_url` takes them.", max_length=MAX_TEXT
+    slo_response_url: kit.Text | None = Field(
+        None, description="The address for logout responses, or null if `slo_url` takes them.", max_length=settings.MAX_TEXT
     )
-    metadata_url: Text | None = Field(None, description="The address of its metadata, or null.", max_length=MAX_TEXT)
-    name_id_format: Text = Field(
+    metadata_url: kit.Text | None = Field(None, description="The address of its metadata, or null.", max_length=settings.MAX_TEXT)
+    name_id_format: kit.Text = Field(
         "persistent",
         description="The format of the NameID to ask for: a URN or its last part, but not `transient`.",
         examples=["persistent"],
     )
-    subject: Text | None = Field(
+    subject: kit.Text | None = Field(
         None,
         description="The attribute by which users are known, or null for the NameID. Users must not be able to change it.",
     )
     signs_requests: bool = Field(default=True, description="Whether Gatehouse signs its requests, which needs a key.")
     unsolicited: bool = Field(default=False, description="Whether sign-ins can start at the identity provider.")
-    targets: Texts = Field([], description="The values of `RelayState` with which such a user continues there: URLs, at most 20.")
+    targets: kit.Texts = Field([], description="The values of `RelayState` with which such a user continues there: URLs, at most 20.")
     trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
     trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
 
-    def build(self) -> SamlSettings:
+    def build(self) -> settings.SamlSettings:
         """Return the settings."""
         name_id_format = NameIdFormat.parse(self.name_id_format)
-        values = {**dict(self), "sso_binding": SsoBinding(self.sso_binding), "name_id_format": name_id_format}
-        return SamlSettings(**{**values, "targets": tuple(self.targets)})
+        values = {**dict(self), "sso_binding": settings.SsoBinding(self.sso_binding), "name_id_format": name_id_format}
+        return settings.SamlSettings(**{**values, "targets": tuple(self.targets)})
 
 
-class ClaimMappingRequest(RequestModel):
+class ClaimMappingRequest(kit.RequestModel):
     """The claims or attributes that Gatehouse reads, by name. null: it reads none."""
 
-    email: Text = Field("email", description="The claim with the email address.")
-    name: Text | None = Field("name", description="The claim with the full name.")
-    given_name: Text | None = Field("given_name", description="The claim with the given name.")
-    family_name: Text | None = Field("family_name", description="The claim with the family name.")
-    groups: Text | None = Field(None, description="The claim with the groups.")
-    picture: Text | None = Field(None, description="The claim with the https URL of a picture, for new accounts.")
-    locale: Text | None = Field(None, description="The claim with the language, such as `en-US`, for new accounts.")
+    email: kit.Text = Field("email", description="The claim with the email address.")
+    name: kit.Text | None = Field("name", description="The claim with the full name.")
+    given_name: kit.Text | None = Field("given_name", description="The claim with the given name.")
+    family_name: kit.Text | None = Field("family_name", description="The claim with the family name.")
+    groups: kit.Text | None = Field(None, description="The claim with the groups.")
+    picture: kit.Text | None = Field(None, description="The claim with the https URL of a picture, for new accounts.")
+    locale: kit.Text | None = Field(None, description="The claim with the language, such as `en-US`, for new accounts.")
 
-    def build(self) -> ClaimMapping:
-        return ClaimMapping(**dict(self))
+    def build(self) -> settings.ClaimMapping:
+        return settings.ClaimMapping(**dict(self))
 
 
-class OidcSettingsResponse(ResponseModel):
+class OidcSettingsResponse(kit.ResponseModel):
     """An OpenID provider's settings."""
 
     issuer: str = Field(description="The issuer.")
     client_id: str = Field(description="The client id of Gatehouse at the provider.")
-    client_authentication: ProviderAuthentication = Field(description="How Gatehouse authenticates.")
+    client_authentication: settings.ProviderAuthentication = Field(description="How Gatehouse authenticates.")
     scopes: list[str] = Field(description="The scopes to ask for besides `openid`.")
     targets: list[str] = Field(description="The URLs at which users can continue after a sign-in that the provider initiated.")
     trusts_email: bool = Field(description="Whether its addresses count as verified.")
     trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
 
 
-class SamlSettingsResponse(ResponseModel):
+class SamlSettingsResponse(kit.ResponseModel):
     """A SAML identity provider's settings."""
 
     entity_id: str = Field(description="The entity id of the identity provider.")
     sso_url: str = Field(description="The address that takes our sign-in requests.")
-    sso_binding: SsoBinding = Field(description="How the browser takes a request there.")
+    sso_binding: settings.SsoBinding = Field(description="How the browser takes a request there.")
     slo_url: str | None = Field(description="The address for logout requests and responses, or null.")
     slo_response_url: str | None = Field(description="The address for logout responses, or null if `slo_url` takes them.")
     metadata_url: str | None = Field(description="The address of its metadata, or null.")
@@ -124,7 +125,7 @@ class SamlSettingsResponse(ResponseModel):
     trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
 
 
-class ClaimMappingResponse(ResponseModel):
+class ClaimMappingResponse(kit.ResponseModel):
     """The claims or attributes that Gatehouse reads, by name. null: it reads none."""
 
     email: str = Field(description="The claim with the email address.")

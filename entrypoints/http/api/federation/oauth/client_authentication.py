@@ -11,33 +11,30 @@ from quart import request
 from core.applications.model.client_settings import client_label
 from core.federation.oauth import clients
 from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient, client_id_text
-from core.kernel.errors import ClientInvalid, Invalid, Limited
+from core.kernel import errors, shares
 from core.kernel.rate_limits import Bucket
-from core.kernel.shares import current_share, of_organization
 from core.programs.model.credentials import ProgramClient
-from entrypoints.http.base.context import app_context, ports, request_record
-from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
-from entrypoints.http.edge.limits import take_token
+from entrypoints.http import kit
 
 # The names in OpenID Connect Core section 9.
 AUTHENTICATION_METHODS: Final = ("client_secret_basic", "client_secret_post", "private_key_jwt")
 
 
-class CredentialsRepeated(Invalid):
+class CredentialsRepeated(errors.Invalid):
     """Send the client credentials once: in the Authorization header, as client_id and client_secret, or as a client_assertion."""
 
 
-class AssertionTypeUnknown(Invalid):
+class AssertionTypeUnknown(errors.Invalid):
     """Send client_assertion together with the client_assertion_type urn:ietf:params:oauth:client-assertion-type:jwt-bearer."""
 
 
-class ClientRequest(RequestModel):
+class ClientRequest(kit.RequestModel):
     """A client's credentials in the body."""
 
-    client_id: Text | None = Field(None, description="The client id, unless HTTP Basic or the assertion sends it.")
-    client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
-    client_assertion: TokenText | None = Field(None, description="A JWT that the client signed, instead of a secret (RFC 7523).")
-    client_assertion_type: Text | None = Field(None, description=f"`{ASSERTION_TYPE}`, together with `client_assertion`.")
+    client_id: kit.Text | None = Field(None, description="The client id, unless HTTP Basic or the assertion sends it.")
+    client_secret: kit.Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
+    client_assertion: kit.TokenText | None = Field(None, description="A JWT that the client signed, instead of a secret (RFC 7523).")
+    client_assertion_type: kit.Text | None = Field(None, description=f"`{ASSERTION_TYPE}`, together with `client_assertion`.")
 
 
 def client_credentials(body: ClientRequest) -> ClientCredentials:
@@ -66,15 +63,15 @@ def _basic_credentials() -> ClientCredentials | None:
     try:
         client_id, colon, secret = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
     except (NotBase64, ValueError):
-        raise ClientInvalid from None
+        raise errors.ClientInvalid from None
     if not colon:
-        raise ClientInvalid
+        raise errors.ClientInvalid
     return ClientCredentials(unquote_plus(client_id), tuple(dict.fromkeys((unquote_plus(secret), secret))))
 
 
 async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | None:
     """Return the client that the Authorization header or the body names. If it proves who it is, charge its `limit`."""
-    client = await clients.identify_client(ports(), client_credentials(body), app_context().base_url, limit)
+    client = await clients.identify_client(kit.ports(), client_credentials(body), kit.app_context().base_url, limit)
     if client is not None:
         _record(client)
     return client
@@ -82,10 +79,10 @@ async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAu
 
 async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | ProgramClient | None:
     """Return the application, service account or API resource that the request names, as `identify_client` does."""
-    client = await clients.identify_client_or_program(ports(), client_credentials(body), app_context().base_url, limit)
+    client = await clients.identify_client_or_program(kit.ports(), client_credentials(body), kit.app_context().base_url, limit)
     if isinstance(client, ProgramClient):
-        request_record().caller, request_record().organization = str(client.client_id), client.org_slug
-        current_share.set(of_organization(client.org_id))
+        kit.request_record().caller, kit.request_record().organization = str(client.client_id), client.org_slug
+        shares.current_share.set(shares.of_organization(client.org_id))
     elif client is not None:
         _record(client)
     return client
@@ -94,10 +91,10 @@ async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, .
 def _record(client: OAuthClient) -> None:
     context = client.context
     client_uri = None if context is None else context.client_uri
-    request_record().caller = client_id_text(client) if client_uri is None else client_label(client_uri)
-    request_record().organization = None if context is None else context.org_slug
+    kit.request_record().caller = client_id_text(client) if client_uri is None else client_label(client_uri)
+    kit.request_record().organization = None if context is None else context.org_slug
     if context is not None and client.authenticated:
-        current_share.set(of_organization(context.org_id))
+        shares.current_share.set(shares.of_organization(context.org_id))
 
 
 async def count_request(client: OAuthClient | ProgramClient | None) -> None:
@@ -106,6 +103,6 @@ async def count_request(client: OAuthClient | ProgramClient | None) -> None:
     A client has its own limit if it proved who it is. `identify_client` has charged it.
     """
     if client is None or client.wait is None:
-        await take_token(())
+        await kit.take_token(())
     elif client.wait > 0:
-        raise Limited(client.wait)
+        raise errors.Limited(client.wait)

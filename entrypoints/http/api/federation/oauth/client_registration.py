@@ -7,17 +7,13 @@ from quart import Blueprint, request
 
 from core.federation.oauth import client_registration
 from core.federation.oauth.client_registration import RegisteredClient
-from core.federation.oauth.model.client_metadata import MAX_NAME_LENGTH, MAX_REDIRECT_URIS
+from core.federation.oauth.model import client_metadata
 from core.federation.oauth.model.client_registration import REGISTER_PATH
 from core.federation.oauth.model.openid_requests import RESPONSE_TYPE
 from core.kernel.errors import refuse
 from core.kernel.rate_limits import CLIENT_REGISTRATION
 from core.programs.model.registration_tokens import RegistrationTokenInvalid
-from entrypoints.http.base.context import caller, ports
-from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import ResponseModel, absent_if_none
-from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth
-from entrypoints.http.edge.signatures import returns
+from entrypoints.http import kit
 
 routes = Blueprint("client_registration", __name__)
 
@@ -28,14 +24,14 @@ METADATA: Final[dict[str, Any]] = {
     "properties": {
         "client_name": {
             "type": "string",
-            "maxLength": MAX_NAME_LENGTH,
+            "maxLength": client_metadata.MAX_NAME_LENGTH,
             "description": "The name that users see.",
             "examples": ["Assistant"],
         },
         "redirect_uris": {
             **TEXTS,
             "minItems": 1,
-            "maxItems": MAX_REDIRECT_URIS,
+            "maxItems": client_metadata.MAX_REDIRECT_URIS,
             "description": "The redirect URIs. On the loopback interface, any port works.",
             "examples": [["http://127.0.0.1/callback"]],
         },
@@ -58,31 +54,31 @@ METADATA: Final[dict[str, Any]] = {
 }
 
 
-class ClientRegistrationResponse(ResponseModel):
+class ClientRegistrationResponse(kit.ResponseModel):
     """A registered client, with all metadata that were registered."""
 
     client_id: str = Field(description="The client id. Without a registration token, it has up to 2,000 characters.")
     client_id_issued_at: int = Field(description="The time of the registration, in seconds since 1970.")
-    client_secret: str | None = absent_if_none("The client secret, which is returned only once. Left out if the client has none.")
-    client_secret_expires_at: int | None = absent_if_none("`0`: the client secret does not expire. Left out if the client has none.")
+    client_secret: str | None = kit.absent_if_none("The client secret, which is returned only once. Left out if the client has none.")
+    client_secret_expires_at: int | None = kit.absent_if_none("`0`: the client secret does not expire. Left out if the client has none.")
     client_name: str = Field(description="The name that users see.")
     redirect_uris: list[str] = Field(description="The redirect URIs.")
     application_type: str = Field(description="`web` or `native`.")
     grant_types: list[str] = Field(description="The grants that the client can use.")
     response_types: list[str] = Field(description="Always `code`.")
     token_endpoint_auth_method: str = Field(description="How the client authenticates. It can differ from the method in the request.")
-    jwks: dict[str, Any] | None = absent_if_none("The registered keys. Left out if there are none.")
-    jwks_uri: str | None = absent_if_none("The URL of the client's keys. Left out if there is none.")
+    jwks: dict[str, Any] | None = kit.absent_if_none("The registered keys. Left out if there are none.")
+    jwks_uri: str | None = kit.absent_if_none("The URL of the client's keys. Left out if there is none.")
 
 
 @routes.post(REGISTER_PATH)
-@anyone(limit=CLIENT_REGISTRATION)
-@authenticates({"registration_token": []}, {})
-@refuses(400, 401, 403, 413, 415)
-@any_origin
-@speaks_oauth
-@describes({}, request_schema=METADATA)
-@returns(201)
+@kit.anyone(limit=CLIENT_REGISTRATION)
+@kit.authenticates({"registration_token": []}, {})
+@kit.refuses(400, 401, 403, 413, 415)
+@kit.any_origin
+@kit.speaks_oauth
+@kit.describes({}, request_schema=METADATA)
+@kit.returns(201)
 async def register() -> tuple[ClientRegistrationResponse, int, dict[str, str]]:
     """Register a client.
 
@@ -93,7 +89,7 @@ async def register() -> tuple[ClientRegistrationResponse, int, dict[str, str]]:
     works for 24 hours, and from a user's first consent on for as long as it is used. The client is public and uses PKCE, and an API
     resource decides whether such clients may come.
     """
-    registered = await client_registration.register(ports(), caller(), await request.get_json(), _token())
+    registered = await client_registration.register(kit.ports(), kit.caller(), await request.get_json(), _token())
     return _to_response(registered), 201, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 

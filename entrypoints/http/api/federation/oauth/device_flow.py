@@ -13,36 +13,33 @@ from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.clients import client_id_text
 from core.federation.oauth.model.device_flow import CODE_TTL, POLL_INTERVAL, VERIFY_PATH, DeviceAuthorization
 from core.kernel.rate_limits import DEVICE
-from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, client_credentials
-from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text
-from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.openapi import refuses, speaks_oauth, takes
+from entrypoints.http import kit
+from entrypoints.http.api.federation.oauth import client_authentication
+from entrypoints.http.base.context import app_context
 
 routes = Blueprint("device_flow", __name__)
 
 
-class DeviceCodeRequest(ClientRequest):
+class DeviceCodeRequest(client_authentication.ClientRequest):
     """The application on the device. Send `client_id`, or `org` and `service`.
 
     A client secret or an assertion is not needed, but a wrong secret or assertion is refused.
     """
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
     repeatable = frozenset({"resource"})
 
-    org: Text | None = Field(None, description="The slug of the organization, together with `service`.")
-    service: Text | None = Field(None, description="The slug of the application, together with `org`.")
-    scope: Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
-    resource: RepeatableText | None = Field(
+    org: kit.Text | None = Field(None, description="The slug of the organization, together with `service`.")
+    service: kit.Text | None = Field(None, description="The slug of the application, together with `org`.")
+    scope: kit.Text | None = Field(None, description="The scopes, separated by spaces. With `openid`, the device gets an ID token.")
+    resource: kit.RepeatableText | None = Field(
         None, description="The access token's audience (RFC 8707): an API resource, or the userinfo endpoint. A second audience is refused."
     )
-    code_challenge: Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
-    code_challenge_method: Text | None = Field(None, description="`S256`, together with `code_challenge`.")
+    code_challenge: kit.Text | None = Field(None, description="The PKCE challenge. Required for applications without a client secret.")
+    code_challenge_method: kit.Text | None = Field(None, description="`S256`, together with `code_challenge`.")
 
 
-class DeviceCodeResponse(ResponseModel):
+class DeviceCodeResponse(kit.ResponseModel):
     """A device's codes."""
 
     device_code: str = Field(description="The code with which the device polls `POST /auth/token`. Keep it secret.")
@@ -54,10 +51,10 @@ class DeviceCodeResponse(ResponseModel):
 
 
 @routes.post("/auth/device/code")
-@anyone(limit=DEVICE)
-@refuses(400, 401, 403, 404)
-@speaks_oauth
-@takes(DeviceCodeRequest)
+@kit.anyone(limit=DEVICE)
+@kit.refuses(400, 401, 403, 404)
+@kit.speaks_oauth
+@kit.takes(DeviceCodeRequest)
 async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     """Request a device code and a user code.
 
@@ -65,7 +62,7 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     device code, at most once per `interval`, until the user approves or denies the device or the
     codes expire.
     """
-    body = await parameters(DeviceCodeRequest)
+    body = await kit.parameters(DeviceCodeRequest)
     request = AuthorizationRequest(
         org=body.org,
         service=body.service,
@@ -75,7 +72,7 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
         code_challenge=body.code_challenge,
         code_challenge_method=body.code_challenge_method,
     )
-    return _to_response(await device_flow.request_codes(ports(), caller(), request)), 200, {"Cache-Control": "no-store"}
+    return _to_response(await device_flow.request_codes(kit.ports(), kit.caller(), request)), 200, {"Cache-Control": "no-store"}
 
 
 async def _client_id(body: DeviceCodeRequest) -> str | None:
@@ -85,10 +82,10 @@ async def _client_id(body: DeviceCodeRequest) -> str | None:
 
     An external client with keys signs its request: only they prove its host (security #external-clients).
     """
-    credentials = client_credentials(body)
+    credentials = client_authentication.client_credentials(body)
     if not credentials.are_proof and not is_address(credentials.client_id):
         return credentials.client_id
-    client = await clients.identify_client(ports(), credentials, app_context().base_url)
+    client = await clients.identify_client(kit.ports(), credentials, app_context().base_url)
     return None if client is None else client_id_text(client)
 
 

@@ -4,27 +4,25 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications.model.client_settings import ASSERTION_ALGORITHMS
+from core.authentication.model import openid
 from core.authentication.model.dpop import PROOF_ALGORITHMS
-from core.authentication.model.openid import API_PATH, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Scope
+from core.authentication.model.openid import API_PATH, USERINFO_PATH
+from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH, PAR_PATH, ResponseMode
 from core.federation.oauth.model.client_registration import REGISTER_PATH
 from core.federation.oauth.model.end_session import END_SESSION_PATH
-from core.federation.oauth.model.openid_requests import RESPONSE_TYPE, Prompt
 from core.kernel.api_scopes import ApiScope
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr
+from entrypoints.http import kit
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
-from entrypoints.http.base.context import app_context
-from entrypoints.http.edge.access import operations
-from entrypoints.http.edge.bodies import ResponseModel, absent_if_none
 from entrypoints.http.edge.errors import RESOURCE_METADATA_PATH
-from entrypoints.http.edge.openapi import any_origin
 
 routes = Blueprint("discovery", __name__)
 
 
-class ProviderMetadataResponse(ResponseModel):
+class ProviderMetadataResponse(kit.ResponseModel):
     """This provider's metadata, for OpenID Connect and for OAuth."""
 
     issuer: str = Field(description="The issuer, which is also the `iss` of tokens and redirects (RFC 9207).")
@@ -65,7 +63,7 @@ class ProviderMetadataResponse(ResponseModel):
     ui_locales_supported: list[str] = Field(description="The languages of the pages.")
     dpop_signing_alg_values_supported: list[str] = Field(description="The algorithms of DPoP proofs (RFC 9449).")
     code_challenge_methods_supported: list[str] = Field(description="The supported PKCE methods.")
-    registration_endpoint: str | None = absent_if_none(
+    registration_endpoint: str | None = kit.absent_if_none(
         "The URL where clients register themselves (RFC 7591). Left out unless the operator lets all clients do so."
     )
     client_id_metadata_document_supported: bool = Field(
@@ -76,7 +74,7 @@ class ProviderMetadataResponse(ResponseModel):
 
 
 def _metadata() -> ProviderMetadataResponse:
-    base = app_context().base_url
+    base = kit.app_context().base_url
     methods, algorithms = [*AUTHENTICATION_METHODS, "none"], list(ASSERTION_ALGORITHMS)
     return ProviderMetadataResponse(
         issuer=base,
@@ -98,24 +96,24 @@ def _metadata() -> ProviderMetadataResponse:
         backchannel_logout_session_supported=True,
         device_authorization_endpoint=f"{base}/auth/device/code",
         jwks_uri=f"{base}/.well-known/jwks.json",
-        scopes_supported=[*Scope],
-        response_types_supported=[RESPONSE_TYPE],
+        scopes_supported=[*openid.Scope],
+        response_types_supported=[openid_requests.RESPONSE_TYPE],
         response_modes_supported=[*ResponseMode],
         grant_types_supported=list(GRANTS),
         acr_values_supported=[*Acr],
         subject_types_supported=["public"],
         id_token_signing_alg_values_supported=["RS256"],
-        claims_supported=[*PROTOCOL_CLAIMS, SESSION_EXPIRY, *sorted(USER_CLAIMS)],
+        claims_supported=[*openid.PROTOCOL_CLAIMS, openid.SESSION_EXPIRY, *sorted(openid.USER_CLAIMS)],
         claim_types_supported=["normal", "distributed"],
         claims_parameter_supported=True,
         request_parameter_supported=False,
         request_uri_parameter_supported=False,
         require_request_uri_registration=False,
-        prompt_values_supported=[*Prompt],
+        prompt_values_supported=[*openid_requests.Prompt],
         ui_locales_supported=["en"],
         dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
         code_challenge_methods_supported=["S256"],
-        registration_endpoint=f"{base}{REGISTER_PATH}" if app_context().ports.policy.client_registration else None,
+        registration_endpoint=f"{base}{REGISTER_PATH}" if kit.app_context().ports.policy.client_registration else None,
         client_id_metadata_document_supported=True,
         authorization_response_iss_parameter_supported=True,
         service_documentation=f"{base}/docs/",
@@ -123,8 +121,8 @@ def _metadata() -> ProviderMetadataResponse:
 
 
 @routes.get("/.well-known/openid-configuration")
-@operations
-@any_origin
+@kit.operations
+@kit.any_origin
 async def get_openid_configuration() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
     """Show the provider metadata for OpenID Connect.
 
@@ -134,8 +132,8 @@ async def get_openid_configuration() -> tuple[ProviderMetadataResponse, int, dic
 
 
 @routes.get("/.well-known/oauth-authorization-server")
-@operations
-@any_origin
+@kit.operations
+@kit.any_origin
 async def get_metadata() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
     """Show the OAuth server metadata.
 
@@ -144,7 +142,7 @@ async def get_metadata() -> tuple[ProviderMetadataResponse, int, dict[str, str]]
     return _metadata(), 200, {"Cache-Control": "public, max-age=300"}
 
 
-class ProtectedResourceResponse(ResponseModel):
+class ProtectedResourceResponse(kit.ResponseModel):
     """Our own API's metadata as a protected resource."""
 
     resource: str = Field(description="The API's identifier, which is the `aud` in its access tokens.")
@@ -157,14 +155,14 @@ class ProtectedResourceResponse(ResponseModel):
 
 
 @routes.get(RESOURCE_METADATA_PATH)
-@operations
-@any_origin
+@kit.operations
+@kit.any_origin
 async def get_resource_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]]:
     """Show this API's metadata as a protected resource.
 
     Clients can cache it for five minutes (RFC 9728).
     """
-    base = app_context().base_url
+    base = kit.app_context().base_url
     metadata = ProtectedResourceResponse(
         resource=f"{base}{API_PATH}",
         authorization_servers=[base],

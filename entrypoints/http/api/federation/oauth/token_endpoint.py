@@ -17,54 +17,43 @@ from core.authentication.model.sessions import TokenPair
 from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import client_credentials, device_flow, introspection
+from core.federation.oauth.model import clients
 from core.federation.oauth.model.authorization import RequestedAccess
 from core.federation.oauth.model.client_metadata import DEVICE_CODE
-from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
 from core.federation.oauth.model.external_clients import ExternalGrantUnknown
-from core.kernel.errors import ClientInvalid, Invalid, refuse
+from core.kernel import errors
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
-from entrypoints.http.api.federation.oauth.client_authentication import (
-    ClientRequest,
-    count_request,
-    identify_client,
-    identify_client_or_program,
-)
-from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.edge.access import application
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text, TokenText, absent_if_none
-from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.limits import limited_if_refused, take_poll_token
-from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth, takes
-from entrypoints.http.edge.openapi.security import CLIENT_SECURITY
-from entrypoints.http.edge.proofs import read_proof
+from entrypoints.http import kit
+from entrypoints.http.api.federation.oauth import client_authentication
+from entrypoints.http.edge.limits import take_poll_token
 
 routes = Blueprint("oauth", __name__)
 
-TOKEN: Final = TOKEN_PATH
+TOKEN: Final = clients.TOKEN_PATH
 REVOKE: Final = "/auth/revoke"
 INTROSPECT: Final = "/auth/introspect"
 
 
-class GrantMissing(Invalid):
+class GrantMissing(errors.Invalid):
     """Send exactly one of code, refresh_token and device_code, or grant_type=client_credentials."""
 
 
-class GrantUnknown(Invalid):
+class GrantUnknown(errors.Invalid):
     """This grant_type is not supported. The metadata of the server lists the supported ones."""
 
     oauth_error = "unsupported_grant_type"
 
 
-class GrantMismatch(Invalid):
+class GrantMismatch(errors.Invalid):
     """The grant_type does not fit the code, refresh_token or device_code that you sent. You can leave it out."""
 
 
 def _if_known(description: str) -> Any:
-    return absent_if_none(f"{description} Left out if it has none.")
+    return kit.absent_if_none(f"{description} Left out if it has none.")
 
 
-class TokenRequest(ClientRequest):
+class TokenRequest(client_authentication.ClientRequest):
     """A code to exchange for tokens, and the client that exchanges it.
 
     Send exactly one parameter: `code`, `refresh_token` or `device_code`, or `grant_type=client_credentials` for the
@@ -72,30 +61,30 @@ class TokenRequest(ClientRequest):
     assertion. Device codes, and devices' refresh tokens, need no secret.
     """
 
-    model_config = AT_LEAST_ONE_FIELD
+    model_config = kit.AT_LEAST_ONE_FIELD
     repeatable = frozenset({"resource"})
 
-    grant_type: Text | None = Field(
+    grant_type: kit.Text | None = Field(
         None,
         description="`authorization_code`, `refresh_token`, `client_credentials` or `urn:ietf:params:oauth:grant-type:device_code`. "
         "Optional beside a code or token, but it must fit.",
     )
-    code: Text | None = Field(None, description="The authorization code from the redirect.")
-    refresh_token: Text | None = Field(None, description="The refresh token to rotate.")
-    device_code: Text | None = Field(None, description="The device code from `POST /auth/device/code`.")
-    redirect_uri: Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
-    code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
-    scope: Text | None = Field(
+    code: kit.Text | None = Field(None, description="The authorization code from the redirect.")
+    refresh_token: kit.Text | None = Field(None, description="The refresh token to rotate.")
+    device_code: kit.Text | None = Field(None, description="The device code from `POST /auth/device/code`.")
+    redirect_uri: kit.Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
+    code_verifier: kit.Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
+    scope: kit.Text | None = Field(
         None,
         description="Fewer scopes than were granted. All other scopes are left out, but a refresh refuses scopes that the"
         " authorization request did not ask for.",
     )
-    resource: RepeatableText | None = Field(
+    resource: kit.RepeatableText | None = Field(
         None, description="The granted resource, or none (RFC 8707). Another resource, or more than one, is refused."
     )
 
 
-class TokenResponse(ResponseModel):
+class TokenResponse(kit.ResponseModel):
     """A session's tokens."""
 
     access_token: str = Field(description="The access token, a JWT.")
@@ -103,27 +92,27 @@ class TokenResponse(ResponseModel):
         description="How to send the access token: `DPoP` if it is bound to the key of the request's proof (RFC 9449), or else `Bearer`."
     )
     expires_in: int = Field(description="The lifetime of the access token in seconds.")
-    refresh_token: str | None = absent_if_none(
+    refresh_token: str | None = kit.absent_if_none(
         "The refresh token. It works once: each refresh returns a new one. Left out with `client_credentials`."
     )
-    id_token: str | None = absent_if_none("The ID token, a JWT (OpenID Connect). Left out without the scope `openid`.")
-    scope: str | None = absent_if_none("The granted scopes. Left out if there are none.")
+    id_token: str | None = kit.absent_if_none("The ID token, a JWT (OpenID Connect). Left out without the scope `openid`.")
+    scope: str | None = kit.absent_if_none("The granted scopes. Left out if there are none.")
 
 
-class RevocationRequest(ClientRequest):
+class RevocationRequest(client_authentication.ClientRequest):
     """A token to revoke, and the client that it was issued to."""
 
-    token: TokenText = Field(description="The access token or refresh token.")
-    token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7009 section 2.1).")
+    token: kit.TokenText = Field(description="The access token or refresh token.")
+    token_type_hint: kit.Text | None = Field(None, description="Accepted and ignored (RFC 7009 section 2.1).")
 
 
 @routes.post(TOKEN)
-@application
-@authenticates(*CLIENT_SECURITY)
-@refuses(400, 401, 403, 415, 429)
-@any_origin
-@speaks_oauth
-@takes(TokenRequest)
+@kit.application
+@kit.authenticates(*kit.CLIENT_SECURITY)
+@kit.refuses(400, 401, 403, 415, 429)
+@kit.any_origin
+@kit.speaks_oauth
+@kit.takes(TokenRequest)
 async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """Exchange a code or a refresh token for tokens.
 
@@ -133,18 +122,18 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     DPoP proof in the header `DPoP`, the tokens are bound to its key (RFC 9449). Every proof needs the nonce from the
     last response header `DPoP-Nonce`.
     """
-    async with limited_if_refused():
-        body = await parameters(TokenRequest)
+    async with kit.limited_if_refused():
+        body = await kit.parameters(TokenRequest)
         grant = _grant(body)
         # First, because a client that needs a nonce repeats its request, and an assertion works once.
-        proof = await read_proof()
-        client = await grant.identify(body, () if grant.polls else app_context().limits.of_client)
-        await dpop.use(ports(), proof)
-    await (take_poll_token() if grant.polls else count_request(client))
+        proof = await kit.read_proof()
+        client = await grant.identify(body, () if grant.polls else kit.app_context().limits.of_client)
+        await dpop.use(kit.ports(), proof)
+    await (take_poll_token() if grant.polls else client_authentication.count_request(client))
     return _to_response(await grant.issue(body, client, proof))
 
 
-def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, dict[str, str]]:
+def _to_response(tokens: TokenPair | clients.ProgramToken) -> tuple[TokenResponse, int, dict[str, str]]:
     response = TokenResponse.of(
         tokens,
         token_type="DPoP" if tokens.is_bound else "Bearer",
@@ -159,27 +148,29 @@ class Grant:
     """How a grant type issues tokens to a request's client, and identifies the client."""
 
     field: str | None  # the request's field with the code or token that is exchanged
-    issue: Callable[[TokenRequest, Any, ProofUse | None], Awaitable[TokenPair | ProgramToken]]
-    identify: Callable[[ClientRequest, tuple[Bucket, ...]], Awaitable[OAuthClient | ProgramClient | None]] = identify_client
+    issue: Callable[[TokenRequest, Any, ProofUse | None], Awaitable[TokenPair | clients.ProgramToken]]
+    identify: Callable[[client_authentication.ClientRequest, tuple[Bucket, ...]], Awaitable[clients.OAuthClient | ProgramClient | None]] = (
+        client_authentication.identify_client
+    )
     polls: bool = False  # polls have their own limit, and do not count for the client
 
 
-async def _exchange_code(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
-    client = client or refuse(ClientInvalid)
+async def _exchange_code(body: TokenRequest, client: clients.OAuthClient | None, proof: ProofUse | None) -> TokenPair:
+    client = client or errors.refuse(errors.ClientInvalid)
     code, requested = body.code or "", _requested(body)
-    return await oauth.exchange_code(ports(), caller(), client, code, body.redirect_uri, body.code_verifier, requested, proof)
+    return await oauth.exchange_code(kit.ports(), kit.caller(), client, code, body.redirect_uri, body.code_verifier, requested, proof)
 
 
-async def _refresh(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
-    return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", _requested(body), proof)
+async def _refresh(body: TokenRequest, client: clients.OAuthClient | None, proof: ProofUse | None) -> TokenPair:
+    return await oauth.refresh_tokens(kit.ports(), kit.caller(), client, body.refresh_token or "", _requested(body), proof)
 
 
-async def _redeem(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
-    return await device_flow.redeem(ports(), caller(), body.device_code or "", client, body.code_verifier, _requested(body), proof)
+async def _redeem(body: TokenRequest, client: clients.OAuthClient | None, proof: ProofUse | None) -> TokenPair:
+    return await device_flow.redeem(kit.ports(), kit.caller(), body.device_code or "", client, body.code_verifier, _requested(body), proof)
 
 
-async def _issue(body: TokenRequest, client: OAuthClient | ProgramClient | None, proof: ProofUse | None) -> ProgramToken:
-    return await client_credentials.issue(ports(), client, body.scope, body.resource, proof)
+async def _issue(body: TokenRequest, client: clients.OAuthClient | ProgramClient | None, proof: ProofUse | None) -> clients.ProgramToken:
+    return await client_credentials.issue(kit.ports(), client, body.scope, body.resource, proof)
 
 
 def _requested(body: TokenRequest) -> RequestedAccess:
@@ -190,18 +181,18 @@ GRANTS: Final[Mapping[str, Grant]] = {
     "authorization_code": Grant("code", _exchange_code),
     "refresh_token": Grant("refresh_token", _refresh),
     DEVICE_CODE: Grant("device_code", _redeem, polls=True),
-    "client_credentials": Grant(None, _issue, identify_client_or_program),
+    "client_credentials": Grant(None, _issue, client_authentication.identify_client_or_program),
 }
 
 
 @routes.post(REVOKE)
-@application
-@authenticates(*CLIENT_SECURITY)
-@refuses(400, 401, 415, 429)
-@any_origin
-@speaks_oauth
-@takes(RevocationRequest)
-@describes({200: "The token is revoked, or it was unknown or belongs to another client."})
+@kit.application
+@kit.authenticates(*kit.CLIENT_SECURITY)
+@kit.refuses(400, 401, 415, 429)
+@kit.any_origin
+@kit.speaks_oauth
+@kit.takes(RevocationRequest)
+@kit.describes({200: "The token is revoked, or it was unknown or belongs to another client."})
 async def revoke() -> Response:
     """Revoke a token and end its session.
 
@@ -209,31 +200,31 @@ async def revoke() -> Response:
     its tokens, as it does to refresh them. Service accounts' tokens end with their credential, so a service account
     gets the error `unsupported_token_type`.
     """
-    async with limited_if_refused():
-        body = await parameters(RevocationRequest)
+    async with kit.limited_if_refused():
+        body = await kit.parameters(RevocationRequest)
         with suppress(ExternalGrantUnknown):  # an unknown token is not an error (RFC 7009 section 2.2)
-            client = await identify_client_or_program(body, app_context().limits.of_client)
-            await count_request(client)
-            await oauth.revoke_token(ports(), caller(), client, body.token)
+            client = await client_authentication.identify_client_or_program(body, kit.app_context().limits.of_client)
+            await client_authentication.count_request(client)
+            await oauth.revoke_token(kit.ports(), kit.caller(), client, body.token)
             return Response(b"", 200, {"Cache-Control": "no-store"})
-    await count_request(None)
+    await client_authentication.count_request(None)
     return Response(b"", 200, {"Cache-Control": "no-store"})
 
 
-class IntrospectionRequest(ClientRequest):
+class IntrospectionRequest(client_authentication.ClientRequest):
     """A token, and the client that asks about it."""
 
-    token: TokenText = Field(description="The access token or refresh token.")
-    token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7662 section 2.1).")
+    token: kit.TokenText = Field(description="The access token or refresh token.")
+    token_type_hint: kit.Text | None = Field(None, description="Accepted and ignored (RFC 7662 section 2.1).")
 
 
-class ConfirmationResponse(ResponseModel):
+class ConfirmationResponse(kit.ResponseModel):
     """The key that an access token's presenter must prove to have (RFC 7800)."""
 
     jkt: str = Field(description="The thumbprint of the key with SHA-256 (RFC 7638).")
 
 
-class IntrospectionResponse(ResponseModel):
+class IntrospectionResponse(kit.ResponseModel):
     """A token's state (RFC 7662), and the claims that the application has chosen. An inactive token has only `active`."""
 
     model_config = ConfigDict(extra="allow")
@@ -254,22 +245,22 @@ class IntrospectionResponse(ResponseModel):
 
 
 @routes.post(INTROSPECT)
-@application
-@authenticates(*CLIENT_SECURITY)
-@refuses(400, 401, 415, 429)
-@speaks_oauth
-@takes(IntrospectionRequest)
+@kit.application
+@kit.authenticates(*kit.CLIENT_SECURITY)
+@kit.refuses(400, 401, 415, 429)
+@kit.speaks_oauth
+@kit.takes(IntrospectionRequest)
 async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     """Ask whether a token is active.
 
     The client must authenticate with a secret or an assertion. An application or a service account sees only tokens
     that were issued to it, and an API resource only access tokens for it. All other tokens are inactive.
     """
-    async with limited_if_refused():
-        body = await parameters(IntrospectionRequest)
-        client = await identify_client_or_program(body, app_context().limits.of_client)
-    await count_request(client)
-    answer = await introspection.introspect(ports(), client, body.token, app_context().base_url)
+    async with kit.limited_if_refused():
+        body = await kit.parameters(IntrospectionRequest)
+        client = await client_authentication.identify_client_or_program(body, kit.app_context().limits.of_client)
+    await client_authentication.count_request(client)
+    answer = await introspection.introspect(kit.ports(), client, body.token, kit.app_context().base_url)
     return IntrospectionResponse(**answer), 200, {"Cache-Control": "no-store"}
 
 
@@ -277,7 +268,7 @@ def _grant(body: TokenRequest) -> Grant:
     """Return a request's grant. Without `grant_type`, its code or token tells which."""
     sent = [grant for grant in GRANTS.values() if grant.field is not None and getattr(body, grant.field) is not None]
     name = body.grant_type
-    named = None if name is None else GRANTS.get(DEVICE_CODE if name == "device_code" else name) or refuse(GrantUnknown)
+    named = None if name is None else GRANTS.get(DEVICE_CODE if name == "device_code" else name) or errors.refuse(GrantUnknown)
     if named is not None and named.field is None:
         if sent:
             raise GrantMismatch

@@ -6,6 +6,7 @@ from typing import Any, Final
 from quart import Response
 
 from core.federation.connections import checks, connections, routing
+from core.federation.connections.model import saml, settings
 from core.federation.connections.model.connections import (
     ConnectionFieldFixed,
     ConnectionProblem,
@@ -15,27 +16,24 @@ from core.federation.connections.model.connections import (
     ProviderCertificateInvalid,
 )
 from core.federation.connections.model.presets import PRESETS
-from core.federation.connections.model.saml import NoIdentityProvider, SeveralIdentityProviders
-from core.federation.connections.model.settings import ConnectionSettingInvalid, to_document
+from core.federation.saml.model import metadata
 from core.federation.saml.model.configuration import NameIdFormat
-from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched
+from core.kernel import values
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import has_rights_of_admin
-from core.kernel.values import SlugInvalid, SlugReserved
+from entrypoints.http import kit
 from entrypoints.http.api.federation.connections.connections import own_endpoints
-from entrypoints.http.base.context import acting_member, app_context, ports
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, wrong_field
+from entrypoints.http.pages import console, console_forms
 
-FIELDS: Final[Fields] = {
+FIELDS: Final[console_forms.Fields] = {
     ConnectionSlugTaken: "slug",
-    SlugInvalid: "slug",
-    SlugReserved: "slug",
+    values.SlugInvalid: "slug",
+    values.SlugReserved: "slug",
     ConnectionFieldFixed: "issuer",
     ProviderCertificateInvalid: "certificate",
-    **dict.fromkeys((MetadataInvalid, NoIdentityProvider, SeveralIdentityProviders), "metadata"),
-    **dict.fromkeys((MetadataNotFetched, TargetInvalid), "url"),
+    **dict.fromkeys((metadata.MetadataInvalid, saml.NoIdentityProvider, saml.SeveralIdentityProviders), "metadata"),
+    **dict.fromkeys((metadata.MetadataNotFetched, TargetInvalid), "url"),
     ProviderCertificateExists: "certificate",
 }
 CLAIM: Final = "claim_"  # begins the names of the mapping's fields
@@ -51,23 +49,23 @@ CLAIM_LABELS: Final = {  # the fields' labels
 NAME_ID_FORMATS: Final = [each for each in NameIdFormat if each is not NameIdFormat.TRANSIENT]
 
 
-def choose_field(refusal: Refusal, form: Form) -> str | None:
+def choose_field(refusal: Refusal, form: console_forms.Form) -> str | None:
     """Return the field of a connection's form that a refusal is about, or None."""
-    name = refusal.setting if isinstance(refusal, ConnectionSettingInvalid) else wrong_field(refusal, FIELDS)
+    name = refusal.setting if isinstance(refusal, settings.ConnectionSettingInvalid) else console_forms.wrong_field(refusal, FIELDS)
     return f"{CLAIM}{name}" if f"{CLAIM}{name}" in form else name
 
 
 def is_fixed(connection: OrganizationConnection) -> bool:
     """Return whether the caller may not change what an active connection trusts (security S-12)."""
-    return connection.is_active and not has_rights_of_admin(acting_member().acts_in.rights)
+    return connection.is_active and not has_rights_of_admin(kit.acting_member().acts_in.rights)
 
 
-async def connection_values(form: Form, connection_slug: str) -> dict[str, Any]:
+async def connection_values(form: console_forms.Form, connection_slug: str) -> dict[str, Any]:
     """Return the values for the page with a connection's settings."""
-    details = await connections.find(ports(), acting_member(), connection_slug)
+    details = await connections.find(kit.ports(), kit.acting_member(), connection_slug)
     connection = details.connection
     preset = PRESETS.get(connection.preset or "")
-    document = to_document(connection.settings)
+    document = settings.to_document(connection.settings)
     stored = {**document, "name": connection.name, **{each: " ".join(document.get(each, ())) for each in ("scopes", "targets")}}
     return {
         "path": path_of(connection.slug),
@@ -76,11 +74,11 @@ async def connection_values(form: Form, connection_slug: str) -> dict[str, Any]:
         "connection": connection,
         "chosen": preset,
         "preset": None if preset is None else preset.protocols[connection.protocol],
-        "may_activate": has_rights_of_admin(acting_member().acts_in.rights),
+        "may_activate": has_rights_of_admin(kit.acting_member().acts_in.rights),
         "is_fixed": is_fixed(connection),
         "is_stored": not form,
         "endpoints": own_endpoints(connection.id, connection.protocol),
-        "reach": await routing.find_reach(ports(), connection),
+        "reach": await routing.find_reach(kit.ports(), connection),
         "claim_labels": CLAIM_LABELS,
         "mapped": [(CLAIM_LABELS[CLAIM + name], claim) for name, claim in connection.mapping.document.items() if claim],
         "name_id_formats": [(each.value, each.short_name) for each in NAME_ID_FORMATS],
@@ -90,19 +88,19 @@ async def connection_values(form: Form, connection_slug: str) -> dict[str, Any]:
 
 LIST: Final = "/app/organizations/<org_slug>/connections"
 ONE: Final = f"{LIST}/<connection_slug>"
-ANSWERS_TO_IMPORTED: Final = {**ANSWERS_TO_FORM, 200: "The metadata are imported. The page shows their problems."}
-ANSWERS_TO_SAVED: Final = {**ANSWERS_TO_FORM, 200: "The values are saved. The page shows the problems that the check found."}
+ANSWERS_TO_IMPORTED: Final = {**console_forms.ANSWERS_TO_FORM, 200: "The metadata are imported. The page shows their problems."}
+ANSWERS_TO_SAVED: Final = {**console_forms.ANSWERS_TO_FORM, 200: "The values are saved. The page shows the problems that the check found."}
 
 
 def path_of(slug: str = "") -> str:
     """Return the path to a connection's page, or to the list."""
-    return organization_path(f"/connections{slug and '/'}{slug}")
+    return console.organization_path(f"/connections{slug and '/'}{slug}")
 
 
 async def check_page(connection_slug: str, problems: Sequence[ConnectionProblem] | None, *, is_saved: bool = False) -> Response:
     """Return the page on which a connection is checked, with its problems. `is_saved`: values were saved in this request."""
-    details = await connections.find(ports(), acting_member(), connection_slug)
-    return await console_page(
+    details = await connections.find(kit.ports(), kit.acting_member(), connection_slug)
+    return await console.console_page(
         "federation/connection_test.html",
         connection=details.connection,
         path=path_of(connection_slug),
@@ -114,6 +112,6 @@ async def check_page(connection_slug: str, problems: Sequence[ConnectionProblem]
 
 async def check_saved(connection_slug: str, notice: str, below: str = "") -> Response:
     """Check a connection after a save. Return to its page, or show the problems."""
-    if problems := await checks.check_saved(ports(), acting_member(), connection_slug, app_context().base_url):
+    if problems := await checks.check_saved(kit.ports(), kit.acting_member(), connection_slug, kit.app_context().base_url):
         return await check_page(connection_slug, problems, is_saved=True)
-    return redirect_with_notice(notice, path_of(f"{connection_slug}{below}"))
+    return console.redirect_with_notice(notice, path_of(f"{connection_slug}{below}"))

@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from quart import Response
 
 from core.federation.connections.model.saml import ProviderVisit
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http import kit
 
 
 def visit_response(visit: ProviderVisit, status: int = 303) -> Response:
     """Return the redirect to the identity provider, or the page that posts our request to it."""
-    return redirect(visit.url, status) if visit.form is None else posting_page(visit.url, visit.form)
+    return kit.redirect(visit.url, status) if visit.form is None else posting_page(visit.url, visit.form)
 
 
 def posting_page(action: str, parameters: Mapping[str, str]) -> Response:
     """Return the page that posts these fields. It posts with a script, and has a button for browsers without scripts."""
-    return page_response(render("federation/connection_form.html", scripted=True, action=action, parameters=parameters))
+    return kit.page_response(kit.render("federation/connection_form.html", scripted=True, action=action, parameters=parameters))

@@ -11,17 +11,11 @@ from quart import Blueprint, Response, request
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model import configuration as saml_model
+from core.federation.saml.model import messages, sign_on
 from core.federation.saml.model import messages as saml_bindings
-from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
-from core.federation.saml.model.sign_on import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
-from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
+from core.kernel import errors
+from entrypoints.http import kit
 from entrypoints.http.api.federation.saml.configuration import PROVIDER
-from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, caller, ports
-from entrypoints.http.edge.access import PROTOCOL, anyone
-from entrypoints.http.edge.errors import wants_page
-from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, SamlParameters, continue_at, read_parameters
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 from entrypoints.http.pages.form_pages import refused_page
@@ -37,10 +31,10 @@ MAX_PATH_LENGTH: Final = 14 * 1024
 async def _logout(org_slug: str, service_slug: str) -> Response:
     try:
         return await _receive(org_slug, service_slug)
-    except (NotFound, OrganizationNotActive) as refusal:
+    except (errors.NotFound, errors.OrganizationNotActive) as refusal:
         # The service may be disabled or deleted at any time until its message is stored.
-        return await _skip_service(org_slug, service_slug) or refuse(refusal)
-    except (SamlMessageInvalid, LogoutNotFound) as refusal:
+        return await _skip_service(org_slug, service_slug) or errors.refuse(refusal)
+    except (messages.SamlMessageInvalid, sign_on.LogoutNotFound) as refusal:
         if not _can_continue():
             raise
         path = saml_model.endpoint_path(org_slug, service_slug, "slo")  # continues the logout
@@ -49,17 +43,17 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
 
 def _can_continue() -> bool:
     """Return whether the request is a LogoutResponse, delivered by a browser with a logout in progress."""
-    return cookies.LOGOUT.read() is not None and "SAMLResponse" in request.args and wants_page()
+    return kit.cookies.LOGOUT.read() is not None and "SAMLResponse" in request.args and kit.wants_page()
 
 
 async def _receive(org_slug: str, service_slug: str) -> Response:
-    await saml.load_provider(ports(), org_slug, service_slug)  # raises if it is not active
+    await saml.load_provider(kit.ports(), org_slug, service_slug)  # raises if it is not active
     parameters = await read_parameters()
     logout_request, logout_response = parameters.document("SAMLRequest"), parameters.document("SAMLResponse")
     if request.method == "POST":
         return _repeat_with_get(org_slug, service_slug, parameters, logout_request, logout_response)
     if logout_request is not None:
-        received = ReceivedDocument(
+        received = messages.ReceivedDocument(
             org_slug=org_slug,
             service_slug=service_slug,
             document=logout_request,
@@ -68,9 +62,9 @@ async def _receive(org_slug: str, service_slug: str) -> Response:
         )
         return await _receive_request(received)
     if logout_response is not None:
-        received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=logout_response)
-        secret = cookies.LOGOUT.read()
-        step = await saml_logout.receive_response(ports(), app_context().base_url, caller(), received, secret)
+        received = messages.ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=logout_response)
+        secret = kit.cookies.LOGOUT.read()
+        step = await saml_logout.receive_response(kit.ports(), kit.app_context().base_url, kit.caller(), received, secret)
         return continue_at(step) if isinstance(step, str) else await _respond(step)
     return await _resume()
 
@@ -88,9 +82,9 @@ def _repeat_with_get(
         relay_state = {} if parameters.relay_state is None else {"RelayState": parameters.relay_state}
         fields = {"SAMLRequest": saml_bindings.encode_redirect(logout_request), **relay_state}
     else:
-        fields = {"SAMLResponse": saml_bindings.encode_redirect(logout_response or refuse(SamlMessageInvalid))}
+        fields = {"SAMLResponse": saml_bindings.encode_redirect(logout_response or errors.refuse(messages.SamlMessageInvalid))}
     path = f"{saml_model.endpoint_path(org_slug, service_slug, 'slo')}?{urlencode(fields)}"
-    return continue_at(path if len(path) <= MAX_PATH_LENGTH else refuse(SamlMessageTooLong))
+    return continue_at(path if len(path) <= MAX_PATH_LENGTH else errors.refuse(messages.SamlMessageTooLong))
 
 
 async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
@@ -101,50 +95,50 @@ async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
     """
     if request.method == "POST":  # it carries no cookies, so the logout cannot be found here
         try:
-            is_response = request.mimetype == FORM and "SAMLResponse" in await read_fields()
-        except Invalid:
+            is_response = request.mimetype == kit.FORM and "SAMLResponse" in await kit.read_fields()
+        except errors.Invalid:
             return None
         return continue_at(saml_model.endpoint_path(org_slug, service_slug, "slo")) if is_response else None
     if "SAMLRequest" in request.args:
         return None
     try:
         return await _resume()
-    except LogoutNotFound:
+    except sign_on.LogoutNotFound:
         return None
 
 
-async def _receive_request(received: ReceivedDocument) -> Response:
-    secrets = LogoutCookies(logout=cookies.LOGOUT.read(), session=cookies.SESSION.read())
+async def _receive_request(received: messages.ReceivedDocument) -> Response:
+    secrets = sign_on.LogoutCookies(logout=kit.cookies.LOGOUT.read(), session=kit.cookies.SESSION.read())
     user = await visitor()
-    step = await saml_logout.receive_request(ports(), app_context().base_url, user, caller(), secrets, received)
-    if not isinstance(step, LogoutAnswered):
+    step = await saml_logout.receive_request(kit.ports(), kit.app_context().base_url, user, kit.caller(), secrets, received)
+    if not isinstance(step, sign_on.LogoutAnswered):
         return await _respond(step)
     response = continue_at(step.url)
     if user is not None and await visitor() is None:
-        cookies.SESSION.clear(response)
+        kit.cookies.SESSION.clear(response)
     return response
 
 
 async def _resume() -> Response:
     """Take the next step in this browser's logout. Raises: LogoutNotFound."""
-    return await _respond(await saml_logout.resume(ports(), cookies.LOGOUT.read(), caller()))
+    return await _respond(await saml_logout.resume(kit.ports(), kit.cookies.LOGOUT.read(), kit.caller()))
 
 
-async def _respond(step: Redirect | LogoutFinished) -> Response:
-    response = continue_at(step.url) if isinstance(step, Redirect) else await signed_out_page(step)
-    if isinstance(step, Redirect) and step.secret is not None:
-        cookies.LOGOUT.set(response, step.secret)
+async def _respond(step: sign_on.Redirect | sign_on.LogoutFinished) -> Response:
+    response = continue_at(step.url) if isinstance(step, sign_on.Redirect) else await signed_out_page(step)
+    if isinstance(step, sign_on.Redirect) and step.secret is not None:
+        kit.cookies.LOGOUT.set(response, step.secret)
     else:
-        cookies.LOGOUT.clear(response)
+        kit.cookies.LOGOUT.clear(response)
     if await visitor() is None:
-        cookies.SESSION.clear(response)
+        kit.cookies.SESSION.clear(response)
     return response
 
 
 @routes.get(f"{PROVIDER}/slo")
-@anyone(PROTOCOL)
-@refuses(403, 429)
-@describes_page(
+@kit.anyone(kit.PROTOCOL)
+@kit.refuses(403, 429)
+@kit.describes_page(
     {
         200: "The page that says that the user is signed out.",
         302: "Redirect to the next application or to the first one.",
@@ -168,9 +162,9 @@ async def slo_by_redirect(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{PROVIDER}/slo")
-@anyone
-@refuses(403, 429)
-@describes_page({303: "Redirect to the same endpoint with HTTP-Redirect.", **REFUSALS}, form=["SAMLRequest"])
+@kit.anyone
+@kit.refuses(403, 429)
+@kit.describes_page({303: "Redirect to the same endpoint with HTTP-Redirect.", **REFUSALS}, form=["SAMLRequest"])
 async def slo_by_post(org_slug: str, service_slug: str) -> Response:
     """Take part in SAML single logout with HTTP-POST.
 

@@ -14,9 +14,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core.federation.saml.model import messages as saml_bindings
 from core.federation.saml.model.messages import SamlMessageInvalid
 from core.federation.saml.model.sign_on import SignOnResult
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.forms import FORM, read_fields
+from entrypoints.http import kit
 
 DEFLATE = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
 REFUSALS = {
@@ -53,9 +51,9 @@ async def read_parameters() -> SamlParameters:
     """
     if request.method != "POST":
         return SamlParameters(request.args)
-    if request.mimetype != FORM:
+    if request.mimetype != kit.FORM:
         raise UnsupportedMediaType("Send a form to this address.")
-    return SamlParameters(await read_fields())
+    return SamlParameters(await kit.read_fields())
 
 
 def continue_at(url: str) -> Response:
@@ -64,12 +62,12 @@ def continue_at(url: str) -> Response:
     The status is 303 after a form, because browsers may repeat the POST after a 302. Otherwise it
     is 302, as the binding requires.
     """
-    return redirect(url, 303 if request.method == "POST" else 302)
+    return kit.redirect(url, 303 if request.method == "POST" else 302)
 
 
 def result_page(result: SignOnResult) -> Response:
     """Return the page that posts a response to the application. It posts with a script, and has a button for browsers without scripts."""
-    page = render(
+    page = kit.render(
         "federation/saml_response.html",
         scripted=True,
         acs_url=result.acs_url,
@@ -77,4 +75,4 @@ def result_page(result: SignOnResult) -> Response:
         relay_state=result.relay_state,
         is_error=result.is_error,
     )
-    return page_response(page)
+    return kit.page_response(page)
