@@ -9,9 +9,9 @@ from importlinter import Contract, ContractCheck, fields, output
 class LibraryHomes(Contract):
     """Every library is imported only from its home packages. `homes` has lines such as "library, library: package, package".
 
-    A library that is not listed may be imported nowhere, unless it belongs to the standard library.
-    The built-in contract type `protected` does this for one library. But it refuses libraries that
-    no module imports yet, and it allows unlisted ones.
+    A library that is not listed may be imported nowhere, unless it belongs to the standard library. The built-in
+    contract type `protected` does this for a single library. But it refuses libraries that no module imports yet, and
+    it allows unlisted libraries.
     """
 
     homes: list[str] = fields.ListField(subfield=fields.StringField())  # type: ignore[assignment]  # the base class swaps in the value

@@ -1,1 +1,1 @@
-"""The benchmark, `./run bench`: the speed of the service compared with the raw cost of its work on the same machine."""
+"""The benchmark, `./run bench`: compares the service's speed with the raw cost of its work on the same machine."""

@@ -44,7 +44,7 @@ BUSY = ": the machine was busy with other work, so these figures are rough"
 @click.option("--output", type=click.Path(path_type=Path), help="File for the table [default: ops/bench/latest.md].")
 @click.option("--compare", "revision", help="Measure this revision and the present code by turns, and print their ratio. Writes no file.")
 def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: Path | None, revision: str | None) -> None:
-    """Measure the speed of the service compared with the raw cost of its work.
+    """Compare the service's speed with the raw cost of its work.
 
     The exit code is 1 if a row misses its bar, or with --quick if a row fails. The machine should be idle otherwise.
     """
@@ -85,7 +85,7 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
 
 
 def _measure(row: Row, shared: Shared, directory: Path, rounds: int, seconds: int, warm_up: int) -> Result:
-    """Measure all rounds of one row."""
+    """Measure all rounds for a row."""
     _say(f"{row.name}: {row.description}")
     result = Result(row)
     rounds = rounds if row.repeats else 1

@@ -15,11 +15,11 @@ from ops.bench.wrk import Request
 
 SECRET: Final = "whsec_bench"  # noqa: S105  (of a service that lives for a minute)
 MONTH: Final = 30 * 86_400
-ORGANIZATIONS: Final = 40  # only events of the same organization wait for each other
+ORGANIZATIONS: Final = 40  # only events for the same organization wait for each other
 
 
 def subscription_changes(service: Service) -> Iterator[Request]:
-    """Add organizations in which each account has one subscription, and yield events that change one subscription each.
+    """Add organizations with a single subscription per account, and yield events that change a single subscription.
 
     The signature of an event is valid for five minutes.
     """

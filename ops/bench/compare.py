@@ -1,7 +1,6 @@
 """Two revisions of the service, measured by turns: `./run bench --compare REVISION`.
 
-The load and the filled databases are those of the present benchmark, and so are the installed packages. Only the service runs the code
-of the other revision.
+Load, filled databases and installed packages come from the present benchmark. Only the service runs the old revision's code.
 """
 
 import subprocess
@@ -20,7 +19,7 @@ from ops.bench.table import number, values, with_unit
 
 @dataclass(slots=True)
 class Comparison:
-    """A row measured with both revisions. The samples at the same index are of the same round."""
+    """A row measured with two revisions. The samples at the same index are of the same round."""
 
     row: Row
     before: list[Sample] = field(default_factory=list)
@@ -28,7 +27,7 @@ class Comparison:
     problem: str = ""  # the reason if the row has no figures
 
     def ratios(self, part: str = "") -> list[float]:
-        """Return now / before of each round: of the measurement, or of one of its further values."""
+        """Return now / before per round, for the measurement or a further value."""
         pairs = [
             (now.also.get(part, 0), before.also.get(part, 0)) if part else (now.value, before.value)
             for before, now in zip(self.before, self.now, strict=True)
@@ -39,7 +38,10 @@ class Comparison:
 def compare(
     rows: Sequence[Row], revision: str, directory: Path, say: Say, rounds: int, seconds: int, warm_up: int, *, quick: bool
 ) -> list[Comparison]:
-    """Check out the revision, and measure the rows with both. Raises: MeasurementFailed if the revision does not exist."""
+    """Check out the old revision, and measure the rows with it and with the present revision.
+
+    Raises: MeasurementFailed if the revision does not exist.
+    """
     sources = {"before": _checkout(revision, directory / "source"), "now": service.ROOT}
     with ExitStack() as stack:
         shared = [
@@ -50,7 +52,7 @@ def compare(
 
 
 def _compare(row: Row, shared: Sequence[Shared], directory: Path, say: Say, rounds: int, seconds: int, warm_up: int) -> Comparison:
-    """Measure a row with both revisions by turns."""
+    """Measure a row with the two revisions by turns."""
     say(f"{row.name}: {row.description}")
     compared = Comparison(row)
     sides = [compared.before, compared.now]

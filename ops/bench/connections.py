@@ -36,7 +36,7 @@ _SSO_URL: Final = "https://idp.bench.example/sso"
 
 
 def openid_callbacks(on: Service, number: int) -> Following:
-    """Return requests with the codes of an OpenID provider, each for another user that the connection knows."""
+    """Return requests with an OpenID provider's codes, every code for another user that the connection knows."""
     provider = _OpenIdProvider()
     oidc = {"issuer": provider.address, "client_id": "gatehouse"}
     connection = _Connection(on, {"oidc": oidc}, client_secret="a secret")  # noqa: S106
@@ -53,11 +53,10 @@ def openid_callbacks(on: Service, number: int) -> Following:
 
 
 def saml_responses(on: Service, number: int) -> Following:
-    """Return the two requests of each response of a SAML identity provider, for a user that the connection knows.
+    """Return two requests per SAML response, for users that the connection knows.
 
-    The first one comes from the site of the identity provider, and our page sends the second one: after it has the answer to the first
-    one. So as many first requests as there are connections are sent before the measurement, and each second one is followed by a first
-    one of another response.
+    The identity provider's site sends the first request, and our page sends the second request after it has the first answer. Before the
+    measurement, every connection sends a first request. Every second request is followed by the first request for another response.
     """
     provider = trio.run(new_identity_provider)
     metadata = identity_provider_metadata(ENTITY_ID, sso={"HTTP-Redirect": _SSO_URL}, certificates=[provider.certificate.certificate])
@@ -124,7 +123,7 @@ class _Connection:
         self.path = f"/auth/connections/{self._id}"
 
     def add_people(self, number: int) -> list[str]:
-        """Add members that the connection knows, each with a device, and return their subjects."""
+        """Add members with a device that the connection knows, and return their subjects."""
         ids: list[UUID] = [uuid4() for _ in range(number)]
         self._on.query(
             """
@@ -171,7 +170,7 @@ class _OpenIdProvider:
         self.answers: dict[str, bytes] = {}
         self._key = rsa.generate_private_key(65537, 2048)
         listening: queue.SimpleQueue[int] = queue.SimpleQueue()
-        # One thread, so that the provider needs little of the processor time that the service could use.
+        # A single thread, so that the provider leaves the processor time to the service.
         threading.Thread(target=lambda: asyncio.run(self._serve(listening.put)), daemon=True).start()
         self.address = f"http://127.0.0.1:{listening.get()}"
         endpoints = {f"{name}_endpoint": f"{self.address}/{name}" for name in ("authorization", "token")}
@@ -203,7 +202,7 @@ class _OpenIdProvider:
 
 
 class _Exchange(asyncio.Protocol):
-    """A connection with one request. This is fast, and not correct in every case."""
+    """A connection with a single request. This is fast, and not correct in every case."""
 
     def __init__(self, answer: Callable[[str, bytes], bytes]) -> None:
         self._answer = answer

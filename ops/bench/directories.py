@@ -1,4 +1,4 @@
-"""Organizations with provisioned users, for the rows about SCIM: a large one, a small one, and one with as many users as a page."""
+"""Organizations with provisioned users, for the SCIM rows: a large, a small, and an organization that fills a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from ops.bench.service import Service
 from ops.bench.wrk import Request
 
 PAGE: Final = 100
-PUSHED: Final = 1000  # users in one change of a group
+PUSHED: Final = 1000  # users that a change adds to a group or removes
 DOMAIN: Final = "people.example"
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The number of users of the organizations."""
+    """The user counts of the organizations."""
 
     large: int
     small: int = 50
@@ -37,18 +37,18 @@ class Directory:
     org_id: str
     token: str
     users: int
-    email: str  # of one of them
+    email: str  # belongs to a user of this directory
 
 
 def fill(service: Service, scale: Scale, _: Say) -> Sequence[Directory]:
-    """Add the large organization, the small one, and the one with a full page."""
+    """Add a large organization, a small organization, and an organization that fills a page."""
     return [add_directory(service, name, users) for name, users in (("large", scale.large), ("small", scale.small), ("page", scale.page))]
 
 
 def add_directory(service: Service, name: str, users: int) -> Directory:
-    """Add one organization with provisioned members and a SCIM token."""
+    """Add an organization with provisioned members and a SCIM token."""
     org_id, (text, prefix) = add_organization(service, name, users), new_token()
-    # Two statements: a trigger of memberships reads the address of the user, which must be there before.
+    # Two statements: a trigger on memberships reads the user's address, which must be there before.
     service.query(
         """
         with token as (
@@ -97,7 +97,7 @@ def pushes(bench: Bench) -> Measure:
 
 
 def _add_groups(on: Service, directory: Directory) -> list[str]:
-    """Let the directory have two groups: one with all but the last users, and an empty one. Return their ids."""
+    """Add a group with nearly all users, and an empty group. Return their ids."""
     on.query("update scim_tokens set directory_groups = true where org_id = %(org_id)s", org_id=directory.org_id)
     rows = on.query(
         """

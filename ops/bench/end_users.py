@@ -1,4 +1,4 @@
-"""Services with years of end users and logins, one of them very large, for the rows about searches and analytics."""
+"""Services with years of end users and logins, among them a very large service, for the rows about searches and analytics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ops.bench.service import Service
 
 SMALL_USERS: Final = 50
 SMALL_FAILURES: Final = 1000  # of the small service's users
-SERVICES_OF_EACH: Final = 3  # services per organization; the large and the small service are the only ones of their organizations
+SERVICES_OF_EACH: Final = 3  # services per organization; the large and the small service have organizations to themselves
 DEACTIVATED: Final = 100  # every hundredth user of a service is deactivated
 DOMAIN: Final = "people.example"  # of every end user's address
 
@@ -33,7 +33,7 @@ _PASSWORD_HASH: Final = f"$argon2id$v=19$m=19456,t=2,p=1${'a' * 22}${'b' * 43}" 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The amount of data. The large service comes first, then the small one. The others have equal sizes."""
+    """The amount of data. The large service comes first, then the small service. All further services have equal sizes."""
 
     others: int  # services
     other_users: int  # per service
@@ -73,7 +73,7 @@ LITTLE: Final = Scale(others=1, other_users=10, large_users=64, logins=1000, lar
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A filled service. Its organization has no other service."""
+    """A filled service. A filled service that is the only service in its organization."""
 
     id: str
     org_id: str
@@ -82,7 +82,7 @@ class Application:
     users: int
     logins: int
     people: Sequence[str]  # some of them
-    part: str  # a part of the address of exactly one user
+    part: str  # a part of exactly one user's address
 
     @property
     def active(self) -> int:
@@ -91,13 +91,13 @@ class Application:
 
 
 def add_applications(service: Service, scale: Scale, say: Say) -> Sequence[Application]:
-    """Add services. The first two accounts own the organizations of the large one and the small one."""
+    """Add services. The first two accounts own the large and the small service's organizations."""
     add_accounts(service, 2)
     return fill(service.conninfo, scale, say)
 
 
 def add_roles(service: Service, application: Application) -> None:
-    """Add 50 permissions and three roles with them to an application, and give each of its users one of the roles."""
+    """Add 50 permissions and three roles with them to an application, and give every user a role."""
     service.query(
         """
         with declared as (
@@ -120,11 +120,10 @@ def add_roles(service: Service, application: Application) -> None:
 
 
 def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
-    """Fill a migrated database without organizations, and return the large service and the small one.
+    """Fill a migrated database without organizations, and return the large and the small service.
 
-    As after years of growth, rows are ordered by time. The users of a service join at even
-    intervals, and each login is by a random user who has joined before. Users without a login were
-    created by an API key.
+    As after years of growth, rows are ordered by time. Users join a service at even intervals, and every login is by a
+    random user who joined before. Users without a login were created by an API key.
     """
     keys = [generate_key(), generate_key()]
     values = _parameters(scale, keys, datetime.now(UTC))
@@ -181,7 +180,7 @@ def _parameters(scale: Scale, keys: Sequence[tuple[str, str]], end: datetime) ->
 
 
 def _large_or_small(connection: psycopg.Connection[Any], scale: Scale, number: int, key: str) -> Application:
-    """Return the filled large service (number 0) or the small one (number 1)."""
+    """Return the filled large service (number 0) or small service (number 1)."""
     first, users = ((0, scale.large_users), (scale.large_users, SMALL_USERS))[number]
     service_id = id_of(f"service {number}")
     [(logins,)] = connection.execute("select count(*) from login_events where service_id = %s and success", [service_id]).fetchall()
@@ -197,7 +196,7 @@ def _large_or_small(connection: psycopg.Connection[Any], scale: Scale, number: i
     )
 
 
-# A service with its organization, the number of its first user, and the number of its users
+# A service with its organization, its first user's number, and its user count
 _SHARES: Final = """
     create temporary table shares on commit drop as
     select n, md5('service ' || n)::uuid as service_id, org, md5('organization ' || org)::uuid as org_id,
@@ -234,8 +233,8 @@ _OWNERS: Final = """
     order by org_id, n"""
 _PLATFORM_OWNER: Final = "update users set is_platform_owner = true where id = (select id from accounts where n = 0)"
 # The statements below generate their rows in the database, because sending millions of rows would
-# take minutes. This one generates all users of services, numbered service by service. `place` is
-# their order within the service.
+# take minutes. Generate all users, numbered service by service. `place` is their order within the
+# service.
 _CROWD: Final = """
     create temporary table crowd on commit drop as
     select s.first + place as number, place, md5('person ' || s.first + place)::uuid as user_id, s.org_id, s.service_id,
@@ -243,7 +242,7 @@ _CROWD: Final = """
            %(begin)s + %(life)s * place / s.size as born
     from shares s cross join lateral generate_series(0, s.size - 1) place
     order by born"""
-# The id of a login is also the id of its session, which ended long ago. It is a hash of the number,
+# A login's id is also its session's id; the session ended long ago. It is a hash of the number,
 # because generating random ids would take as long as everything else.
 _LOGINS: Final = """
     insert into login_events (id, user_id, session_id, org_id, service_id, provider, success, address, agent, created_at)
@@ -268,7 +267,7 @@ _FAILURES: Final = """
     cross join lateral (select case s.n when 0 then %(large_failures)s else %(small_failures)s end as failures) each
     cross join lateral generate_series(1, failures) f
     where s.n < 2 order by f::float8 / failures"""
-# Past days have one shard, as after a run of the housekeeper.
+# Past days have a single shard, as after the housekeeper has run.
 _LOGIN_TOTALS: Final = """
     insert into login_totals (org_id, service_id, day, provider, shard, total)
     select org_id, service_id, (created_at at time zone 'UTC')::date, provider,
@@ -291,7 +290,7 @@ _SERVICE_USERS: Final = """
 _END_USERS: Final = """
     insert into end_users (org_id, user_id, email, deactivated, created_at)
     select org_id, user_id, email, deactivated, created_at from service_users order by created_at"""
-# Every second user has or had a subscription. A payment provider manages every second one of these.
+# Every second user has or had a subscription. A payment provider manages half the subscriptions.
 _SUBSCRIPTIONS: Final = """
     insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, provider_subscription_id, created_at,
                                updated_at)

@@ -39,7 +39,7 @@ def authorizations(bench: Bench) -> Measure:
 
 
 def _measure_processor_time(on: Service, requests: Sequence[Request], seconds: int) -> Sample:
-    """Measure the processor time of one request in the worker and in PostgreSQL, which other load on the machine changes little."""
+    """Measure the processor time per request in the worker and in PostgreSQL, which other load on the machine changes little."""
     sample = measure_sequentially(on, requests, seconds)
     return Sample(sample.also[WORKER_TIME] + sample.also[DATABASE_TIME], {"p50 {} ms": sample.value, **sample.also})
 

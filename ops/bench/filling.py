@@ -42,10 +42,10 @@ def id_of(text: str) -> str:
 
 @contextmanager
 def filling(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
-    """Connect for one transaction that adds millions of rows. It checks no foreign keys, and runs no triggers."""
+    """Connect for a transaction that adds millions of rows. It checks no foreign keys, and runs no triggers."""
     # ClientCursor puts the values into the statements, which then need no types.
     with psycopg.connect(conninfo, cursor_factory=psycopg.ClientCursor) as connection:
-        # The foreign keys are correct, and checking each of millions of rows would take minutes.
+        # The foreign keys are correct, and checking millions of rows would take minutes.
         connection.execute("set local session_replication_role = replica")
         connection.execute("set local maintenance_work_mem = '512MB'")
         connection.execute("set local work_mem = '256MB'")
@@ -56,7 +56,7 @@ def filling(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
 
 @contextmanager
 def without_indexes(connection: psycopg.Connection[Any], table: LiteralString, say: Say) -> Iterator[None]:
-    """Drop the table's indexes and build the same ones again at the end, which costs a tenth of updating them row by row."""
+    """Drop the table's indexes and build them again at the end, which takes a tenth as long as updating them row by row."""
     before = _indexes(connection, table)
     name = sql.Identifier(table)
     for index, _, constraint in before:
@@ -74,7 +74,7 @@ def without_indexes(connection: psycopg.Connection[Any], table: LiteralString, s
 
 
 def _indexes(connection: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
-    """Return the name and definition of each index, and the definition of its constraint, if it has one."""
+    """Return every index's name and definition, and its constraint's definition, if any."""
     return connection.execute(
         """
         select c.relname, pg_get_indexdef(i.indexrelid), pg_get_constraintdef(k.oid)

@@ -19,14 +19,14 @@ from ops.bench.webhooks import WebhookReceiver
 from ops.bench.wrk import Request, Wrk
 
 REFUSED: Final = Wrk(connections=REQUESTS.connections, refused=True)
-# Enough to keep both workers hashing no matter how the connections are distributed, and fewer than
-# one worker's queue holds.
+# Enough to keep all workers hashing no matter how the connections are distributed, but fewer than a
+# worker's queue holds.
 LOGINS: Final = Wrk(connections=24)
-# One worker's queue as full as it gets without refusing a login: 2 hashes in progress and 30
-# waiting, of 32.
+# A worker's queue as full as it gets without refusing a login: 2 hashes in progress and 30 waiting.
+# 32 connections fill it.
 FULL_QUEUE: Final = Wrk(connections=32)
 BACKGROUND_READS: Final = Wrk(connections=8)
-DELIVERIES_PER_SECOND: Final = 400  # the number that falls due for each second of a round
+DELIVERIES_PER_SECOND: Final = 400  # how many fall due per second
 
 # Raw costs
 
@@ -64,7 +64,7 @@ def verifications(bench: Bench, seconds: int) -> Sample:
 
 
 def load(requests: Callable[[Service], Sequence[Request]], wrk: Wrk = REQUESTS) -> Callable[[Bench], Measure]:
-    """Send the same requests again and again to one worker."""
+    """Send the same requests again and again to a worker."""
 
     def prepare(bench: Bench) -> Measure:
         on = bench.start()
@@ -75,10 +75,10 @@ def load(requests: Callable[[Service], Sequence[Request]], wrk: Wrk = REQUESTS) 
 
 
 def once(source: Callable[[Service, int], Following], share: float = 0.6, **settings: Any) -> Callable[[Bench], Measure]:
-    """Send each request once to one worker, which has these settings.
+    """Send every request once to a worker with these settings.
 
-    `source` returns the next requests. It gets the number for all rounds: for each second, `share` of the rate of the bare
-    application, which is more than needed. A request that is sent twice would fail visibly.
+    `source` returns the next requests. It gets the count for all rounds: for every second, `share` of the bare application's rate, which is
+    more than needed. A request that is sent twice would fail visibly.
     """
 
     def prepare(bench: Bench) -> Measure:
@@ -91,7 +91,7 @@ def once(source: Callable[[Service, int], Following], share: float = 0.6, **sett
 
 
 def halved(prepare: Callable[[Bench], Measure]) -> Callable[[Bench], Measure]:
-    """Count two requests as one."""
+    """Count two requests as a single request."""
 
     def prepare_both(bench: Bench) -> Measure:
         measure_requests = prepare(bench)
@@ -126,7 +126,7 @@ def reads_beside_our_server(bench: Bench) -> Measure:
 
 
 def sign_ins(requests: Callable[[], Sequence[Request]], *, wheel: bool = False, status: int = 200) -> Callable[[Bench], Measure]:
-    """Sign in with two workers, with the Argon2 build of PyPI or with the one that was built for this processor."""
+    """Sign in with two workers, with the Argon2 build from PyPI or the build for this processor."""
 
     def prepare(bench: Bench) -> Measure:
         build = None if wheel else service.argon2_built_here()
@@ -151,7 +151,7 @@ def passkeys_against_passwords(bench: Bench) -> Measure:
 
 
 def two_workers(requests: Callable[[Service], Sequence[Request]]) -> Callable[[Bench], Measure]:
-    """Send the same requests to two workers, on two cores. The easier condition is one worker."""
+    """Send the same requests to two workers, on two cores. The easier condition is a single worker."""
 
     def with_workers(bench: Bench, workers: int) -> Measure:
         on = bench.start(workers, data=f"data-{workers}")
@@ -196,7 +196,7 @@ def _webhooks(bench: Bench) -> WebhookReceiver:
 
 
 def deliveries(bench: Bench) -> Measure:
-    """Make due deliveries, each claimed, signed, sent and recorded."""
+    """Make due deliveries that are claimed, signed, sent and recorded."""
     webhooks = _webhooks(bench)
 
     def deliver(seconds: int) -> Sample:

@@ -1,4 +1,4 @@
-"""Requests about large organizations and services, each compared with the same request about a small one."""
+"""Requests about large organizations and services, compared with the same requests about small organizations and services."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -31,9 +31,9 @@ def page(
     beside: Mapping[str, tuple[str, Check[T] | str]] | None = None,
     tables: Sequence[str] = (),
 ) -> Callable[[Bench], Measure]:
-    """Send a request about the large one, one at a time. The easier condition is the one at position `against`.
+    """Send requests about the large subject one at a time. The easier condition is the subject at position `against`.
 
-    `check` checks the response, or is a part of it. `beside` has further requests about the large one, by name. Paths, parts and names
+    `check` checks the response, or is a part of it. `beside` has further requests about the large subject, by name. Paths, parts and names
     are templates for the organization or service. Statements with `tables` are explained.
     """
 
@@ -65,7 +65,7 @@ def page(
 
 
 def _credentials(on: Service, path: str, subjects: Sequence[Any]) -> Sequence[Mapping[str, str]]:
-    """Return the headers that authenticate requests about each of the subjects."""
+    """Return the headers that authenticate requests, per subject."""
     if path.startswith("/app/"):
         return browser_cookies(on)
     if path.startswith("/api/service/"):
@@ -75,10 +75,10 @@ def _credentials(on: Service, path: str, subjects: Sequence[Any]) -> Sequence[Ma
 
 
 def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: int, *, times: int | None = None) -> Sample:
-    """Measure one request in new database sessions.
+    """Measure a request in new database sessions.
 
-    A session decides by the first few values of a statement whether it keeps one plan for all
-    values. So it must not see the values of another request before.
+    By a statement's first few values, a session decides whether it keeps a single plan for all values. So it must not
+    see the values of another request before.
     """
     with psycopg.connect(on.conninfo, autocommit=True) as connection:
         renew(connection)
@@ -88,7 +88,7 @@ def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: 
 
 
 def listed(items: str, total: Callable[[T], int], action: str = "", length: int = LENGTH) -> Check[T]:
-    """Check the total of a list, and the length of its first page. `total` does not count entries of the audit log with `action`."""
+    """Check a list's total, and its first page's length. `total` does not count entries of the audit log with `action`."""
 
     def check(on: Service, subject: T, shown: Any) -> None:
         expected = total(subject) + (_count_entries(on, subject, action) if action else 0)
@@ -116,7 +116,7 @@ def check_figures(_: Service, application: Application, shown: Any) -> None:
 
 
 def read_among_many(bench: Bench) -> Measure:
-    """Read a user in a database with many others. The easier condition is a database with few."""
+    """Read a user in a database with many users. The easier condition is a database with few."""
     many, _ = bench.shared.get(APPLICATIONS)
     bench.setting = f"1 worker, 1 connection; {bench.shared.scale(APPLICATIONS)}"
     few = bench.start()

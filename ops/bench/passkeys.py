@@ -1,4 +1,4 @@
-"""Accounts with a passkey each, and their sign-ins, as a browser would send them."""
+"""Accounts with a passkey, and their sign-ins, as a browser would send them."""
 
 import hashlib
 import json
@@ -22,9 +22,9 @@ _VERIFIED = b"\x1d"  # the user was present and verified, and the passkey is syn
 
 
 def sign_ins(service: Service, count: int) -> Callable[[int], list[Request]]:
-    """Add `count` accounts with a passkey and a known device each, and return a function for the sign-ins of the next ones.
+    """Add `count` accounts with a passkey and a known device, and return a function for the next sign-ins.
 
-    All passkeys have one key, which costs the service nothing less: it loads the key of each.
+    All passkeys have the same key, which saves the service nothing: it loads the key every time.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     point = key.public_key().public_numbers()

@@ -40,7 +40,7 @@ def credentials_of(number: int) -> dict[str, str]:
 
 
 def add_accounts(service: Service, count: int, ids: Sequence[UUID] = ()) -> None:
-    """Add verified accounts, numbered from 0, each with a different password. The first ones get these ids."""
+    """Add verified accounts, numbered from 0, all with different passwords. The first accounts get these ids."""
     hasher = argon2.PasswordHasher(time_cost=ARGON2_TIME_COST, memory_cost=ARGON2_MEMORY_KIB, parallelism=ARGON2_PARALLELISM)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         hashed = list(threads.map(lambda number: hasher.hash(credentials_of(number)["password"]), range(count)))
@@ -63,7 +63,7 @@ def access_tokens(service: Service, count: int) -> list[str]:
 
 
 def add_sessions(service: Service, count: int) -> list[str]:
-    """Add sessions of the accounts in turn, and return the unused refresh token of each."""
+    """Add sessions for the accounts in turn, and return their unused refresh tokens."""
     tokens = [new_secret() for _ in range(count)]
     service.query(
         """
@@ -83,7 +83,7 @@ def add_sessions(service: Service, count: int) -> list[str]:
 
 
 def browser_cookies(service: Service) -> list[dict[str, str]]:
-    """Add a browser session for each account that can sign in, ordered by email, and return the headers with their cookies."""
+    """Add a browser session for every account that can sign in, ordered by email, and return the headers with their cookies."""
     accounts = service.query("select id from users where password_hash is not null and email like '%%@bench.example' order by email")
     secrets = [new_secret() for _ in accounts]
     service.query(
@@ -100,9 +100,9 @@ def browser_cookies(service: Service) -> list[dict[str, str]]:
 
 
 def add_devices(service: Service, each: int = DEVICES) -> None:
-    """Add devices to each account, with logins and a session. They are those of a client without a User-Agent header, such as wrk.
+    """Add devices to every account, with logins and a session. The devices belong to a client without a User-Agent header, such as wrk.
 
-    Without the logins and sessions, PostgreSQL plans for empty tables, and then reads those of the whole measurement at each sign-in.
+    Without the logins and sessions, PostgreSQL plans for empty tables, and then reads the whole measurement's rows at every sign-in.
     """
     service.query(
         """
@@ -128,12 +128,12 @@ def add_devices(service: Service, each: int = DEVICES) -> None:
 
 
 def second_factors(service: Service, count: int) -> Callable[[int], list[Request]]:
-    """Add `count` accounts with a second factor, each with a known device.
+    """Add `count` accounts with a second factor and a known device.
 
     The returned function returns requests with the correct codes of the next accounts. They are valid for a minute, once.
     """
     vault = AesVault(parse_keys((service.directory / "encryption-keys").read_text().strip()))
-    secret = pyotp.random_base32()  # of all users; it is encrypted for each account, as in production
+    secret = pyotp.random_base32()  # for all users; it is encrypted per account, as in production
     accounts = [uuid4() for _ in range(count)]
     service.query(
         """
@@ -156,7 +156,7 @@ def second_factors(service: Service, count: int) -> Callable[[int], list[Request
     def next_requests(number: int) -> list[Request]:
         now = datetime.now(UTC)
         ends = now + timedelta(seconds=600)
-        code = pyotp.TOTP(secret).at(now + timedelta(seconds=15))  # the code of this step, or of the next one if that is near
+        code = pyotp.TOTP(secret).at(now + timedelta(seconds=15))  # this step's code, or the next step's if that is near
         claims = [PreAuthClaims(id=uuid4(), user_id=accounts.pop(), issued_at=now, expires_at=ends) for _ in range(number)]
         waiting = {"now": now, "ends": ends, "ids": [one.id for one in claims], "users": [one.user_id for one in claims]}
         service.query(
@@ -176,7 +176,7 @@ def second_factors(service: Service, count: int) -> Callable[[int], list[Request
 
 
 class RelyingApplication:
-    """An application that all accounts use. Each account has a browser session."""
+    """An application that all accounts use. All accounts have a browser session."""
 
     REDIRECT_URI: Final = "https://shop.bench.example/callback"
 
@@ -197,7 +197,7 @@ class RelyingApplication:
         browser_cookies(service)
 
     def exchanges(self, count: int, scope: Sequence[str] = ()) -> list[Request]:
-        """Return the exchanges of `count` codes of these users in turn. The codes are valid for an hour, and have these scopes."""
+        """Return exchanges for `count` codes, the users in turn. The codes are valid for an hour, and have these scopes."""
         codes = [new_secret() for _ in range(count)]
         self._service.query(
             """
@@ -227,7 +227,7 @@ def _proof(key: ec.EllipticCurvePrivateKey, method: str, url: str, **claims: str
 
 
 def bound_reads(service: Service, count: int) -> Callable[[int], list[Request]]:
-    """Return a function that returns reads of `count` users in turn, each with a token bound to a key and a new proof."""
+    """Return a function that returns reads for `count` users in turn, with a token bound to a key and a new proof."""
     url, nonce, holders = f"{service.address}/auth/token", _current_nonce(service), []
     for exchange in RelyingApplication(service).exchanges(count):
         key = ec.generate_private_key(ec.SECP256R1())

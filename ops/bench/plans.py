@@ -11,8 +11,8 @@ from psycopg import sql
 
 from ops.bench.service import Service
 
-# After five executions of a prepared statement, the server decides whether a generic plan is as
-# good as specific ones.
+# After a prepared statement was executed five times, the server decides whether a generic plan is
+# as good as specific plans.
 UNTIL_PLANNED: Final = 8
 _PARAMETER: Final = re.compile(r"\$\d+ = (NULL|'(?:[^']|'')*')", re.S)
 _ENTRY: Final = re.compile(r"^\S+ \S+ \S+ \[\d+\] (\w+):  ", re.M)
@@ -20,7 +20,7 @@ _EXECUTED: Final = re.compile(r"execute \S+:\s(.*)", re.S)
 
 
 def plans_of(service: Service, ask: Callable[[], object], tables: Sequence[str]) -> list[str]:
-    """Return the plans of the statements with one of these tables that the service executes for a request."""
+    """Return the plans for statements with these tables that the service executes for a request."""
     with psycopg.connect(service.conninfo, autocommit=True) as connection:
         with _logging(connection) as log:
             begin = log.stat().st_size
@@ -49,7 +49,7 @@ def _logging(connection: psycopg.Connection[Any]) -> Iterator[Path]:
 
 
 def renew(connection: psycopg.Connection[Any]) -> None:
-    """End the service's idle sessions. It opens new ones, with the present settings and without plans. Sessions that LISTEN stay."""
+    """End the service's idle sessions. It opens new sessions, with the present settings and without plans. Sessions that LISTEN stay."""
     connection.execute(
         "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
         "where backend_type = 'client backend' and state = 'idle' and pid <> pg_backend_pid() and query not ilike 'listen %%'"
@@ -57,7 +57,7 @@ def renew(connection: psycopg.Connection[Any]) -> None:
 
 
 def executed(output: str) -> list[tuple[str, list[str]]]:
-    """Return the statements in a part of the log, each once, and its values as literals."""
+    """Return the distinct statements in a part of the log, and their values as literals."""
     statements: dict[str, list[str]] = {}
     statement = ""
     entries = _ENTRY.split(output)

@@ -27,10 +27,10 @@ class RequirementMissing(MeasurementFailed):
 
 
 class Child:
-    """A process that ends with this one. As a context manager it ends with the block."""
+    """A process that ends with its parent. As a context manager it ends with the block."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Path, directory: Path | None = None) -> None:
-        """Start the command in `directory`, by default the current one, and write its output to the file `output`."""
+        """Start the command in `directory`, by default the current directory, and write its output to the file `output`."""
         self.output = output
         with output.open("wb") as file:
             self._process = subprocess.Popen(
@@ -127,7 +127,7 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def resident_mb(pid: int) -> tuple[float, float]:
-    """Return the resident memory in MB (1024 KiB): the present value and the highest one."""
+    """Return the resident memory in MB (1024 KiB): the present and the highest value."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(lines["VmRSS"].split()[0]) / 1024, int(lines["VmHWM"].split()[0]) / 1024
 

@@ -1,4 +1,4 @@
-"""The raw costs, each measured in a separate process.
+"""The raw costs, measured in separate processes.
 
 These are a bare application on a server, password verifications, signatures and HTTP posts. There
 is also a cheap receiver of posts.
@@ -45,7 +45,7 @@ async def on_hypercorn(application: Any = bare) -> None:
 
 
 async def verifying_on_hypercorn() -> None:
-    """Serve an application that verifies one ES256 signature for each request, with a key that is loaded already."""
+    """Serve an application that verifies an ES256 signature per request, with a key that is loaded already."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -130,7 +130,8 @@ def sign(seconds: float) -> None:
 async def post(address: str, at_once: str, seconds: str) -> None:
     """Post the same data as a delivery, with httpx on Trio and `at_once` tasks, and print the number per second.
 
-    Each task has its own client and connection, which is fastest: a shared pool searches all connections for each post.
+    Every task has its own client and connection, which is fastest: a shared pool searches all connections for every
+    post.
     """
     import httpx
     import trio
@@ -153,7 +154,7 @@ async def post(address: str, at_once: str, seconds: str) -> None:
 
 
 def receive() -> None:
-    """Accept posts, and list at /seen when each `webhook-id` first came. This is fast, and not correct in every case."""
+    """Accept posts, and list at /seen when every `webhook-id` first came. This is fast, and not correct in every case."""
     import asyncio
 
     seen: dict[str, float] = {}

@@ -43,7 +43,7 @@ def unknown_path(on: Service) -> Sequence[Request]:
 
 
 def logins() -> list[Request]:
-    """Return one login request per account."""
+    """Return a login request per account."""
     return [Request("POST", "/api/auth/login", body=credentials_of(number)) for number in range(ACCOUNTS)]
 
 
@@ -73,7 +73,7 @@ def read_service_users(on: Service) -> Sequence[Request]:
 
 
 def evaluations(on: Service) -> Sequence[Request]:
-    """Return questions about a permission that all users of a service have, by one role of three."""
+    """Return questions about a permission that all users of a service have, through one role of three."""
     large, _ = end_users.add_applications(on, end_users.LITTLE, lambda _: None)
     end_users.add_roles(on, large)
     on.tidy()
@@ -91,9 +91,9 @@ def refresh(token: str) -> Request:
 
 
 def refreshes(on: Service, number: int) -> Following:
-    """Return refreshes with the first token of a session each.
+    """Return refreshes with the sessions' first tokens.
 
-    A token is valid for one refresh, and wrk cannot pass the token of a response to the next request. No real session is refreshed a
+    A token is valid for a single refresh, and wrk cannot pass a response's token to the next request. No real session is refreshed a
     thousand times in seconds either.
     """
     add_accounts(on, ACCOUNTS)
@@ -104,7 +104,7 @@ def exchanges(scope: Sequence[str] = ()) -> Callable[[Service, int], Following]:
     def source(on: Service, number: int) -> Following:
         add_accounts(on, ACCOUNTS)
         requests = RelyingApplication(on).exchanges(ACCOUNTS + number, scope)
-        # The first sign-in of a user waits for the lock on the application's counter of users.
+        # A user's first sign-in waits for the lock on the application's user counter.
         REQUESTS.drive(on.address, requests[:ACCOUNTS], MIXED_TIMEOUT, once=True)
         return _following(iter(requests[ACCOUNTS:]))
 
@@ -129,7 +129,7 @@ def introspect(on: Service) -> Sequence[Request]:
 
 
 def client_credentials(on: Service) -> Sequence[Request]:
-    """Return token requests of service accounts with a secret each, all of one organization."""
+    """Return token requests from service accounts with their own secrets, all in the same organization."""
     add_accounts(on, READERS)
     secrets = [scannable_secrets.generate(CREDENTIAL_PREFIX) for _ in range(PROGRAMS)]
     accounts = on.query(

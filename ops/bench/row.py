@@ -1,4 +1,4 @@
-"""A row of the benchmark's table, and the machinery of all rows: their services, processes, rounds and measurements."""
+"""A row in the benchmark's table, and what all rows need: services, processes, rounds and measurements."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from ops.bench.wrk import Load, Request, Wrk
 
 CORES: Final = 2
 START_TIMEOUT: Final = 20.0  # seconds
-WARM_UP: Final = 1  # seconds of the round before the first one, which does not count
+WARM_UP: Final = 1  # seconds before the first round that counts
 
 REQUESTS: Final = Wrk(connections=16)
 SEQUENTIAL: Final = Wrk(connections=1)
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement. `also` has further values of it, by a template for their text, such as "p99 {} ms"."""
+    """A measurement. `also` has further values of it, by a template for their text, such as "p99 {} ms"."""
 
     value: float
     also: Mapping[str, float] = field(default_factory=dict)
@@ -94,10 +94,10 @@ class Filling(Generic[T]):
 
 @dataclass(slots=True)
 class Shared:
-    """The filled service that the rows of one run share. `source` is the checkout with its code.
+    """The filled service that the rows of a run share. `source` is the checkout with its code.
 
-    Each is large, so only one exists at a time. It is created for the first row that needs it, and
-    ends when a row needs another one, or with the run.
+    It is so large that only one filled service exists at a time. It is created for the first row that needs it, and
+    ends when a row needs another filled service, or with the run.
     """
 
     directory: Path
@@ -110,7 +110,7 @@ class Shared:
     _filled: tuple[Service, Sequence[Any]] | MeasurementFailed | None = None
 
     def get(self, filling: Filling[T]) -> tuple[Service, Sequence[T]]:
-        """Return the filled service, which has one worker, and its content. Raises: MeasurementFailed, again for each row."""
+        """Return the filled service, which has a single worker, and its content. Raises: MeasurementFailed, again for every row."""
         if self._filling is not filling:
             self.stack.close()
             self._filling = filling
@@ -181,7 +181,7 @@ class Bench:
         return started(self.directory / data, workers=workers, argon2_build=build(), source=self.shared.source, **settings)
 
     def raw_server(self, name: str) -> str:
-        """Return the address of one of the servers in raw.py. It starts for the first call, and ends with the row."""
+        """Return the address of a server in raw.py. It starts for the first call, and ends with the row."""
         if name not in self._raw_servers:
             child = self._stack.enter_context(self._raw_child(name))
             child.wait_until(lambda output: output.endswith("}\n"), START_TIMEOUT, "The bare application")
@@ -189,7 +189,7 @@ class Bench:
         return self._raw_servers[name]
 
     def run_raw(self, seconds: int, name: str, *arguments: object, build: Path | None = None) -> Any:
-        """Run one of the measurements in raw.py, and return its output. Raises: MeasurementFailed."""
+        """Run a measurement in raw.py, and return its output. Raises: MeasurementFailed."""
         with self._raw_child(name, *arguments, build=build) as child:
             if child.wait(seconds + START_TIMEOUT) != 0:
                 raise MeasurementFailed(f"The raw measurement {name} failed: {child.last_line()}")
@@ -218,7 +218,7 @@ def check_equal(name: str, value: object, expected: object) -> None:
 
 
 def measure_sequentially(on: Service, requests: Sequence[Request], seconds: int, *, times: int | None = None) -> Sample:
-    """Measure the duration of one request, or of several in turn, without any other load, at most so many times.
+    """Measure how long a request takes, or several in turn, without any other load, at most so many times.
 
     Raises: MeasurementFailed.
     """
@@ -227,7 +227,7 @@ def measure_sequentially(on: Service, requests: Sequence[Request], seconds: int,
 
 
 def measure(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> Sample:
-    """Measure the requests of one route per second, and the cost of each. Raises: MeasurementFailed."""
+    """Measure a route's requests per second, and the cost per request. Raises: MeasurementFailed."""
     load, costs = _drive_and_check(on, wrk, requests, seconds)
     return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99, **costs})
 
@@ -235,7 +235,7 @@ def measure(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) ->
 def _drive_and_check(
     on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int, *, once: bool = False
 ) -> tuple[Load, Mapping[str, float]]:
-    """Send requests of one route, and return the load and the cost of each request.
+    """Send requests to a route, and return the load and the cost per request.
 
     Raises: MeasurementFailed if a request failed, or has no line in the access log.
     """

@@ -41,18 +41,18 @@ Request = Callable[[Bench], Measure]
 
 
 def _bare(name: str, work: str, request: Request, bar: float, aim: float, more: str = "", raw: str = _BARE) -> Row:
-    """Return a row that compares requests to one worker with requests to the bare application."""
+    """Return a row that compares requests to a worker with requests to the bare application."""
     setting = f"1 worker, {_CONNECTIONS}{', ' if more else ''}{more}"
     return Row(name, f"{work} / {raw}", request, loads.bare_app, Goal(bar, aim), setting)
 
 
 def _sized(name: str, work: str, request: Request, sizes: str = "in the large organization / in the small one") -> Row:
-    """Return a row that compares the duration of one request about something large with one about something small."""
+    """Return a row that compares how long a request takes about something large and about something small."""
     return Row(name, f"p50 of {work}, {sizes}", request, easier, Goal(2, 1.2), unit="ms")
 
 
 def _limited(name: str, work: str, request: Request) -> Row:
-    """Return a row about a request that may take longer for a large service, up to a limit. One round is enough for a limit."""
+    """Return a row about a request that may take longer for a large service, up to a limit. A single round is enough for a limit."""
     description = f"p50 of {work}, for the large one (raw: for the small one)"
     return Row(name, description, request, easier, Goal(250, unit="ms"), unit="ms", repeats=False)
 

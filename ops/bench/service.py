@@ -51,7 +51,7 @@ def argon2_built_here() -> Path | None:
 
 
 def argon2_in_use() -> Path | None:
-    """Return the build that `./run` starts the service with: the compiled one, unless GATEHOUSE_ARGON2 is "wheel"."""
+    """Return the build that `./run` starts the service with: the compiled build, unless GATEHOUSE_ARGON2 is "wheel"."""
     return None if os.environ.get("GATEHOUSE_ARGON2") == "wheel" else argon2_built_here()
 
 
@@ -149,7 +149,7 @@ class Service:
         return json.loads(self.check(request))
 
     def query(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
-        """Execute one SQL statement with these values, and return its rows."""
+        """Execute an SQL statement with these values, and return its rows."""
         # ClientCursor puts the values into the statement, which then needs no types.
         with psycopg.connect(self.conninfo, cursor_factory=psycopg.ClientCursor) as connection:
             cursor = connection.execute(statement, values)

@@ -33,7 +33,7 @@ class Result:
 
     @property
     def ratios(self) -> list[float]:
-        """The ratio of ours to raw per round. A disturbance usually affects both halves of a round."""
+        """The ratio of ours to raw per round. A disturbance usually affects the two halves of a round."""
         return [ours.value / raw.value for raw, ours in zip(self.raw, self.ours, strict=True)] if self.raw else []
 
     @property
@@ -71,7 +71,7 @@ def with_unit(value: float, unit: str) -> str:
 
 
 def summary(samples: Sequence[Sample], unit: str) -> str:
-    """Return the median of the measurements, and the medians of their further values."""
+    """Return the median measurement, and the medians of its further values."""
     texts = [with_unit(median(values(samples)), unit)]
     texts += [phrase.format(number(median([sample.also[phrase] for sample in samples]))) for phrase in samples[0].also]
     return ", ".join(texts)
@@ -88,7 +88,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def details(results: Sequence[Result]) -> str:
-    """Return the further values of each row in Markdown."""
+    """Return every row's further values in Markdown."""
     lines: list[str] = []
     setting = ""
     for result in results:

@@ -1,4 +1,4 @@
-"""Organizations with years of data, one of them very large. Their pages must not get slower with their size."""
+"""Organizations with years of data, among them a very large organization. Their pages must not get slower with their size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _ADMINS: Final = 10  # per organization, including its owner; they are the actor
 _SERVICES: Final = 20  # per organization, in the audit log
 _BYTES_PER_ENTRY: Final = 1600  # with its indexes, the space to build them, and the write-ahead log
 
-# Four of five entries are events about users. The others are about other objects.
+# Four of five entries are events about users. All further entries are about other objects.
 _USER_EVENTS: Final = ("user.joined", "user.role_updated", "security.password.changed", "user.sessions_revoked")
 _OTHER_EVENTS: Final = ("service.updated", "invitation.accepted", "organization.updated", "api_key.created")
 _ACTIONS: Final = [_USER_EVENTS[number % 5] if number % 5 < 4 else _OTHER_EVENTS[number // 5] for number in range(20)]
@@ -40,7 +40,7 @@ _DETAILS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The amount of data. The large organization comes first, then the small one. The others have equal sizes."""
+    """The amount of data. The large organization comes first, then the small organization. All further organizations have equal sizes."""
 
     organizations: int
     large_members: int
@@ -99,17 +99,16 @@ class Tenant:
 
 
 def add_tenants(service: Service, scale: Scale, say: Say) -> Sequence[Tenant]:
-    """Add organizations. The first two accounts own the large one and the small one."""
+    """Add organizations. The first two accounts own the large and the small organization."""
     add_accounts(service, 2, [UUID(id_of("person 0")), UUID(id_of(f"person {scale.large_members}"))])
     return fill(service.conninfo, scale, say)
 
 
 def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Tenant]:
-    """Fill a migrated database without organizations, and return the large one and the small one.
+    """Fill a migrated database without organizations, and return the large and the small organization.
 
-    As after years of growth, rows are ordered by time, and each belongs to a random organization.
-    So the rows of the small one are scattered over the whole table, and the rows of the large one
-    are as dense as its share.
+    As after years of growth, rows are ordered by time, and every row belongs to a random organization. So the small
+    organization's rows are scattered over the whole table, and the large organization's rows are as dense as its share.
     """
     members, entries = scale.members_of_each, scale.entries_of_each
     firsts = list(accumulate(members[:-1], initial=0))
@@ -146,7 +145,8 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Tenant]:
             slug=slugs[number],
             members=members[number],
             entries=entries[number],
-            # The last one: the first ones have one entry more if the division has a remainder.
+            # The last person: if the division has a remainder, the first persons have an entry
+            # more.
             person=id_of(f"person {firsts[number] + targets[number] - 1}"),
             services=services,
         )
@@ -189,9 +189,9 @@ _MEMBERSHIPS: Final = """
         select org_id, md5('person ' || first + m)::uuid as user_id, m as n,
                %(begin)s + (now() - %(begin)s) * row_number() over (order by random()) / %(people)s as at
         from places, generate_series(0, members - 1) m) joined"""
-# Users who are targets take turns. The id of a service in the log starts like the id of its
-# organization. The id of an entry is a hash of its number, because generating random ids would take
-# as long as everything else.
+# Users who are targets take turns. A service's id in the log starts like its organization's id. An
+# entry's id is a hash of its number, because generating random ids would take as long as everything
+# else.
 _AUDIT_LOG: Final = """
     insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, agent, details, created_at)
     select id, org_id, (%(actions)s::text[])[1 + n %% 20], (%(target_types)s::text[])[1 + n %% 20],

@@ -22,7 +22,7 @@ _ANSWER_WITHIN = 10  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a load."""
+    """A request in a load."""
 
     method: str
     path: str
@@ -64,13 +64,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Wrk:
-    """The use of wrk: the number of connections, each with one request at a time."""
+    """How wrk is used: how many connections, which send their requests one at a time."""
 
     connections: int
     refused: bool = False  # every response must be an error (status 400 or above), instead of none
 
     def drive(self, address: str, requests: Sequence[Request], seconds: int, *, once: bool = False) -> Load:
-        """Send `requests` in turn for `seconds`, or with `once` each of them once within that time.
+        """Send `requests` in turn for `seconds`. With `once`, send every request once within that time.
 
         Raises: MeasurementFailed if a response is not a success, or not an error where `refused` is set.
         """

@@ -7,7 +7,7 @@ import grimp
 
 
 def find_circles(graph: grimp.ImportGraph) -> Iterator[list[str]]:
-    """Yield the modules of each circle. Each of them imports all others, directly or through others of the circle."""
+    """Yield the modules in every circle. A module imports all modules in its circle, directly or indirectly."""
     for module in sorted(graph.modules):
         circle = sorted({module} | graph.find_upstream_modules(module) & graph.find_downstream_modules(module))
         if len(circle) > 1 and circle[0] == module:

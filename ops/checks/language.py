@@ -1,4 +1,4 @@
-"""Refuse phrases that readers have to read twice: `python -m ops.checks.language`. Each is printed with its file and line."""
+"""Refuse phrases that readers have to read twice: `python -m ops.checks.language`. Every phrase is printed with its file and line."""
 
 import re
 import sys
@@ -26,10 +26,10 @@ EXEMPT: Final = {"LICENSE", "ops/checks/language.py", "tests/ops/test_language_c
 
 
 def main(root: Path) -> int:
-    """Print each phrase. Return 1 if there is one."""
+    """Print the phrases. Return 1 if there are any."""
     count = 0
     for path, text in texts_in(root):
-        is_exempt = str(path) in EXEMPT or path.parent.name == "notices"  # licenses of other projects
+        is_exempt = str(path) in EXEMPT or path.parent.name == "notices"  # licenses from foreign projects
         for match in () if is_exempt else PHRASE.finditer(text):
             count += 1
             print(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())}")

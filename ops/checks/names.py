@@ -12,12 +12,12 @@ from ops.checks.references import texts_in
 
 LAYERS: Final = {"core", "ports", "adapters", "actors", "entrypoints", "ops"}
 NAME: Final = re.compile(r"(?<!`)`([A-Za-z_][\w./]*)(?:\(\))?`(?!`)")
-# A string after one of these tokens is a statement, so it is a docstring.
+# A string after such a token is a statement, so it is a docstring.
 STARTS: Final = {tokenize.ENCODING, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 
 def find_stale(root: Path) -> Iterator[str]:
-    """Yield each name with a word that stands in no code and in no path of the product, after its place."""
+    """Yield every name with a word that stands in no code and no path in the product, after its place."""
     prose, words = list[tuple[str, int, str]](), set[str]()
     for path, text in texts_in(root):
         if path.parts[0] in LAYERS:

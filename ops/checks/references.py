@@ -44,7 +44,7 @@ _LINK: Final = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\s*\[[^\]]+\]:\s+(\S+)
 _ANCHOR: Final = re.compile(r"<\w+[^>]*\s(?:id|name)=\"([^\"]+)\"")
 _HEADING: Final = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 
-# Each with a part that stands in all of its matches: a plain search for it takes a tenth of the time, and few files have it.
+# A part that stands in all matches: a plain search for it takes a tenth as long, and few files have it.
 REFUSED: Final = {
     r"(?<![\w-])identity\.md|(?<![\w-])organizations\.md": (".md", "is not in the repository"),
     r"security\.md,? (?:section|[A-Z]-\d)": ("security.md", 'write "security A-7"'),
@@ -59,7 +59,7 @@ REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One reference that does not resolve, or has a refused form."""
+    """A reference that does not resolve, or has a refused form."""
 
     path: PurePosixPath
     line: int
@@ -78,7 +78,7 @@ def slug(heading: str) -> str:
 
 @cache
 def anchors_of(page: Path) -> frozenset[str]:
-    """Return the anchors of a Markdown page: explicit ones and those of headings."""
+    """Return a Markdown page's anchors: explicit anchors and headings."""
     text = _without_fences(page.read_text("utf-8"))
     return frozenset(_ANCHOR.findall(text)) | {slug(heading) for heading in _HEADING.findall(text)}
 
@@ -92,7 +92,7 @@ def specified(root: Path) -> frozenset[str]:
 
 @cache
 def _definitions(root: Path) -> Counter[str]:
-    """Return how often each explicit id is defined in the specification."""
+    """Return how often the specification defines every explicit id."""
     pages = (root / SPECIFICATION).rglob("*.md")
     return Counter(id_ for page in pages for id_ in _ANCHOR.findall(_without_fences(page.read_text("utf-8"))))
 
@@ -103,7 +103,7 @@ def _without_fences(text: str) -> str:
 
 
 def faults_in(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]:
-    """Find the faults in one file. `root` is the repository that must contain the targets."""
+    """Find the faults in a file. `root` is the repository that must contain the targets."""
     file = _File(root, path, text)
     yield from _refused_forms(file)
     yield from _unknown_requirements(file)
@@ -122,7 +122,7 @@ class _File:
     text: str
 
     def fault(self, match: re.Match[str], reason: str, group: int = 0) -> Fault:
-        """Return the fault of this reference, of which a message shows a group."""
+        """Return this reference's fault, with a message that shows a group."""
         return Fault(self.path, self.text.count("\n", 0, match.start()) + 1, " ".join(match[group].split()), reason)
 
 
@@ -202,7 +202,7 @@ def texts_in(root: Path) -> Iterator[tuple[PurePosixPath, str]]:
 
 
 def main(root: Path) -> int:
-    """Print each fault. Return 1 if there is one."""
+    """Print the faults. Return 1 if there are any."""
     count = 0
     for path, text in texts_in(root):
         for fault in faults_in(root, path, text) if str(path) not in EXEMPT else ():

@@ -1,6 +1,6 @@
 """The refusals of a use case, read from the code: `python -m ops.checks.refusals core.tenancy.members.remove`.
 
-Without a name, refuse each `Raises:` in core and entrypoints whose errors no caller catches: the code tells these errors.
+Without a name, refuse every `Raises:` in core and entrypoints if no caller catches its errors: the code tells these errors.
 """
 
 import ast
@@ -71,7 +71,7 @@ class Code:
         self.modules = read(root)
         repositories = (root / "adapters/postgres/repositories.py").read_text()
         self._class_of = dict(REPOSITORY.findall(repositories))
-        # By the class of a repository and its method: the refusals of constraints, if the method writes.
+        # By repository class and method: the constraints' refusals, if the method writes.
         self._constraints: dict[tuple[str, str], set[str]] = {}
         for node in (node for module in self.modules.values() for node in module.tree.body if isinstance(node, ast.ClassDef)):
             tables = [line.value for line in node.body if isinstance(line, ast.AnnAssign) and name_of(line.target) == "constraints"]
@@ -80,7 +80,7 @@ class Code:
                 self._constraints[node.name, method.name] = refused
 
     def find(self, module: Module, called: ast.expr) -> tuple[Module, str] | None:
-        """Return the module and the name of a called function, or None if it is no function of the product."""
+        """Return a called function's module and name, or None if it is no product function."""
         match called:
             case ast.Name(id=name) if name in module.functions:
                 return module, name
@@ -107,7 +107,7 @@ class Code:
         return errors
 
     def catches(self) -> list[tuple[set[str], set[str]]]:
-        """Return a pair for each block that catches errors: the names in the block, and the names of the errors."""
+        """Return a pair for every block that catches errors: the names in the block, and the error names."""
         blocks = []
         for node in (node for module in self.modules.values() for node in ast.walk(module.tree)):
             match node:
@@ -123,7 +123,7 @@ class Code:
         return blocks
 
     def unneeded(self) -> Iterator[str]:
-        """Yield a sentence for each function with a list of errors that no caller catches."""
+        """Yield a sentence for every function with a list of errors that no caller catches."""
         blocks = self.catches()
         bases = {
             node.name: {name_of(base) for base in node.bases}
@@ -147,7 +147,7 @@ class Code:
 
 
 def main(root: Path, arguments: list[str]) -> int:
-    """Print the refusals of the functions in `arguments`. Without arguments, print each unneeded list, and return 1 if there is a list."""
+    """Print the refusals of the functions in `arguments`. Without arguments, print the unneeded lists, and return 1 if there are any."""
     code = Code(root)
     for argument in arguments:
         home, _, name = argument.rpartition(".")

@@ -21,8 +21,8 @@ VIEWS: Final = {"Facts", "Flow", "IdToken", "PolicyFacts", "VerifiedSignIn"}
 STORING: Final = {
     KERNEL,
     "adapters/postgres/authentication/sign_in_proofs.py",
-    "core/accounts/session_proofs.py",  # removes those of factors that have left the account
-    "core/kernel/sign_in_policy/silent_sign_ins.py",  # adds one that makes the session no newer
+    "core/accounts/session_proofs.py",  # removes proofs by factors that have left the account
+    "core/kernel/sign_in_policy/silent_sign_ins.py",  # adds a proof that makes the session no newer
 }
 SQL: Final = {
     "adapters/postgres/authentication/personal_tokens.py",  # copies them into the session of the token
@@ -34,7 +34,7 @@ _COLUMN: Final = re.compile(r"\b[a-z]\.proofs\b")
 
 
 def find_faults(path: str, text: str) -> Iterator[str]:
-    """Yield a sentence about each place in a module that can read all proofs of a session."""
+    """Yield a sentence about every place in a module that can read all proofs of a session."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef) and node.name not in VIEWS:
             for field in node.body:
@@ -61,7 +61,7 @@ if __name__ == "__main__":
         fault
         for layer in LAYERS
         for path in sorted(Path(layer).rglob("*.py"))
-        if "proof" in (text := path.read_text()).lower()  # each fault names proofs, and parsing takes long
+        if "proof" in (text := path.read_text()).lower()  # all faults name proofs, and parsing takes long
         for fault in find_faults(str(path), text)
     ]
     for fault in faults:

@@ -1,4 +1,4 @@
-"""The snapshot of the API description, without its texts: reviewers see each change that a client can notice."""
+"""The snapshot of the API description, without its texts: reviewers see every change that a client can notice."""
 
 import json
 import re
@@ -20,7 +20,7 @@ session that began at an organization's connection, for that organization only."
 
 
 def snapshot() -> str:
-    """Return the snapshot: a line for each operation and each model, with their parts in indented lines below it."""
+    """Return the snapshot: a line per operation and per model, with their parts in indented lines below it."""
     app = build_routes()
     document = interface_description(app)
     access = {shown(operation): access_of(view) for operation, view in operations_of(app)}

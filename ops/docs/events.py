@@ -14,21 +14,21 @@ CORE: Final = Path(__file__).parents[2] / "core"
 
 
 def sentences(text: str | None) -> str:
-    """Return the first paragraph of a docstring in one line, without references to the specification."""
+    """Return a docstring's first paragraph in one line, without references to the specification."""
     paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
     return re.sub(r" \((?:security|decisions?|docs/)[^)]*\)", "", paragraph)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A function that makes events, the functions that it can call, and the arguments that its caller passes, with the scope of each."""
+    """A function that makes events, the functions that it can call, and the arguments from its caller, with their scopes."""
 
     function: ast.FunctionDef
     functions: Mapping[str, ast.FunctionDef]
     arguments: Mapping[str, tuple[ast.expr, "_Scope"]] = field(default_factory=dict)
 
     def of_call(self, call: ast.Call, name: str) -> "_Scope":
-        """Return the scope of a function that this one calls."""
+        """Return the scope of a called function."""
         function = self.functions[name]
         arguments = {parameter.arg: (value, self) for parameter, value in zip(function.args.args, call.args, strict=False)}
         return _Scope(function, self.functions, arguments | {each.arg: (each.value, self) for each in call.keywords if each.arg})
@@ -50,7 +50,7 @@ def described_events() -> dict[str, tuple[list[str], list[str]]]:
 
 
 def _made_events(scope: _Scope) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name and the fields of each event that a function makes, itself or by a function that it gives the name."""
+    """Yield the name and the fields of every event that a function makes, itself or by a function that it gives the name."""
     for node in ast.walk(scope.function):
         match node:
             case ast.Call(func=ast.Name(id="Event"), args=[kind, *_]):

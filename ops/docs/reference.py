@@ -2,8 +2,7 @@
 
 A page has text written by hand and generated regions between two marker comments. Settings, errors, events, scopes, rate limits, commands
 and products of connections are read from the code, so that the pages cannot become stale. So is the snapshot of the API description.
-`entrypoints/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
-without a setting, is an error.
+`entrypoints/settings.toml` says what every setting means; a setting without a meaning, or a meaning without a setting, is an error.
 """
 
 import argparse
@@ -171,7 +170,7 @@ BAD_REQUEST: Final = "BAD_REQUEST"
 
 
 def error_messages(*, of_bad_requests: bool) -> str:
-    """Return a table of messages for each error code: of BAD_REQUEST, which has more than all others, or of the others."""
+    """Return a table of messages per error code: for BAD_REQUEST, which has by far the most, or for all remaining codes."""
     _load_core()
     by_code: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
     for each in sorted({*_subclasses(Refusal), *_subclasses(Outage)}, key=lambda kind: kind.__name__):
@@ -194,7 +193,7 @@ def error_messages(*, of_bad_requests: bool) -> str:
 
 
 def events() -> str:
-    """Return the table of events of each category, with the fields of their data."""
+    """Return a table of events per category, with the fields of their data."""
     described = described_events()
     if missing := sorted(EVENT_KINDS.keys() - described.keys()):
         raise SystemExit(f"no function in core/*/events.py makes the events: {', '.join(missing)}")
@@ -216,7 +215,7 @@ def events() -> str:
 
 
 def commands() -> str:
-    """Return a section for each command with its options and an example."""
+    """Return a section per command with its options and an example."""
     parts: list[str] = []
 
     def add(command: click.Command, path: str) -> None:
@@ -262,7 +261,7 @@ def capabilities_by_name() -> str:
 
 
 def rate_limits() -> str:
-    """Return the limits of each client address, with their routes. Routes that choose their limit themselves are left out."""
+    """Return the limits per client address, with their routes. Routes that choose their limit themselves are left out."""
     of_bucket: defaultdict[Bucket, list[str]] = defaultdict(list)
     for operation, view in sorted(operations_of(build_routes()), key=lambda each: each[0].split()[::-1]):
         access = access_of(view)
@@ -283,7 +282,7 @@ def _rate(bucket: Bucket) -> str:
 
 
 def product(preset: Preset) -> str:
-    """Return a section for each protocol of a product: its steps, and the values at Gatehouse."""
+    """Return a section per protocol for a product: its steps, and the values at Gatehouse."""
     names = {ConnectionProtocol.OIDC: "OpenID Connect", ConnectionProtocol.SAML: "SAML"}
     return "\n\n".join(_steps(names[protocol], protocol, values) for protocol, values in preset.protocols.items())
 
@@ -333,7 +332,7 @@ def rendered(page: str, text: str) -> str:
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """Yield each file with a generated part, with its new text."""
+    """Yield every file with a generated part, with its new text."""
     yield SNAPSHOT, snapshot()
     for name in REGIONS:
         yield PAGES / name, rendered(name, (PAGES / name).read_text("utf-8"))

@@ -1,5 +1,5 @@
-"""`./run release`: build the files of a release from a revision, with the same bytes each time.
+"""`./run release`: build the files of a release from a revision, always with the same bytes.
 
-The wheel has the programs of Gatehouse, the archive has the wheels of all libraries too, and the
-Debian package has the archive.
+The wheel has Gatehouse's programs, the archive adds the wheels of all libraries, and the Debian package has the
+archive.
 """

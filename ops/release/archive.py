@@ -1,4 +1,4 @@
-"""The archive for one kind of machine: it runs with CPython 3.11 to 3.14, without a network."""
+"""The archive for a kind of machine: it runs with CPython 3.11 to 3.14, without a network."""
 
 import gzip
 import shutil

@@ -1,4 +1,4 @@
-"""The packages of other projects in a release: their bill of materials in CycloneDX, and their licenses."""
+"""The foreign packages in a release: their bill of materials in CycloneDX, and their licenses."""
 
 import email.parser
 import email.policy
@@ -31,13 +31,13 @@ https://crates.io/, and those of pkg:rpm at https://git.almalinux.org/rpms and h
 
 
 def sbom(source: Source, wheel: Path, packages: Sequence[Path]) -> str:
-    """Return the bill of materials: each wheel with its version, hash and license, and the libraries inside."""
+    """Return the bill of materials: the wheels with version, hash and license, and the libraries inside."""
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"gatehouse:{source.revision}"))
     bom.metadata.timestamp = datetime.fromtimestamp(source.committed_at, UTC)
     bom.metadata.component = application = _component(wheel)
     application.type = ComponentType.APPLICATION
     components = [_component(path) for path in packages]
-    libraries: dict[str, Component] = {}  # by their purl: several wheels contain the same one
+    libraries: dict[str, Component] = {}  # by their purl: several wheels contain the same library
     for path, component in zip(packages, components, strict=True):
         inside = [libraries.setdefault(library.purl, _inside(library)) for library in bundled.find(path)]
         bom.register_dependency(component, inside)
@@ -47,13 +47,13 @@ def sbom(source: Source, wheel: Path, packages: Sequence[Path]) -> str:
 
 
 def licenses(packages: Sequence[Path]) -> str:
-    """Return the license texts of the packages and of the libraries inside, each once."""
+    """Return the license texts for the packages and the libraries inside, without repetition."""
     parts = [_INTRODUCTION]
     noticed: dict[str, set[str]] = {}  # the libraries that a notice is for
     seen = set()
     for wheel in packages:
         metadata = _metadata(wheel)
-        if (name := metadata["Name"]) in seen:  # the wheels of one library for several versions of Python
+        if (name := metadata["Name"]) in seen:  # a library can have a wheel per Python version
             continue
         seen.add(name)
         parts.append(f"{_LINE}\n{name} {metadata['Version']}: {_license(metadata)}\n")
@@ -115,7 +115,7 @@ def _license(metadata: "Message[str, str]") -> str:
 
 
 def _license_texts(wheel: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names of the license files of a wheel, with their texts."""
+    """Yield the names of a wheel's license files, with their texts."""
     with zipfile.ZipFile(wheel) as files:
         for name in sorted(files.namelist()):
             if ".dist-info/" in name and any(word in name.upper().rpartition("/")[2] for word in ("LICEN", "COPYING", "NOTICE", "AUTHORS")):

@@ -1,4 +1,4 @@
-"""The libraries of other projects inside a wheel, such as the OpenSSL of cryptography."""
+"""The foreign libraries inside a wheel, such as the OpenSSL in cryptography."""
 
 import json
 import tomllib
@@ -14,7 +14,7 @@ from ops.release.source import ReleaseError
 
 TABLE: Final[Sequence[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("bundled.toml").read_text())["library"]
 _COMMON_LICENSES: Final = Path("/usr/share/common-licenses")  # of Debian's package base-files
-_DOCUMENTATION: Final = Path("/usr/share/doc")  # each package of Debian has a file "copyright" there
+_DOCUMENTATION: Final = Path("/usr/share/doc")  # every Debian package has a file "copyright" there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +26,17 @@ class Library:
     license: str
     purl: str
     source: str | None
-    notice: str | None  # the name of the text of its license (`read_notice`)
+    notice: str | None  # the name of its license text (`read_notice`)
     cpe: str | None
 
 
 def find(wheel: Path) -> list[Library]:
-    """Return the libraries inside a wheel: those of its bills of materials (PEP 770), and then those of `bundled.toml`."""
+    """Return the libraries inside a wheel: from its bills of materials (PEP 770), and then from `bundled.toml`."""
     project, version, *_ = wheel.name.split("-")
     pinned = f"{project.lower().replace('_', '-')}=={version}"
     more = {entry["name"]: entry for entry in TABLE if "wheel" not in entry}
     libraries = [
-        # A crate of Rust can have the name of the library that it binds.
+        # A Rust crate can have the same name as the library that it binds.
         _library(
             ({} if component.get("purl", "").startswith("pkg:cargo/") else more.get(component["name"], {})) | {"version": None} | component
         )
@@ -70,7 +70,7 @@ def _library(entry: dict[str, Any]) -> Library:
 
 
 def _read_bills(wheel: Path, own: str) -> Iterator[dict[str, Any]]:
-    """Yield the libraries that the bills of materials of a wheel name. A purl that begins with `own` is that of the wheel itself."""
+    """Yield the libraries that a wheel's bills of materials name. A purl that begins with `own` is that of the wheel itself."""
     with zipfile.ZipFile(wheel) as files:
         bills = [json.loads(files.read(name)) for name in files.namelist() if ".dist-info/sboms/" in name and name.endswith(".json")]
     for component in (component for bill in bills for component in bill["components"]):

@@ -1,4 +1,4 @@
-"""The changes of a version, as a file of its release."""
+"""A version's changes, as a file in its release."""
 
 import re
 from pathlib import Path

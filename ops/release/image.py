@@ -1,4 +1,4 @@
-"""The image of a container, from Debian's packages and the files of the archive. No registry of images and no daemon is needed."""
+"""A container image, from Debian's packages and the archive's files. No registry of images and no daemon is needed."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ _WITHOUT: Final = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*
 
 
 def build(source: Source, machine: str, archive: Path, work: Path, output: Path) -> Path:
-    """Build the image with the files in the folder `archive`, and return its path. The kernel must run programs of this kind of machine.
+    """Build the image with the files in the folder `archive`, and return its path. The kernel must run programs for this kind of machine.
 
     It is in the format of `docker save`, because OCI's own format has no health check.
     """

@@ -18,11 +18,11 @@ class ReleaseError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The files of one revision in a folder."""
+    """A revision's files in a folder."""
 
     folder: Path
     revision: str  # 40 hexadecimal digits
-    committed_at: int  # in seconds since 1970, the time of all files of the release
+    committed_at: int  # in seconds since 1970, the time that all files in the release get
 
     @property
     def version(self) -> str:
@@ -36,7 +36,7 @@ class Source:
 
 
 def export(revision: str | None, folder: Path) -> Source:
-    """Write the files of a revision to the folder, or those of the checkout, which must not be changed.
+    """Write a revision's files to the folder, or the checkout's, which must not be changed.
 
     Raises: ReleaseError if the checkout is changed, or has no such revision.
     """

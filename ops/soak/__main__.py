@@ -1,10 +1,9 @@
 """The soak test, `python -m ops.soak [--events N] [--receivers N]`: webhook deliveries under chaos.
 
-Many organizations with many webhooks are changed. At the same time, processes of the service are
-killed, the database is restarted, and some webhooks are deleted. At the end, each working receiver
-must have received every acknowledged change at least once, with a signature that the Standard
-Webhooks library accepts. A deleted webhook must receive nothing after its deletion, and a private
-address nothing at all. Otherwise the exit code is 1.
+Many organizations with many webhooks are changed. At the same time, processes of the service are killed, the database
+is restarted, and some webhooks are deleted. At the end, every working receiver must have received every acknowledged
+change at least once, with a signature that the Standard Webhooks library accepts. A deleted webhook must receive
+nothing after its deletion, and a private address nothing at all. Otherwise the exit code is 1.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from tests.support.database import reachable_directory
 
 ORGANIZATIONS: Final = 20
 OWNER: Final = ("owner@soak.example", "a password for the soak")
-# The number of faulty receivers among twenty, by kind. The others are healthy.
+# The number of faulty receivers among twenty, by kind. All further receivers are healthy.
 FAULTY: Final = {
     Behavior.FLAKY: 2,
     Behavior.FAILING: 1,
@@ -48,7 +47,7 @@ def report(text: str) -> None:
 
 
 class Soak:
-    """One run of the soak test."""
+    """A soak test run."""
 
     def __init__(self, home: Path, events: int, receivers: int) -> None:
         self._events = events
@@ -136,7 +135,7 @@ class Soak:
         return sum(map(len, self._acknowledged.values()))
 
     async def _change(self, slug: str) -> None:
-        """Rename the organization many times, and repeat each change until it is acknowledged."""
+        """Rename the organization many times, and repeat every change until it is acknowledged."""
         for number in range(self._events // ORGANIZATIONS):
             name = f"{slug} {number}"
             while not await self._rename(slug, name):
@@ -148,8 +147,8 @@ class Soak:
             response = await self._client.patch(f"/api/organizations/{slug}", json={"name": name})
         except httpx.TransportError:
             return False
-        # If the response to a change was lost, its repetition changes nothing. So each change has
-        # at most one event.
+        # If the response to a change was lost, its repetition changes nothing. So a change has at
+        # most one event.
         if response.status_code == 200:
             return True
         if response.status_code < 500:

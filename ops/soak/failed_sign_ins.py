@@ -1,8 +1,8 @@
 """The rows of an attack on sign-ins, `./run soak failures [--hours N]`: 1 million failed attempts in a day.
 
-They are spread over the day, and fail at one application: at known accounts, at accounts of strangers and at none,
-each from another address. Only the records of the attempts are written, by the statement of the service. The exit
-code is 1 if a day adds 100,000 rows or more. With fewer hours, only the beginning of the day is attacked.
+They are spread over the day, and fail at one application: at known accounts, at strangers' accounts and at none, all
+from different addresses. Only the attempts' records are written, by the service's own statement. The exit code is 1 if
+a day adds 100,000 rows or more. With fewer hours, only the beginning of the day is attacked.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""The soak test of large bodies, `./run soak bodies [--seconds N] [--pause N]`: one directory attacks, another one works.
+"""The soak test with large bodies, `./run soak bodies [--seconds N] [--pause N]`: a directory attacks while another directory works.
 
-Forty connections of one organization replace its SCIM group with bodies of 15 MB, and repeat every
-request, by default at once, against its Retry-After. At the same time, another organization sends
-small SCIM requests. The output has their latency, the memory of the service, and the statuses of
-both. The exit code is 1 if the 99th percentile of the other organization is 1 s or more, or if one
-of its requests fails.
+Forty connections replace an organization's SCIM group with bodies of 15 MB, and repeat every request, by default at
+once, against its Retry-After. At the same time, another organization sends small SCIM requests. The output has the
+latency and the statuses of the two organizations, and the service's memory. The exit code is 1 if the working
+organization's 99th percentile is 1 s or more, or if a request from it fails.
 """
 
 import argparse
@@ -28,8 +27,8 @@ from ops.soak.service import OWNER, are_below, describe_latencies, running_servi
 CONNECTIONS: Final = 40
 SIZE: Final = 15_000_000  # bytes
 PIECE: Final = 65_536  # bytes
-BYTES_PER_SECOND: Final = 4_000_000  # of one connection; all of them use somewhat more than 1 Gbit/s
-TARGET: Final = 1.0  # seconds, for the 99th percentile of the other organization
+BYTES_PER_SECOND: Final = 4_000_000  # per connection; together they use somewhat more than 1 Gbit/s
+TARGET: Final = 1.0  # seconds, for the working organization's 99th percentile
 GROUP_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Group"
 
 
@@ -80,7 +79,7 @@ class Attack:
                 time.sleep(self._pause)
 
     def _send(self) -> str:
-        """Send one request, and the body only while there is no response. Return the status of the response."""
+        """Send a request, and its body only while there is no response. Return the status of the response."""
         try:
             with socket.create_connection(self._address, timeout=120) as connection:
                 connection.sendall(self._head)
@@ -102,7 +101,7 @@ class Attack:
 
 
 class Soak:
-    """One run of the soak test."""
+    """A soak test run."""
 
     def __init__(self, seconds: float, body: str, pause: float) -> None:
         self._pause = pause
@@ -129,7 +128,7 @@ class Soak:
         return self._report(quiet, statuses)
 
     def _add_organization(self, slug: str) -> tuple[str, str]:
-        """Return a SCIM token of a new organization, and the path of its group."""
+        """Return a SCIM token for a new organization, and its group's path."""
         self._service.post("/api/organizations", {"slug": slug, "name": slug}, token=self._owner).raise_for_status()
         answer = self._service.post(f"/api/organizations/{slug}/scim-tokens", {"name": "directory"}, token=self._owner)
         token = answer.raise_for_status().json()["token"]
@@ -151,7 +150,7 @@ class Soak:
         return statuses
 
     def _measure(self, token: str, seconds: float) -> None:
-        """Send small requests on one connection for some seconds: create a user, find it, deactivate it, read it, delete it."""
+        """Send small requests on a single connection for some seconds: create a user, find it, deactivate it, read it, delete it."""
         deadline = time.monotonic() + seconds
         with httpx.Client(
             base_url=self._service.address, headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=120
@@ -176,7 +175,7 @@ class Soak:
         return answer
 
     def _memory(self, name: str) -> float:
-        """Return a line of the memory statistics of the process, in MB."""
+        """Return a line from the process's memory statistics, in MB."""
         lines = Path(f"/proc/{self._service.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1000
 

@@ -1,4 +1,4 @@
-"""The receivers of the soak test, working and faulty ones, with the deliveries that they received."""
+"""The soak test's receivers, working and faulty, with the deliveries that they received."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ class Behavior(StrEnum):
     """How a receiver answers."""
 
     HEALTHY = "healthy"
-    FLAKY = "flaky"  # refuses each delivery twice
+    FLAKY = "flaky"  # refuses every delivery twice
     FAILING = "failing"  # always answers 500
     HANGING = "hanging"  # accepts the request and never answers
     DRIPPING = "dripping"  # a response of single bytes without an end
@@ -34,7 +34,7 @@ class Behavior(StrEnum):
 
 @dataclass(slots=True)
 class Receiver:
-    """The receiver of one webhook. `accepted` counts its deliveries by their content, `ids` the attempts of each delivery."""
+    """A webhook's receiver. `accepted` counts its deliveries by their content, `ids` the attempts per delivery."""
 
     number: int
     behavior: Behavior

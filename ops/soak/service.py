@@ -1,4 +1,4 @@
-"""The service of soak tests, with its own database server and platform owner, and the report of latencies."""
+"""The service for soak tests, with its own database server and platform owner, and the latency report."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -30,7 +30,7 @@ ATTACKERS: Final = ("first", "second", "third")
 CONNECTIONS, BROWSERS, CHANGES, GUESSES = 20, 3, 8, 20
 SLOW: Final = 9.0  # seconds
 PAUSE: Final = 0.2  # seconds between the requests of an attacking thread, which would otherwise use up the processor
-TARGET: Final = 3.0  # seconds, for each 99th percentile during the attack
+TARGET: Final = 3.0  # seconds, for all 99th percentiles during the attack
 QUIET: Final = 5.0  # seconds of the measurement before the attack
 
 VERIFIED_DOMAIN: Final = """
@@ -48,7 +48,7 @@ class SlowIssuers(OpenIdIssuers):
 
 
 class Soak:
-    """One run of the soak test."""
+    """A soak test run."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -124,7 +124,7 @@ class Soak:
 
     @contextmanager
     def _attack(self, slow: Sequence[tuple[str, FakeIssuer]]) -> Iterator[None]:
-        """Attack from threads during the block. Each kind of attacker has its own address."""
+        """Attack from threads during the block. Every kind of attacker has its own address."""
         kinds: list[tuple[str, str, Callable[[httpx.Client], int], int]] = [
             ("sign-in at a slow provider", "198.51.100.1", partial(self._sign_in, connection=each), BROWSERS) for each in slow
         ]
@@ -149,7 +149,7 @@ class Soak:
                     self._attacks[f"{kind}: {send(client)}"] += 1
 
     def _measure(self, own: tuple[str, FakeIssuer], seconds: float) -> dict[str, list[float]]:
-        """Send the requests of the fourth organization one by one. Return the latencies by kind."""
+        """Send the fourth organization's requests one by one. Return the latencies by kind."""
         kinds: dict[str, Callable[[httpx.Client], int]] = {
             "sign-in through a connection": lambda client: self._sign_in(client, own),
             "password": lambda client: self._log_in(client, OWNER[1]),
