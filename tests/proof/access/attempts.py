@@ -1,4 +1,4 @@
-"""Requests of another tenant with values of the home organization in every place."""
+"""Requests by another tenant, with the home organization's values in every place."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from tests.proof.access.world import World
 from tests.support.openapi import operations
 
 # The callers that try to learn about the home organization: all of the rival organization and some
-# without a tenant. The second caller of each pair has the same rights in the home organization.
+# without a tenant. The value is the home organization's caller with the same rights.
 SPIES = {
     "foreign-owner": "owner",
     "foreign-admin": "admin",
@@ -33,18 +33,18 @@ SPIES = {
 }
 
 TABLE = read_matrix()
-# These try the most values: the callers that get furthest with each kind of credentials.
+# The callers that get furthest with their kind of credentials. They try the most values.
 THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser", "foreign-directory")
 # Credentials that are parts of the request, so that every spy can send them.
 IN_THE_REQUEST = {"client", "registration_token", "billing_signature"}
 # Fields of free text are tried with these values.
 FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
 
-# Fields with references. Other fields hold free text and are tried with FEW values. Form tokens
-# and device tokens refer only to their sender. Form tokens are checked before all other fields.
+# Fields with references. All further fields hold free text and are tried with FEW values. Form
+# tokens and device tokens refer only to their sender. Form tokens are checked before all fields.
 _REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
 _FORM_TOKEN = "form_token"
-# The places of the valid request, and of the same with fields that do not exist.
+# Where an attempt changes the valid request: nowhere, or by fields that do not exist.
 NO_FIELD = "no field"
 EXTRA_FIELDS = "fields that do not exist"
 # The access decorator finds the organization of these routes, and knows it by nothing but its slug.
@@ -68,13 +68,13 @@ class Attempt:
 
 
 def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
-    """Yield the valid request, and requests with a value of the home organization in each text.
+    """Yield the valid request, and requests with a home organization's value in every text.
 
-    Each field is tried with every text of the decoy, and with the home organization's things of the
-    same kind. The callers that get furthest also try ids of the same kind, one of each column and all of the table that the field
-    names, and the texts of columns of the same kind in which the decoy has none. Of the others, which reach the same handlers, one
-    in turn tries each path, query parameter and reference. A caller that the access check refuses sends everything in one request,
-    except `foreign-owner`, which sends it in two. Secrets, such as the token of an invitation, are not sent alone.
+    Every field is tried with all decoy texts, and with the home organization's things of the same kind. The callers that get furthest also
+    try ids of the same kind: an id per column, and all ids in the table that the field names. They also try texts from columns of the same
+    kind in which the decoy has none. The remaining callers reach the same handlers. They take turns in trying the paths, query parameters
+    and references. A caller that the access check refuses sends everything in a single request, except `foreign-owner`, which sends it in
+    two. Secrets, such as the token of an invitation, are not sent alone.
     """
     plain, turned_away = REQUESTS.get(route, Request()), is_turned_away(route, spy)
     home_things = {name: text for name, text in world.home.things.items() if text in secrets.texts}
@@ -85,11 +85,12 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
         sent = (*home_things.values(), *theirs.values())
         yield Attempt(replace(smuggled, things={**plain.things, **theirs}), sent, "all of the path")
         return
-    # Also for a member of both: a change by one organization must not affect the other.
+    # Also for a member of the two organizations: a change by an organization must not affect the
+    # other organization.
     both, thorough = str(world.both.id), spy in THOROUGH
     others = [each for each in SPIES if each not in THOROUGH and not is_turned_away(route, each)]
     turns = count(len(route))  # so that another caller begins at most routes
-    samples = {column: text for text, column in secrets.ids.items()}  # one id of each column
+    samples = {column: text for text, column in secrets.ids.items()}  # an id per column
     few = FEW if thorough or all(is_turned_away(route, each) for each in THOROUGH) else ()
 
     def is_turn() -> bool:
@@ -149,15 +150,15 @@ def literal(text: str) -> str:
 
 @cache
 def kind_of(name: str) -> frozenset[str]:
-    """Return the words in the name of a field, a thing or a column that name the kind of its value."""
+    """Return the words in a field's, a thing's or a column's name that tell what kind of value it has."""
     return frozenset(word.removesuffix("s") for word in re.split("[_.]", name.lower())) - {"id", "slug", "own", "other", "hash", "used"}
 
 
 def is_turned_away(route: str, spy: str) -> bool:
     """Return whether the spy is refused by the access check, or another spy is the same client to this route.
 
-    A route that reads access tokens refuses that of a revoked service account, as the matrix shows. To the others, any spy is the client
-    of the rival organization that the request names.
+    A route that reads access tokens refuses that of a revoked service account, as the matrix shows. To a route that does not read access
+    tokens, any spy is the rival organization's client that the request names.
     """
     schemes = {scheme for alternative in operation(route).get("security", ()) for scheme in alternative}
     is_open = schemes <= IN_THE_REQUEST and TABLE[route]["revoked-robot"] != "401"
@@ -195,7 +196,7 @@ def fields_of_body(route: str) -> Mapping[str, Schema]:
 
 
 def bodies(route: str, plain: Body) -> Iterator[tuple[str, Schema, Callable[[str], Body]]]:
-    """Yield each place in the body, including lists: its name, its schema, and a function that puts a value there."""
+    """Yield every place in the body, including lists: its name, its schema, and a function that puts a value there."""
     for name, schema in fields_of_body(route).items():
         yield name, schema, partial(_put, plain, name)
         for items in (kind["items"] for kind in kinds(schema) if kind.get("type") == "array"):

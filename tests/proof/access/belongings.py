@@ -35,16 +35,16 @@ COUNTRY: Final = "DE"  # the location of all addresses
 def password_of(email: str) -> str:
     """Return the password of this user.
 
-    Each user has another one, so that no user is recognized by the password of another.
+    Passwords differ between users, so that no user is recognized by another user's password.
     """
     return f"correct horse of {email}"
 
 
 class Belongings:
-    """The personal things of each user, created when they are first needed.
+    """The personal things of all users, created when they are first needed.
 
-    Every text contains the slug of the user's organization. The names are those of things
-    (world.py): `device_id` and `session_id` in paths are those of the caller.
+    Every text contains the slug of the user's organization. The names are those in world.py: `device_id` and
+    `session_id` in paths belong to the caller.
     """
 
     def __init__(self, ports: Ports, pool: Pool) -> None:
@@ -142,7 +142,7 @@ class Belongings:
             "code": authenticator.code(),
             "provider_token": f"token of {name}",
             "own_form_token": form_token(""),  # as form_token, also during an impersonation
-            "form_token": form_token(""),  # valid for no user; browsers have a valid one
+            "form_token": form_token(""),  # valid for no user; browsers have a valid token
         }
 
 
@@ -186,7 +186,7 @@ async def add_code(
 
 
 async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: datetime) -> Mapping[str, str]:
-    """Add a request of an API client and one of a browser to sign in by email. The emails were sent."""
+    """Add an API client's and a browser's request to sign in by email. The emails were sent."""
     things = {
         "email_code": new_code(),
         "email_request_token": new_secret(),
@@ -209,12 +209,12 @@ async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: 
 
 
 def device_of(slug: str) -> str:
-    """Return the device cookie of a browser without a session, in which people of this organization sign in."""
+    """Return the device cookie of a browser without a session, in which this organization's people sign in."""
     return f"{slug}-{'d' * 43}"[:43]
 
 
 async def add_flows(ports: Ports, account: Account, slug: str, org: UUID, service_id: UUID) -> Mapping[str, str]:
-    """Add sign-ins in progress: one to this application, and one that waits for the second factor of this account."""
+    """Add sign-ins in progress: a sign-in to this application, and a sign-in that waits for this account's second factor."""
     now, browser = ports.clock.now(), digest(device_of(slug))
     async with ports.storage.reading() as read:
         service = await read.services.by_id(org, service_id)

@@ -36,7 +36,7 @@ class Request:
     form: Mapping[str, str] | None = None
     file: bytes | None = None  # an image: with a form as the field `image`, else as the body
     query: Mapping[str, str] = field(default_factory=dict)
-    things: Things = field(default_factory=dict)  # things other than the caller's
+    things: Things = field(default_factory=dict)  # things that do not belong to the caller
     setup_sql: str = ""  # SQL that prepares the world for the request
     cookies: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
     headers: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
@@ -75,7 +75,7 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller, pat
     if request.body is not None:
         headers["Content-Type"], raw = "application/json", json.dumps(filled(request.body, things)).encode()
     if request.form is not None:
-        key = {"form_key": token_urlsafe(16)} if "form_token" in request.form else {}  # each form is a new copy, unless it has a key
+        key = {"form_key": token_urlsafe(16)} if "form_token" in request.form else {}  # a form is always a new copy, unless it has a key
         fields = {**key, **filled(request.form, things)}
         headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(fields).encode()
         if request.file is not None:
@@ -93,10 +93,10 @@ def _to_parts(fields: Mapping[str, str], file: bytes) -> bytes:
 
 
 async def send(app: QuartTrio, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes, peer: str = PEER) -> Answer:
-    """Send one request straight to the application.
+    """Send a request straight to the application.
 
-    The test client would keep the cookies of a caller for the next one. It is also slower, which counts
-    with so many requests.
+    The test client would keep a caller's cookies for the next caller. It is also slower, which counts with so many
+    requests.
     """
     sent = {"Host": "localhost", "User-Agent": "tests", "Content-Length": str(len(body)), **headers}
     scope: Any = {

@@ -28,14 +28,14 @@ def world_database() -> Iterator[psycopg.Connection]:
 
 @pytest.fixture
 def conninfo(world_database: psycopg.Connection) -> str:
-    """The database of the world, without the changes of the test before."""
+    """The world's database, without changes from earlier tests."""
     forget_test(world_database)
     return world_database.info.dsn
 
 
 @pytest.fixture(scope="session")
 def kept_connections(world_database: psycopg.Connection) -> Iterator[KeptConnections]:
-    """The connections to the world that the tests of this worker pass on to each other."""
+    """The connections to the world that this worker's tests pass on."""
     kept = KeptConnections(world_database.info.dsn)
     yield kept
     kept.close()
@@ -77,7 +77,7 @@ def dns() -> FakeTxtRecords:
 
 @pytest.fixture
 async def world(ports: Ports, pool: Pool) -> World:
-    """The world, in the same state for each test."""
+    """The world, in the same state for every test."""
     if not _made:
         _made.append(await make_world(ports, pool))
         await begin_journal(pool)

@@ -29,7 +29,7 @@ SAME_USER: Final = {
     "platform-browser": "platform",
     "impersonating-browser": "owner",
 }
-# The operation of the API for each variant of a page.
+# The API operation for every variant of a page.
 VARIANTS: Final = {
     "POST /app/organizations/<org_slug>/invitations/new#admin": "POST /api/organizations/<org_slug>/invitations/bulk#admin",
 }
@@ -37,7 +37,7 @@ VARIANTS: Final = {
 
 @cache
 def console_operations() -> Mapping[str, tuple[Access, str]]:
-    """Return the access rule of each page, and the operation of the API that does the same."""
+    """Return every page's access rule, and the API operation that does the same."""
     pages = ((operation, access_of(view), docs_of(view).api) for operation, view in operations_of(application()))
     return {operation: (access, api[0]) for operation, access, api in pages if access.name in CONSOLE and _is_own(operation)}
 
@@ -63,7 +63,7 @@ def _is_own(operation: str) -> bool:
 
 
 def console_rows(people: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the expected status of each browser by page, from the rows of the API."""
+    """Return the expected status for every browser by page, from the API's rows."""
     rows = {page: _row(page, access, people[same]) for page, (access, same) in console_operations().items()}
     for page, same in VARIANTS.items():
         access, _ = console_operations()[without_variant(page)]

@@ -1,9 +1,8 @@
-"""The decoy: a copy of the home organization with one value of each kind in all of its rows.
+"""The decoy: a copy of the home organization whose rows all share the same values.
 
-All rows share one id, one hash, one email address, one URL, one domain and one text. The id of the
-decoy is the key of a row in every table. So one request with this id in a field shows whether any
-statement looks up that field without the organization of the caller, in any column. The rows of the
-decoy need not make sense. It is enough that such a statement finds them.
+All rows share an id, a hash, an email address, a URL, a domain and a text. In every table, the decoy's id is the key of
+a row. So a single request with this id in a field shows whether any statement looks up that field without the caller's
+organization, in any column. The rows of the decoy need not make sense. It is enough that such a statement finds them.
 """
 
 import json
@@ -41,7 +40,7 @@ _ENDS: Final = ("ended_at", "revoked_at", "deactivated_at", "used_at", "rotated_
 
 
 def shape(text: str) -> str | None:
-    """Return the name of the shape of a text, or None for a text without a shape."""
+    """Return the name of a text's shape, or None for a text without a shape."""
     return next((name for name, pattern in SHAPES.items() if pattern.fullmatch(text)), None)
 
 
@@ -61,10 +60,10 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def decoys_of(rows: State, private: Mapping[str, str]) -> list[Row]:
-    """Return candidates for rows of the decoy: these rows with the decoy's texts in place of private ones.
+    """Return candidates for decoy rows: these rows, with the decoy's texts in place of private texts.
 
-    The best candidates of a table come first: valid rows with many private texts. The others can have the
-    same key.
+    The best candidates of a table come first: valid rows with many private texts. Later candidates can have the same
+    key.
     """
 
     def replaced(value: Any) -> Any:

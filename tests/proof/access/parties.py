@@ -35,7 +35,7 @@ class Parties:
         self._service = {"org": HOME, "service": things["service_slug"]}
         self._client = {"client_id": things["client_id"], "client_secret": things["client_secret"]}
         self._service_id, self._redirect_uri = things["service_id"], things["redirect_uri"]
-        self.id_tokens: dict[str, str] = {}  # the last one that was issued for each browser
+        self.id_tokens: dict[str, str] = {}  # the last ID token that was issued, per browser
         slugs = (things["service_slug"], things["other_service_slug"])
         self._applications = {
             slug: SamlApplication(org.id, HOME, service, slug, saml_of(HOME, slug), None)
@@ -61,7 +61,7 @@ class Parties:
     async def use_openid(self, cookie: str, scope: str) -> Answer:
         """Sign in to the first service with OpenID Connect in this browser, agree to the scopes, and use the tokens.
 
-        Of two concurrent refreshes, one succeeds. The session goes on.
+        When two refreshes run at the same time, only one succeeds. The session goes on.
         """
         request = {**self._service, "response_type": "code", "scope": scope, "prompt": "consent"}
         path = f"{AUTHORIZE_PATH}?{urlencode(request)}"
@@ -73,7 +73,10 @@ class Parties:
         return await self._start_session(cookie, await self._open(f"{AUTHORIZE_PATH}?{urlencode(request)}", cookie))
 
     async def _agree(self, path: str, cookie: str) -> Answer:
-        """Send a request in the browser with this session, and agree if a page asks. Of two concurrent answers, one gets a code."""
+        """Send a request in the browser with this session, and agree if a page asks.
+
+        When two answers run at the same time, only one gets a code.
+        """
         browser = FakeBrowser(self._app)
         browser.cookies["gatehouse-session"] = cookie
         page = without_defect(await browser.open(path))
@@ -110,7 +113,7 @@ class Parties:
         return await self._send(SIGN_OUT_PATH, cookie)
 
     async def end_session(self, cookie: str) -> Answer:
-        """Let the service send this browser to its logout. No page asks, because the ID token is of a session of this browser."""
+        """Let the service send this browser to its logout. No page asks, because the ID token belongs to a session in this browser."""
         return await self._open(f"{END_SESSION_PATH}?{urlencode({'id_token_hint': self.id_tokens.get(cookie, 'none')})}", cookie)
 
     async def _open(self, path: str, cookie: str) -> Answer:
@@ -164,7 +167,7 @@ def without_defect(answer: Answer) -> Answer:
 
 
 async def both(act: Callable[[], Awaitable[Answer]]) -> tuple[Answer, Answer]:
-    """Run `act` twice at the same time. Return both responses."""
+    """Run `act` twice at the same time. Return the two responses."""
     answers: list[Answer] = []
 
     async def once() -> None:

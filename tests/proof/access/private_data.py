@@ -36,9 +36,9 @@ _HEX = re.compile(r"[0-9a-f]{8,}")
 
 
 class Index:
-    """The private texts by a part of each. Few parts occur in a response, and searching all texts would be slow.
+    """The private texts by a part of them. Few parts occur in a response, and searching all texts would be slow.
 
-    Pages have most of their lines in common, so each line is searched once.
+    Pages have most lines in common, so every line is searched once.
     """
 
     def __init__(self, private: Iterable[tuple[str, str]]) -> None:
@@ -56,7 +56,7 @@ class Index:
                 by_part.setdefault(part, []).append((text, column))
 
     def candidates(self, text: str) -> list[tuple[str, str]]:
-        """Return all private texts that can be in a response, in lower case, and others."""
+        """Return all private texts that can be in a response, in lower case, and some more."""
         candidates = [entry for part, entries in self._by_lines.items() if part in text for entry in entries]
         for line in text.split("\n"):
             candidates += self._in_line(line)
@@ -77,7 +77,7 @@ class Secrets:
     rows: State
     texts: Mapping[str, str]
     ids: Mapping[str, str]  # of things, with their columns
-    uncovered: Mapping[str, str]  # one text of each column in which the decoy has none, and which a request can name
+    uncovered: Mapping[str, str]  # texts that a request can name, from columns in which the decoy has none, a text per column
     rival: str  # the id of the rival organization
     _index: Index  # also of secrets that no row has: passwords and tokens, which are stored as hashes
 
@@ -120,7 +120,7 @@ class Secrets:
 
 @cache
 def forms(sent: str) -> tuple[str, ...]:
-    """Return the forms of a text of the request in a response, in lower case.
+    """Return the forms that a text from the request has in a response, in lower case.
 
     Pages have the request in links too, also as the path at which the sign-in continues. They, and JSON, escape quotes.
     """
@@ -136,7 +136,7 @@ def is_opaque(value: Any) -> bool:
 
 
 def stored(row: str) -> dict[str, Any]:
-    """Return the columns of a row, without those that PostgreSQL computes from others."""
+    """Return a row's columns, without columns that PostgreSQL computes."""
     return {column: value for column, value in json.loads(row).items() if not column.startswith("canonical_")}
 
 

@@ -1,4 +1,4 @@
-"""The callers that the access decorator of a route refuses, and the refusals that repeat each other."""
+"""The callers that a route's access decorator refuses, and the refusals that repeat each other."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,16 +19,16 @@ from tests.proof.access.world import Caller, UsedToken
 
 
 def refused_alike(app: QuartTrio, table: Iterable[str], callers: Mapping[str, Caller]) -> dict[str, frozenset[str]]:
-    """Return the callers of each route, by name, that repeat a refusal at another route.
+    """Return per route the names of callers that repeat another route's refusal.
 
-    The decorator refuses them before a handler reads the request. It is the outermost function of each view (`access_of`), and knows
-    its rule, how it authenticates, whether the method changes something, and of the path only the organization. Limits are another
-    step. So all callers try the first route of each such kind, and one of the refused ones in turn each of the others. Some callers are
-    refused at each such rule, whatever its capability, permission and area. They try one route of all these rules.
+    The decorator refuses them before a handler reads the request. It is every view's outermost function (`access_of`). It knows its rule,
+    how it authenticates and whether the method changes something; in the path, it knows only the organization. Limits are another step. So
+    all callers try the first route of a kind, and the refused callers take turns on the remaining routes. Some callers are refused at all
+    such rules, whatever their capability, permission and area. They try a single route for all these rules.
     """
     views = dict(routes(app))
     refused: dict[str, frozenset[str]] = {}
-    kinds: dict[str, object] = {}  # of each route
+    kinds: dict[str, object] = {}  # by route
     wide_kinds: dict[str, object] = {}  # the same without the right that the rule asks for
     refused_by_all: dict[object, frozenset[str]] = {}  # by wide kind
     for route in table:

@@ -1,13 +1,13 @@
-"""The access matrix of service accounts: which of them can call which route of an organization and of the platform.
+"""The access matrix for service accounts: which service account can call which route of an organization and of the platform.
 
-Other routes follow from rules (`robot_rows`): no service account acts on an account, and without rights it
-gets what a request without credentials gets.
+All further routes follow from rules (`robot_rows`): no service account acts on an account, and without rights it gets
+the same answers as a request without credentials.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-# Service accounts of the organization, and of the platform.
+# The organization's and the platform's service accounts.
 ROBOTS: Final = {
     "own": "owner-robot",  # the role owner, without grants
     "adm": "admin-robot",
@@ -26,7 +26,7 @@ DEAD_ROBOTS: Final = ("revoked-robot", "stopped-robot", "platform-revoked", "pla
 ALL_ROBOTS: Final = (*ROBOTS.values(), *PLATFORM_ROBOTS.values(), VISITOR, *DEAD_ROBOTS)
 # With the credentials of a program, but no user.
 READS_USERS_ONLY: Final = frozenset({"GET /auth/userinfo", "POST /auth/userinfo", "POST /api/auth/mfa/verify"})
-# A route that reads the token if there is one.
+# A route that reads the token if there is a token.
 OPTIONAL: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
 
 OF_ORGANIZATION: Final = """
@@ -393,7 +393,7 @@ DELETE {robot}                                403  403  403
 def robot_rows(
     rows: Mapping[str, dict[str, str]], of_organization: Mapping[str, dict[str, str]], of_platform: Mapping[str, dict[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return the expected status of each service account by route. `rows` are those of the other callers."""
+    """Return the expected status for every service account by route. `rows` are the rows for all further callers."""
     return {route: _row(route, row, of_organization, of_platform) for route, row in rows.items()}
 
 

@@ -1,7 +1,7 @@
-"""The rows of a database as values, and a journal of their changes.
+"""A database's rows as values, and a journal of their changes.
 
-Triggers write every changed row into a table. So a test reads the changes of a request with one short
-statement, and undoes them at a cost that depends on the changes, not on the size of the database.
+Triggers write every changed row into a table. So a test reads a request's changes with a short statement. Undoing them
+costs as much as the changes, not as much as the database.
 """
 
 import os
@@ -38,8 +38,8 @@ Row = tuple[str, str]  # table and content, in JSON
 State = frozenset[Row]
 
 # `undo` restores the rows that were there at a mark. A content that was written and then overwritten counts for
-# nothing, so the order of entries does not matter: in a statement whose trigger changes the same row again, the
-# trigger of the later change runs first.
+# nothing, so the order of entries does not matter: in a statement whose trigger changes the same row again, the later
+# change's trigger runs first.
 _JOURNAL: Final = """
 create schema journal;
 create table journal.tables (name text primary key, columns text not null, key text not null);
@@ -73,7 +73,7 @@ begin
     delete from journal.entries where number > mark;
 end $$;
 """
-# PostgreSQL keeps the plans of a function's statements, but not those of a dynamic statement. So each table has a function.
+# PostgreSQL keeps the plans for statements in a function, but not for a dynamic statement. So every table has a function.
 _RESTORE: Final = """
 create function journal.restore_{name}(lost jsonb, got jsonb) returns void language plpgsql as $$
 begin
@@ -81,14 +81,14 @@ begin
     insert into {name} ({columns}) select {columns} from jsonb_populate_recordset(null::{name}, lost);
 end $$;
 create trigger journal after insert or update or delete on {name} for each row execute function journal.record()"""
-# The session that undoes changes is a replica: it runs no triggers and checks no foreign keys, so the order of tables does not
-# matter. The service has other sessions, because a change of the role makes a session forget all of its plans.
+# The session that undoes changes is a replica: it runs no triggers and checks no foreign keys, so the order of tables does not matter. The
+# service has its own sessions, because a change of the role makes a session forget all its plans.
 _BECOME_REPLICA: Final = "set session_replication_role = replica; set lock_timeout = '5s'"
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The rows that are not there any longer, and the new ones. A changed row is in both."""
+    """The rows that have gone, and the new rows. A changed row is in the two lists."""
 
     lost: State = frozenset()
     got: State = frozenset()
@@ -142,7 +142,7 @@ def _keep_journal(connection: psycopg.Connection) -> None:
 def forget_test(connection: psycopg.Connection) -> None:
     """Undo all changes since the journal began, and empty the unwatched tables and the journal."""
     connection.execute("; ".join(["select journal.undo(0)", *(f"delete from {name}" for name in sorted(FORGOTTEN))]))  # noqa: S608
-    connection.execute("vacuum journal.entries")  # each look at the journal would read the deleted entries again
+    connection.execute("vacuum journal.entries")  # every look at the journal would read the deleted entries again
 
 
 async def begin_journal(pool: Pool) -> None:
@@ -157,7 +157,7 @@ async def mark(pool: Pool) -> int:
 
 
 async def changes_since(pool: Pool, number: int) -> Changes:
-    """Return the difference between the rows now and those at the mark."""
+    """Return the difference between the rows now and the rows at the mark."""
     lost: set[Row] = set()
     got: set[Row] = set()
     entries = "select name, lost::text, got::text from journal.entries where number > %s order by number"
@@ -173,7 +173,7 @@ async def changes_since(pool: Pool, number: int) -> Changes:
 
 
 async def keys_of_tables(pool: Pool) -> Mapping[str, tuple[str, ...]]:
-    """Return the columns of each watched table's primary key."""
+    """Return the primary key columns of every watched table."""
     rows = await run_sql(pool, "select name, key from journal.tables")
     return {name: tuple(column.strip('"') for column in key.split(", ")) for name, key in rows}
 
@@ -184,7 +184,7 @@ async def undo(pool: Pool, number: int = 0) -> None:
     connection.execute("select journal.undo(%s)", [number])
     assert isinstance(pool, JournaledPool)
     pool.undone += 1
-    if pool.undone % 50 == 0:  # otherwise each look at the journal would read all deleted entries again
+    if pool.undone % 50 == 0:  # otherwise every look at the journal would read all deleted entries again
         connection.execute("vacuum journal.entries")
 
 
@@ -198,7 +198,7 @@ async def state(pool: Pool) -> State:
 async def fill(pool: Pool, rows: Iterable[Row]) -> None:
     """Insert rows, in any order of tables. A row with a key that exists is left out.
 
-    New rows get numbers above those of these rows.
+    New rows get higher numbers than these rows.
     """
     by_table: dict[str, list[str]] = {}
     for name, row in rows:

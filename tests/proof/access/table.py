@@ -1,4 +1,4 @@
-"""The access matrix: which caller can call which route, and the request for each route."""
+"""The access matrix: which caller can call which route, and the request for every route."""
 
 import json
 import re
@@ -17,8 +17,8 @@ from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
 from tests.support.mfa import USED_IN_SESSIONS
 from tests.support.saml import encode_base64, identity_provider_metadata, service_provider_metadata
 
-# The columns, and the caller of each. Members of the suspended and the pending organization call
-# their own organization, all others the home organization.
+# The columns, with their callers. Members of the suspended and the pending organization call their
+# own organization. Everyone else calls the home organization.
 PEOPLE: Final = {
     "ano": "anonymous",
     "str": "stranger",  # an account without a membership
@@ -44,7 +44,7 @@ PEOPLE: Final = {
 KEYS: Final = {
     "key": "key",  # all permissions
     "k-r": "reading-key",  # all permissions to read
-    "k-w": "writing-key",  # all other permissions
+    "k-w": "writing-key",  # all further permissions
     "k-2": "other-key",  # all permissions for another service of the organization
     "k-f": "visiting-key",  # of another organization
     "k-s": "suspended-key",  # of the suspended organization
@@ -63,14 +63,14 @@ SETUP_LINKS: Final = {"set": "setup-link"}
 BROWSERS: Final = {
     "bro": "browser",  # of the owner
     "b-m": "browser-with-mfa",  # of the member with a second factor
-    "b-s": "suspended-browser",  # of the owner of the suspended organization
+    "b-s": "suspended-browser",  # belongs to the owner of the suspended organization
     "b-x": "ended-browser",  # an ended session
 }
 # Further browsers, for the pages of the console only.
 END_IMPERSONATION: Final = "POST /app/impersonation/end"
 CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browser", "impersonating-browser")
 
-# External clients with a token for an API resource of the organization: one with a document, and one that registered itself. No route
+# External clients with a token for the organization's API resource: a client with a document, and a client that registered itself. No route
 # accepts these tokens.
 EXTERNAL_CLIENTS: Final = ("external-client", "registered-client")
 
@@ -79,8 +79,8 @@ TO_SIGN_IN: Final = "303*"
 NO_ACCESS_TOKEN: Final = "401!"
 CODES: Final = {"401": "UNAUTHORIZED", NO_ACCESS_TOKEN: "JWT_ERROR", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
 
-# SHORT has the paths of `{org}` and the others. A route with several variants has a row for each,
-# with a `#` and the name of the variant.
+# SHORT has `{org}` and the other paths. A route with several variants has a row per variant, with a
+# `#` and the variant's name.
 MATRIX: Final = """
                                               ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa
 
@@ -588,8 +588,8 @@ GET    /images/<image_key>/<size>             404  404  404  404  404  404  404 
 GET    /                                      303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 """
 
-# The service API. It reads only API keys, and all other routes ignore them: tokens
-# of users get 401 here, and API keys count as no credentials elsewhere.
+# The service API. It reads only API keys, and all other routes ignore them: user tokens get 401
+# here, and API keys count as no credentials elsewhere.
 SERVICE_INTERFACE: Final = """
                                               key  k-r  k-w  k-2  k-f  k-s  k-x
 
@@ -619,7 +619,7 @@ PATCH  /api/service/subscriptions/<user_id>   200  403  200  404  404  403* 401
 DELETE /api/service/subscriptions/<user_id>   204  403  204  404  404  403* 401
 """
 
-# SCIM. It reads only SCIM tokens: other credentials get 401 here, and SCIM tokens get 401
+# SCIM. It reads only SCIM tokens: every other credential gets 401 here, and SCIM tokens get 401
 # elsewhere.
 SCIM: Final = """
                                               dir  d-f  d-s  d-x
@@ -680,8 +680,8 @@ POST   /setup/steps/siem                      303
 POST   /setup/steps/finish                    200
 """
 
-# The pages. They read only the browser's cookie, and all other routes ignore it: other credentials
-# count as none here.
+# The pages. They read only the browser's cookie, and all other routes ignore it: every other
+# credential counts as none here.
 PAGES: Final = """
                                                      else bro  b-m  b-s  b-x
 
@@ -824,7 +824,8 @@ POST   /app/account/personal-tokens/<personal_token_id>/revoke 303* 303  303  30
 """
 
 
-# Routes for programs and browsers. They accept the credentials of both, but no API keys.
+# Routes for programs and browsers. They accept the credentials of programs and of browsers, but no
+# API keys.
 ALIKE: Final = """
                                       ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa  bro  b-m  b-s  b-x
 
@@ -833,7 +834,7 @@ POST   /auth/device/verify            401  200  200  200  200  200  200  200  40
 POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
 """  # noqa: E501  (a table)
 
-# A second certificate of the service, with the key of the active one. Its end is a time after every test.
+# A second certificate for the service, with the active certificate's key. Its end is a time after every test.
 STANDBY_CERTIFICATE: Final = """
     insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at,
                                    deactivated_at, standby, kept_until)
@@ -968,7 +969,7 @@ SHORT: Final = {
 }
 
 PICTURE: Final = png(8, 8)
-# A browser without a session and the fields of its forms, and a browser with one.
+# A browser without a session and the fields in its forms, and a browser with a session.
 BROWSER: Final = {"gatehouse-device": "{device}"}
 # A connection with SAML instead of OpenID Connect, and a response to a request that was never sent.
 WITH_SAML: Final = "update connections set protocol = 'saml', settings = '{{}}', first_activated_at = null where id = '{connection_id}'"
@@ -985,7 +986,7 @@ PLAN: Final = {"price_cents": 100, "currency": "usd", "features": ["exports"], "
 NEW_DOCUMENT: Final = {"document": '{{"permissions": [], "roles": []}}', "version": "0"}
 MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
 MEMBER_MADE_BY_ORGANIZATION: Final = MADE_BY_ORGANIZATION.replace("end_user_id", "user_id")
-# Each user has a recovery that the platform issued (belongings.py).
+# Every user has a recovery that the platform issued (belongings.py).
 RECOVERED_BY_ORGANIZATION: Final = (
     "with recovered as (update account_recoveries set org_id = '{org_id}' where user_id = '{end_user_id}') " + MADE_BY_ORGANIZATION  # noqa: S608  (no input)
 )
@@ -1023,7 +1024,7 @@ NEW_CREDENTIAL: Final = {
 
 
 def as_text(credential: Mapping[str, Any]) -> str:
-    """Return a credential as the field of a form, in which `{name}` stands for a thing of the caller."""
+    """Return a credential as a form field, in which `{name}` stands for a thing of the caller."""
     return re.sub(r"\{\{(\w+)\}\}", r"{\1}", json.dumps(credential).replace("{", "{{").replace("}", "}}"))
 
 
@@ -1445,7 +1446,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/passkey": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "POST /app/account/passkeys": Request(
         form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)},
-        # The page of a refusal begins a new ceremony, and the first one stores the handle of the account.
+        # The refusal's page begins a new ceremony, and the first ceremony stores the account's handle.
         setup_sql="update users set passkey_handle = decode(repeat(md5(id::text), 4), 'hex') where passkey_handle is null",
     ),
     "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
@@ -1820,19 +1821,19 @@ REQUESTS: Final[Mapping[str, Request]] = {
 }
 
 
-# Routes that ignore a kind of credentials are tried with the strongest ones of that kind.
+# Routes that ignore a kind of credentials are tried with the strongest credentials of that kind.
 _OF_PEOPLE: Final = frozenset({"anonymous", "platform", "as-owner", "owner-application", "waiting"})
 _OF_KEYS: Final = frozenset({"key"})
 _OF_ROBOTS: Final = frozenset({"granted-robot"})
 _OF_TOKENS: Final = frozenset({"owner-token"})
 _OF_BROWSERS: Final = frozenset({"browser"})
 _OF_DIRECTORIES: Final = frozenset({"directory"})
-# A token is optional here, but an invalid one is refused.
+# A token is optional here, but an invalid token is refused.
 _CHECKS_OPTIONAL_TOKEN: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
 
 
 def read_matrix() -> dict[str, dict[str, str]]:
-    """Return the expected status of each caller by route, such as `GET /api/user`.
+    """Return the expected status for every caller by route, such as `GET /api/user`.
 
     Raises: ValueError if a row has the wrong number of cells.
     """
@@ -1868,7 +1869,7 @@ def read_matrix() -> dict[str, dict[str, str]]:
 
 
 def worth_trying(route: str) -> frozenset[str]:
-    """Return the callers for a route: all, or some of those with credentials that it ignores."""
+    """Return the callers for a route: all, or only some callers with credentials that it ignores."""
     if route in _READS_TOKENS:
         return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS, *EXTERNAL_CLIENTS, "setup-link"}
     return _others_worth_trying(route) | _OF_ROBOTS | _OF_TOKENS | {"setup-link"}

@@ -19,7 +19,7 @@ from tests.support.builders import application, run_sql
 pytestmark = pytest.mark.slow
 
 ACCESS = {route: access_of(view) for route, view in routes(application())}
-# These routes have other capabilities, and name users.
+# These routes need further capabilities, and name users.
 FURTHER = {
     "GET /api/organizations/<org_slug>/analytics/recent-logins",
     "GET /api/organizations/<org_slug>/api-resources/<resource_id>/assignments",

@@ -1,8 +1,7 @@
-"""Members with roles of their organization, at every route of the API of an organization.
+"""Members with roles of their organization, at every API route of an organization.
 
-One role for each capability, and one with all but each, call the routes. A role is refused exactly where its rights do not
-suffice, and with the rights of the route it gets what the owner gets. No member gains a right, or acts on a member who has
-a right that they lack.
+A role per capability, and a role with all but this capability, call the routes. A role is refused exactly where its rights do not suffice,
+and with the rights of the route it gets what the owner gets. No member gains a right, or acts on a member who has a right that they lack.
 """
 
 import json
@@ -28,9 +27,9 @@ from tests.support.builders import run_sql
 pytestmark = pytest.mark.slow
 
 TABLE: Final = read_matrix()
-# The slugs of the caller's role, and of three roles of another member: one by a group, the own one, and one by another group
+# The slugs of the caller's role, and of another member's three roles: by a group, by the member itself, and by another group
 OWN_ROLE, OTHER_ROLE, SMALL_ROLE, SHARED_ROLE = "custom", "target", "small", "shared"
-# The rights of the last two, which each caller has
+# The rights in the last two roles, which all callers have
 HELD: Final[Mapping[str, Rights]] = {
     SMALL_ROLE: custom_rights([Capability.WEBHOOKS_MANAGE]),
     SHARED_ROLE: custom_rights([Capability.BILLING_MANAGE]),
@@ -54,7 +53,7 @@ MORE: Final[Mapping[str, Rights]] = {
     f"POST {ORG}/services/<service_slug>/api-keys": frozenset({Capability.END_USERS_VIEW}),  # for `read:users`
     **dict.fromkeys(ABOUT_DELIVERIES, frozenset({Capability.AUDIT_VIEW})),  # deliveries have what the log has
 }
-# Routes about members, service accounts and roles ask for every right of these, or of the role that they give. In the table,
+# Routes about members, service accounts and roles ask for every right that these persons have, or that the given role has. In the table,
 # the members are members, and the service accounts have the role admin.
 ABOUT_MEMBERS: Final = (
     "/members/<user_id>",
@@ -66,7 +65,7 @@ ABOUT_MEMBERS: Final = (
 )
 ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
 ABOUT_ROLES_OF_GROUPS: Final = f"{ORG}/groups/<group_id>/role"
-# They need all rights of an admin, because a directory, or an identity provider, acts like one (security C-3, S-12)
+# They need all admin rights, because a directory, or an identity provider, acts like an admin (security C-3, S-12)
 EMPOWERING: Final = (
     f"POST {ORG}/scim-tokens",
     f"PATCH {ORG}/scim-tokens/<token_id>",
@@ -75,7 +74,7 @@ EMPOWERING: Final = (
     f"POST {ORG}/connections/<connection_slug>/certificates",
     f"POST {ORG}/connections/<connection_slug>/metadata",
 )
-# They act on all members of the group, as the removal of a member does on one
+# They act on all members in the group, as a member's removal acts on a single member
 ABOUT_GROUPS: Final = (f"DELETE {ORG}/groups/<group_id>", f"PATCH {ORG}/groups/<group_id>/attributes")
 ABOUT_ROLES: Final = f"{ORG}/roles"
 # The tables with rows about users that change if someone acts on the user
@@ -135,7 +134,7 @@ async def test_a_role_with_one_capability_opens_its_routes(app: QuartTrio, pool:
 
 
 async def test_no_other_capability_opens_the_routes_of_a_capability(app: QuartTrio, pool: Pool, world: World) -> None:
-    """A role with all others calls them."""
+    """A role with every other capability calls them."""
     wrong: list[str] = []
     for capability in sorted(CUSTOMIZABLE):
         called = [(route, access) for route, access in operations(app) if access.capability is capability]
@@ -144,7 +143,7 @@ async def test_no_other_capability_opens_the_routes_of_a_capability(app: QuartTr
 
 
 async def test_all_capabilities_open_all_routes_but_those_of_the_owner(app: QuartTrio, pool: Pool, world: World) -> None:
-    """The caller's own role is member. The owner gave the role to a group. Outside of the group, the caller has lost each right."""
+    """The caller's own role is member. The owner gave the role to a group. Outside the group, the caller has lost every right."""
     home, wrong, rights = world.home, list[str](), custom_rights(CUSTOMIZABLE)
     await give_role(pool, home, "further", OWN_ROLE, CUSTOMIZABLE)
     group, member = home.things["mapped_group_id"], home.people["member"].id
@@ -235,10 +234,10 @@ PEOPLE: Final = {OWNER: "owner", ADMIN: "admin", SMALL_ROLE: "further"}
 async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
     capability: Capability, app: QuartTrio, pool: Pool, world: World
 ) -> None:
-    """The caller has all rights but one. The targets are the owner, an admin, and a member who has this right by a group only.
+    """The caller lacks a single right. The targets are the owner, an admin, and a member who has this right by a group only.
 
-    All of them are in a group that gives a role within the rights of the caller, too. A directory counts as an admin. If the object
-    of a route has no rights, one of the callers with the right to call it does so, in turn.
+    All of them are also in a group that gives a role within the caller's rights. A directory counts as an admin. If a route's object has no
+    rights, the callers with the right to call it take turns.
     """
     found: list[str] = []
     rights, caller = custom_rights(CUSTOMIZABLE - {capability}), world.callers["member"]
@@ -278,7 +277,7 @@ async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
 
 
 def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
-    """Yield the request of the table, and those about each target and with each role."""
+    """Yield the table's request, and requests about every target and with every role."""
     plain = REQUESTS.get(route, Request())
     yield plain, "its request"
     for role, person in PEOPLE.items():
@@ -317,7 +316,7 @@ def tempting(fields: Collection[str]) -> Iterator[tuple[str, Any]]:
 
 
 async def rights_of_members(pool: Pool, tenant: Tenant) -> Mapping[str, Rights]:
-    """Return the rights of each member, by own roles and by groups."""
+    """Return every member's rights, by own roles and by groups."""
     org = tenant.organization.id
     [(sees,)] = await run_sql(pool, "select members_see_end_users from organizations where id = %s", org)
     own = await run_sql(pool, "select slug, capabilities from organization_roles where org_id = %s", org)

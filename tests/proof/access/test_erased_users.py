@@ -1,4 +1,7 @@
-"""Nothing is stored about an erased user: no attribute, group, role, assignment, subscription or block. Requests that end one work."""
+"""Nothing is stored about an erased user: no attribute, group, role, assignment, subscription or block.
+
+Requests that end a single user work.
+"""
 
 import json
 from dataclasses import replace
@@ -58,7 +61,7 @@ async def test_no_request_stores_anything_about_an_erased_user(name: str, app: Q
 
 
 def name_user(body: Any, user_id: str, email: str) -> Any:
-    """Return the body with this user in place of each address and each id of a user."""
+    """Return the body with this user in place of every user's address and id."""
     match body:
         case list():
             return [name_user(item, user_id, email) for item in body]

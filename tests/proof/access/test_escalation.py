@@ -42,7 +42,7 @@ from tests.proof.access.world import Caller, World
 pytestmark = pytest.mark.slow
 
 PIECES = 6  # so that the workers of a test run share the routes
-# Other routes ignore access tokens. The matrix shows that a service account gets there what any client gets.
+# No other route reads access tokens. The matrix shows that a service account gets there what any client gets.
 CHANGING: Final = tuple(route for route, row in TABLE.items() if not route.startswith("GET") and row["revoked-robot"] == "401")
 
 Content = Mapping[str, Any]
@@ -66,7 +66,7 @@ def has_grant(robot: Robot, capability: Capability) -> bool:
 
 
 def role_of(gain: Gain) -> Role | None:
-    """Return the role in a row: a built-in one, or the auditor of the organization."""
+    """Return the role in a row: a built-in role, or the organization's auditor."""
     name = str(gain.new["role"])
     return custom_role(name, name, [Capability.AUDIT_VIEW]) if name.endswith("-auditor") else find_role(name)
 
@@ -125,7 +125,7 @@ def may_have_credential(robot: Robot, gain: Gain, accounts: frozenset[str]) -> b
 
 
 def may_trust(robot: Robot, gain: Gain) -> bool:
-    """The identity provider of an active connection acts as each of its users, also as an admin."""
+    """The identity provider of an active connection acts as any of its users, also as an admin."""
     is_active = gain.table == "connection_certificates" or gain.new["state"] == "active"
     needed = ROLES[ADMIN].rights & GRANTABLE.keys() if is_active and gain.changes("state", "settings", "mapping", "fingerprint") else set()
     return has_grant(robot, Capability.INTEGRATIONS_MANAGE) and needed <= robot.granted
@@ -221,7 +221,7 @@ async def test_no_service_account_gains_rights(piece: int, app: QuartTrio, pool:
 
 
 async def test_the_rules_find_each_kind_of_gain(world: World) -> None:
-    """Without grants nothing of RIGHTS may be written, and with all of them nothing that is marked as never."""
+    """Without grants nothing in RIGHTS may be written, and with all grants nothing that is marked as never."""
     robots = {name: world.callers[name] for name in ("owner-robot", "granted-robot", "member-robot")}
     org = str(world.home.organization.id)
     rows: dict[str, Content] = {
@@ -284,7 +284,7 @@ def key_of(content: Content) -> str:
 
 
 def ambitions(route: str, name: str, world: World) -> Iterator[tuple[Request, str]]:
-    """Yield the valid request, and requests in which the service account asks for more: for itself and for others."""
+    """Yield the valid request, and requests in which the service account asks for more, for itself or another account."""
     plain, caller = REQUESTS.get(route, Request()), world.callers[name]
     assert caller.robot is not None
     yield plain, "nothing"

@@ -1,4 +1,4 @@
-"""API keys and directories that try to gain rights over every route that reads them, for each user, group and role."""
+"""API keys and directories that try to gain rights over every route that reads them, for every user, group and role."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.proof.access.world import World
 
 pytestmark = pytest.mark.slow
 
-# Other routes ignore API keys and SCIM tokens, as the matrix shows.
+# No other route reads API keys and SCIM tokens, as the matrix shows.
 READERS: Final = {"key": "/api/service/", "directory": "/scim/v2/"}
 CHANGING: Final = [
     (route, name) for route in TABLE for name, start in READERS.items() if f" {start}" in route and not route.startswith("GET")
@@ -44,7 +44,8 @@ def is_ended(gain: Gain, _: World) -> bool:
     return bool(gain.old) and not gain.changes("user_id", "org_id", "service_id", "expires_at", "role")
 
 
-# The tables of RIGHTS with rows that these callers may write, and the rules. No row of the other tables may be written.
+# The tables of RIGHTS with rows that these callers may write, and the rules. No row in the remaining tables may be
+# written.
 OF_BOTH: Final[Mapping[str, Callable[[Gain, World], bool]]] = {
     "users": keeps(*KEPT_OF_USERS),
     "sessions": is_ended,
@@ -92,7 +93,7 @@ async def test_no_key_and_no_directory_gains_rights(app: QuartTrio, pool: Pool, 
 
 
 def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
-    """Yield the valid request, and those about each user, each group and a role of the organization."""
+    """Yield the valid request, and requests about every user, every group and a role of the organization."""
     plain, things = REQUESTS.get(route, Request()), world.home.things
     yield plain, "nothing"
     accounts = [world.home.people[name] for name in ("owner", "admin", "further", "former", "end-user")]

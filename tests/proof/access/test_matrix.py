@@ -1,6 +1,6 @@
-"""Every route with every caller: statuses are those of the access matrix, and refused requests change nothing.
+"""Every route with every caller: the statuses match the access matrix, and refused requests change nothing.
 
-Where the role or the permission is not sufficient, exactly one entry of the audit log says so (security L-5).
+Where the role or the permission is not sufficient, exactly one audit entry says so (security L-5).
 """
 
 import json
@@ -54,9 +54,9 @@ async def test_every_caller_gets_the_status_of_the_table(piece: int, app: QuartT
 
 
 async def findings(route: str, names: Collection[str], app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[str]:
-    """Yield the wrong answers of a route to these callers, and the changes by those that it refused."""
+    """Yield a route's wrong answers to these callers, and changes by callers that it refused."""
     request, access = REQUESTS.get(route, Request()), access_of(dict(routes(app))[without_variant(route)])
-    await run_sql(pool, "delete from rates")  # each route begins with all of its limits
+    await run_sql(pool, "delete from rates")  # every route begins with full limits
     effect = HeldEffect(route, access, await keys_of_tables(pool), world.state)
     for name in sorted(names):
         caller, expected = world.callers[name], TABLE[route][name]
@@ -93,7 +93,7 @@ async def findings(route: str, names: Collection[str], app: QuartTrio, pool: Poo
 
 
 def rights_missing(access: Access, caller: Caller, expected: str) -> bool:
-    """Return whether the decorator refuses a member because of the role, or a program because of its rights."""
+    """Return whether the decorator refuses a member for the role, or a program for its rights."""
     if access.permission is not None:
         return caller.permissions is not None and access.permission not in caller.permissions
     if caller.robot is not None:
@@ -181,7 +181,7 @@ REFUSES_INSIDE = {
     "POST /app/account/delete": "owners (security Y-3)",
 }
 
-# Callers that the decorator allows, and a rule refuses because of their rights (security R-1). The audit log has each refusal.
+# Callers that the decorator allows, and a rule refuses because of their rights (security R-1). The audit log has every refusal.
 REFUSED_BY_RULE = {
     f"POST {ORG}/invitations#admin": {"admin", "admin-token"},
     f"POST {ORG}/invitations/bulk#admin": {"admin", "admin-token"},
@@ -212,7 +212,7 @@ ACTS_ON_THE_USER = {
 READS_THE_TOKEN_INSIDE = {"GET /auth/userinfo", "POST /auth/userinfo"}
 # Routes that also accept the cookie of our pages, which the inventory does not know.
 BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 177"}
-# The organization is a group that its directory cannot delete. It does not know the groups of others: 404.
+# The organization is a group that its directory cannot delete. It does not know foreign groups: 404.
 REFUSED_TO_DIRECTORIES = {"DELETE /scim/v2/Groups/{}"}
 
 

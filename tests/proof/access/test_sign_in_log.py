@@ -1,7 +1,7 @@
 """The sign-in log: two organizations, an unconfirmed member and a stranger's account (decision 220, security B-2).
 
-An attempt at an account that an organization does not know looks like an attempt at no account, in every
-answer. The attempts are sent over HTTP, each in the same world.
+An attempt at an account that an organization does not know looks like an attempt at no account, in every answer. The
+attempts are sent over HTTP, all in the same world.
 """
 
 import re
@@ -33,14 +33,14 @@ FEW: Final[Sequence[Mapping[str, str]]] = ({}, {"success": "false"})
 LOGIN: Final = "POST /api/auth/login"
 
 
-# The marks of a page, and the ids of requests, which are random: 24 hexadecimal digits
+# A page's marks, and request ids, which are random: 24 hexadecimal digits
 _MARKS: Final = re.compile(r'nonce="[^"]+"|name="form_[a-z]+" value="[^"]+"|\b[0-9a-f]{24}\b')
 
 
 async def everything(
     app: QuartTrio, api: Caller, browser: Caller, accounts: Sequence[str] = (), filters: Sequence[Mapping[str, str]] = FILTERS
 ) -> dict[str, str]:
-    """Return all that the organization of these callers can see of its log: list, count, filters, export and page.
+    """Return all that this organization's callers can see in its log: list, count, filters, export and page.
 
     `accounts` are ids and email addresses.
     """
@@ -93,7 +93,7 @@ async def test_unknown_accounts_look_alike_and_no_other_organization_sees_them(a
 async def test_attempts_at_the_platform_itself_are_seen_by_the_organizations_of_confirmed_members(
     app: QuartTrio, pool: Pool, world: World
 ) -> None:
-    """A member of both organizations, an unconfirmed one, a member of one and a stranger."""
+    """A member of the two organizations, an unconfirmed member, a member of a single organization and a stranger."""
     start, client = await mark(pool), Caller(name="client", at=world.rival)
     callers = {"rival": ("foreign-owner", "foreign-browser"), "home": ("owner", "browser")}
     sees = {

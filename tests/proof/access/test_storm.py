@@ -1,4 +1,4 @@
-"""A storm: all requests that change one organization and its accounts, at the same time.
+"""A storm: all requests that change an organization and its accounts, at the same time.
 
 The requirements are security Z-1, Z-2, Z-3, Z-4, Z-5 and Z-6.
 """
@@ -35,7 +35,7 @@ AT_ONCE = 90
 LAPS = 4
 LIMIT = 12  # members
 SERVICES = 4  # at most
-# The scopes that the users of the browsers agree to: the end user, the member, the owner, and the member of two organizations.
+# The scopes that the browsers' users agree to: the end user, the member, the owner, and the member of two organizations.
 AGREED = ("openid email profile", "openid email org offline_access", "openid profile", "openid roles")
 Act = tuple[str, str, Any, str | None]  # method, path, body, token or API key
 
@@ -43,7 +43,7 @@ Act = tuple[str, str, Any, str | None]  # method, path, body, token or API key
 class Kind(StrEnum):
     """The method of acts with several steps (parties.py).
 
-    Their token is that of a user, or the cookie of a browser.
+    Their token belongs to a user, or is a browser's cookie.
     """
 
     CODE = "code"
@@ -59,7 +59,7 @@ class Kind(StrEnum):
 class Storm:
     """The requests that the callers choose from, allowed or not.
 
-    The owner has more of them, because most requests of others are refused.
+    The owner has more chances, because most requests by other callers are refused.
     """
 
     def __init__(self, world: World, tokens: Mapping[str, str], stewards: Mapping[str, str], seed: int) -> None:
@@ -96,7 +96,7 @@ class Storm:
         return str(self._one_of(self.stewards.values()))
 
     def acts(self, owner: str) -> Iterator[Act]:
-        """Return the acts in a random order, each kind once per round."""
+        """Return the acts in a random order, every kind once per round."""
         while True:
             who = self._tokens[owner] if self._random.random() < 0.7 else self._one_of(self._tokens.values())
             target = self._one_of(self._tokens)
@@ -204,7 +204,7 @@ class Storm:
         return acts
 
     def _about_robots(self, target: str, role: str, who: str) -> list[Act]:
-        """Return acts of service accounts, and changes of them: their owner, role, credentials and end."""
+        """Return acts by service accounts, and changes to them: their owner, role, credentials and end."""
         account, token = self._one_of(self.robots.items())
         path, number = f"{self.base}/service-accounts/{account}", self._invited // 2
         return [
@@ -243,7 +243,7 @@ class Storm:
         ]
         if self._random.random() < 0.5:
             acts.append(("DELETE", "/api/user/mfa", None, next(tokens)))
-        if self._random.random() < 0.4:  # each ends all other sessions
+        if self._random.random() < 0.4:  # ends all other sessions
             acts += [
                 self._one_of(
                     [
@@ -363,7 +363,7 @@ async def restore_rights(pool: Pool, org: UUID, stewards: Mapping[str, str], tok
 
 
 async def perform(api: Api, parties: Parties, acts: Sequence[Act], authenticator: Authenticator, number: int) -> tuple[Act, Answer]:
-    """Send a request, and the code if the answer asks for one."""
+    """Send a request, and the code if the answer asks for it."""
     method, path, body, token = acts[number]
     match method:
         case Kind.CODE:
@@ -444,7 +444,7 @@ async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
 
 
 async def check_services(pool: Pool, org: UUID) -> None:
-    """Check the counters, and that users of services are end users of the organization."""
+    """Check the counters, and that the services' users are end users of the organization."""
     services = await run_sql(
         pool,
         """
@@ -548,7 +548,7 @@ VIOLATIONS: Mapping[str, str] = {
 
 
 async def check_openid(pool: Pool, org: UUID, agreed: Mapping[UUID, str]) -> None:
-    """Check the invariants of OpenID Connect: logout notices, the end of browser sessions, and consents."""
+    """Check the invariants of OpenID Connect: logout notices, ended browser sessions, and consents."""
     for violation, query in OPENID_VIOLATIONS.items():
         assert await run_sql(pool, query) == [], violation
     for user_id, scope in await run_sql(pool, "select user_id, scope from consents where org_id = %s", org):

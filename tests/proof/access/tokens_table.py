@@ -1,8 +1,8 @@
-"""The access matrix of personal access tokens, from the rows of their users and lists of routes.
+"""The access matrix for personal access tokens, from their users' rows and lists of routes.
 
-A token with all scopes gets in its organization what its user gets, except on the routes that only a
-person can use. A token of the own account gets what its user gets on the routes listed here. All
-other routes refuse a token, or ignore it.
+A token with all scopes gets in its organization what its user gets, except on the routes that only a person can use. A
+token of the own account gets what its user gets on the routes listed here. All remaining routes refuse a token, or
+ignore it.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,13 @@ from typing import Final
 
 ORG: Final = "/api/organizations/<org_slug>"
 SAML_LOGIN: Final = f"GET {ORG}/services/<service_slug>/saml/login"  # on the user's account, with the organization in its path
-# The tokens with all scopes that act in the organization, each with the user who has its rights.
+# The tokens with all scopes that act in the organization, with the user who has the same rights.
 TOKENS_OF_MEMBERS: Final = {"owner-token": "owner", "admin-token": "admin", "member-token": "member"}
 NARROW: Final = "narrow-token"  # of the owner, with the scope members:read only
-ELSEWHERE: Final = "elsewhere-token"  # of a member of both organizations, for the other one
-SUSPENDED: Final = "suspended-token"  # of the owner of the suspended organization
-# Tokens of the own account: of the owner with all scopes, with account:read only, and of a platform owner with all scopes that exist.
+ELSEWHERE: Final = "elsewhere-token"  # a member of two organizations has it for the second organization
+SUSPENDED: Final = "suspended-token"  # belongs to the owner of the suspended organization
+# Tokens for the own account: the owner's with all scopes, the owner's with account:read only, and a platform owner's with all scopes that
+# exist.
 TOKENS_OF_ACCOUNTS: Final = {"account-token": "owner", "reading-token": "owner", "platform-token": "platform"}
 ENDED: Final = "ended-token"
 ALL_TOKENS: Final = (*TOKENS_OF_MEMBERS, NARROW, ELSEWHERE, SUSPENDED, *TOKENS_OF_ACCOUNTS, ENDED)
@@ -113,15 +114,15 @@ WRITES_ACCOUNT: Final = frozenset(
         "PATCH /api/user/attributes",
     }
 )
-# With a bearer token that is never one of a user.
+# With a bearer token that never belongs to a user.
 NOT_FOR_USERS: Final = ("/scim/", "/api/service/", "/access/v1/", "/setup/steps")
-# Other readers of the Authorization header: they know no personal access tokens.
+# Further readers of the Authorization header: they know no personal access tokens.
 READS_OTHER_TOKENS: Final = frozenset({"GET /auth/userinfo", "POST /auth/userinfo", "POST /api/auth/mfa/verify"})
 OPTIONAL: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
 
 
 def token_rows(rows: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the expected status of each token by route. `rows` are those of the other callers."""
+    """Return the expected status for every token by route. `rows` are the rows for all further callers."""
     return {route: _row(route, row) for route, row in rows.items()}
 
 

@@ -1,7 +1,7 @@
-"""The world of the access tests: four organizations, and all kinds of callers.
+"""The world for the access tests: four organizations, and all kinds of callers.
 
-Each worker of a test run creates it once, with the real repositories, in a separate database. Every
-test begins with the same ids and tokens.
+A test worker creates it once, with the real repositories, in a separate database. Every test begins with the same ids
+and tokens.
 """
 
 import json
@@ -105,9 +105,8 @@ KEYS: Final = {
 class Tenant:
     """An organization and its users.
 
-    The users are an owner, an admin, a member, another member without calls, one with a second
-    factor, a guest who is only invited, and an end user without a membership. The organization has
-    two services.
+    The users are an owner, an admin, a member, another member without calls, a member with a second factor, a guest who
+    is only invited, and an end user without a membership. The organization has two services.
 
     `things` are the values of `<name>` in paths and `{name}` in requests for this organization.
     """
@@ -118,7 +117,7 @@ class Tenant:
     services: tuple[UUID, UUID]
     keys: Mapping[str, str] = field(repr=False)  # the API keys by the names of KEYS
     external: SignedIn = field(repr=False)  # of an external client with a document, for the end user
-    registered: SignedIn = field(repr=False)  # of one that registered itself
+    registered: SignedIn = field(repr=False)  # belongs to a client that registered itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ class Caller:
     session: SignedIn | None = None
     role: RoleName | None = None
     impersonated: bool = False
-    is_application: bool = False  # has the session of a service of this user
+    is_application: bool = False  # has this user's session at a service
     is_external: bool = False  # an external client. Its token is for an API resource
     pre_auth: str | None = None  # in place of a session
     directory: str | None = None  # a SCIM token
@@ -180,7 +179,7 @@ class Caller:
 
     @property
     def things(self) -> Mapping[str, str]:
-        """Return the things of the organization, and the personal ones."""
+        """Return the organization's things, and the caller's personal things."""
         return {**self.at.things, **self.own}
 
 
@@ -188,7 +187,7 @@ class Caller:
 class World:
     """The whole world.
 
-    `home` is the organization under test, and `rival` another one of the same kind.
+    `home` is the organization under test, and `rival` another organization like it.
     """
 
     home: Tenant
@@ -208,7 +207,8 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     stranger = await _add_person(ports, "stranger@nowhere.example")
     platform_things = await add_platform_account(pool, steward)
     impersonator = Impersonator(steward, await sign_in(ports, steward), belongings, platform_things)
-    # This user is a member of two organizations. Neither must learn about the other.
+    # This user is a member of two organizations. Neither organization must learn about the other
+    # organization.
     both = await _add_person(ports, "both@between.example")
     rival = await _add_tenant(ports, pool, RIVAL, impersonator, both=both)
     # The organization knows only the address of this user.
@@ -395,7 +395,7 @@ def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
 
 
 def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
-    """Return a directory with a SCIM token of the tenant, and one with an expired token."""
+    """Return a directory with the tenant's SCIM token, and a directory with an expired token."""
     return [
         Caller(name=f"{prefix}directory", at=tenant, directory=tenant.things["scim_token"], directory_of=tenant),
         Caller(name=f"{prefix}expired-directory", at=tenant, directory=tenant.things["expired_scim_token"]),
@@ -432,7 +432,7 @@ async def _token(
     scopes: tuple[ApiScope, ...] | None = None,
     ended: bool = False,
 ) -> Caller:
-    """Add a program with a personal access token of a member, or of this user, by default for the organization of `tenant`."""
+    """Add a program with a member's personal access token, or this user's, by default for the organization of `tenant`."""
     account = user if isinstance(user, Account) else tenant.people[user]
     organization = (tenant if bound_to == "its own" else bound_to).organization if bound_to is not None else None
     slug = (tenant.organization if organization is None else organization).slug
@@ -530,7 +530,7 @@ async def _add_tenant(
         for ended in InvitationStatus:
             invitation = _invitation(organization, owner, f"{ended}@{slug}.example", now - timedelta(days=8))
             await tx.invitations.add(invitation)
-            if ended is not InvitationStatus.PENDING:  # one has expired, and is not marked yet
+            if ended is not InvitationStatus.PENDING:  # a pending invitation has expired, and is not marked yet
                 await tx.invitations.end(org, invitation.id, ended, now)
         for token, purpose in (("reset_token", TokenPurpose.RESET_PASSWORD), ("verification_token", TokenPurpose.VERIFY_EMAIL)):
             await tx.one_time_tokens.add(
@@ -594,7 +594,8 @@ async def _add_tenant(
     keys = await _add_keys(ports, organization, services, owner)
     user_code = await _add_device(pool, slug, services[0], now)
     code, verifier = await _add_code(ports, pool, slug, services[0], people["end-user"])
-    # The member of both signs in to services of both. The records of one must not reach the other.
+    # The member of the two organizations signs in to services of both organizations. One
+    # organization's records must not reach the other organization.
     for user in (people["end-user"], further, *([both] if both else [])):
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
@@ -695,9 +696,9 @@ async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> st
 
 
 async def _add_code(ports: Ports, pool: Pool, slug: str, service: UUID, user: Account) -> tuple[str, str]:
-    """Add two authorization codes of this service, one of them exchanged.
+    """Add an exchanged and an unused authorization code for this service.
 
-    Return the other with its verifier.
+    Return the unused code with its verifier.
     """
     code, verifier = new_secret(), new_secret()
     browser = digest(await begin_in_browser(ports, user))
@@ -708,7 +709,7 @@ async def _add_code(ports: Ports, pool: Pool, slug: str, service: UUID, user: Ac
 
 
 async def _add_directory(ports: Ports, organization: Organization, owner: Account, known: Account, former: Account) -> Mapping[str, str]:
-    """Add SCIM users, one of them deactivated, and SCIM tokens."""
+    """Add SCIM users, among them a deactivated user, and SCIM tokens."""
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     texts = {"scim_token": f"scim_live_{slug[:6]}_{new_secret()}", "expired_scim_token": f"scim_live_{slug[:6]}_{new_secret()}"}
     ids = {name: new_id() for name in texts}
@@ -737,7 +738,10 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
 async def _add_groups(
     pool: Pool, organization: Organization, service: UUID, owner: Account, end_user: Account, further: Account, token: UUID
 ) -> Mapping[str, str]:
-    """Add a group that admins manage, which opens the service, one of the directory, and one that gives a role. All have the same users."""
+    """Add a group that admins manage and that opens the service, a directory's group, and a group that gives a role.
+
+    All have the same users.
+    """
     org, slug = organization.id, organization.slug
     ids = {"group_id": new_id(), "pushed_group_id": new_id(), "mapped_group_id": new_id()}
     group = """
@@ -762,7 +766,7 @@ async def _add_groups(
 async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:
     """Add all settings of an organization, with a verified domain.
 
-    Return the ids of its webhook and of a delivery.
+    Return the ids of its webhook and a delivery.
     """
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     domain = Domain(f"{slug}.example")
@@ -806,7 +810,7 @@ def challenge_of(slug: str) -> str:
 
 
 async def _add_services(ports: Ports, organization: Organization, owner: Account) -> tuple[tuple[UUID, UUID], Mapping[str, str]]:
-    """Add two services, the first with an active plan and a removed one.
+    """Add two services, the first with an active plan and a removed plan.
 
     Return the services and their things.
     """
@@ -953,7 +957,7 @@ def _key(organization: Organization, service: UUID, owner: Account, name: str, p
 
 
 async def _use(ports: Ports, pool: Pool, organization: Organization, service: UUID, user: Account) -> None:
-    """Add the sign-in data of a user, including one through a provider."""
+    """Add a user's sign-in data, including a sign-in through a provider."""
     await add_service_user(ports, service, user.id)
     await add_login(ports, pool, service, user.id, "codehost")
     async with ports.storage.transaction(by=SYSTEM) as tx:

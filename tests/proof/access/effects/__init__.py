@@ -1,1 +1,1 @@
-"""The effect of each route, compared with the rows that its requests leave changed."""
+"""Every route's effect, compared with the rows that its requests leave changed."""

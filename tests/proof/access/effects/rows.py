@@ -1,4 +1,4 @@
-"""The tables and columns of the database by the kind of their changes.
+"""The database's tables and columns, by how they change.
 
 The names of a change: `+table` is a new row, `-table` a deleted row, `table.column` a changed value. A table in these lists stands for
 all of its changes, unless a longer name says otherwise. A new column of a table with power has power, until it is listed as plain.
@@ -15,7 +15,7 @@ class Kind(Enum):
 
     NOT_COUNTED = auto()
     SESSION = auto()  # the end of a session
-    PROTOCOL = auto()  # the state of a sign-in or of a token protocol
+    PROTOCOL = auto()  # the state of a sign-in, or of a token protocol
     PLAIN = auto()  # data of an organization, an account or the platform without power
     POWER = auto()  # access, secrets, connections, contents of tokens, blocks, and ways into an account
 

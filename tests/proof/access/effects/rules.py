@@ -1,4 +1,4 @@
-"""The rules for the rows that requests leave changed: the effect of the route and the caller must allow each change."""
+"""The rules for the rows that requests leave changed: the route's effect and the caller must allow all changes."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -90,7 +90,7 @@ SHOWN_ELSEWHERE: Final = {
     "POST /setup/steps/connection": "the next page asks for the values",
 }
 
-Keys = Mapping[str, tuple[str, ...]]  # the columns of each table's primary key
+Keys = Mapping[str, tuple[str, ...]]  # the primary key columns, per table
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _by_key(rows: Iterable[Row], keys: Keys) -> dict[tuple[str, ...], dict[str, 
 
 @cache
 def users_of_sessions(rows: State) -> Mapping[str, str]:
-    """Return the user of each session."""
+    """Return every session's user."""
     sessions = (json.loads(row) for table, row in rows if table == "sessions")
     return {row["id"]: row["user_id"] for row in sessions}
 
@@ -152,7 +152,7 @@ class HeldEffect:
     keys: Keys
     world: State
     wrong: dict[str, list[str]] = field(default_factory=dict)  # the callers by finding
-    shown: set[bool] = field(default_factory=set)  # of each request, whether its changes show the effect
+    shown: set[bool] = field(default_factory=set)  # whether a request's changes show the effect
 
     @property
     def row(self) -> EffectRow:

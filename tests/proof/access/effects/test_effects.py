@@ -1,6 +1,6 @@
 """The changes that a stolen session leaves, and the completeness of the lists in rows.py and rules.py.
 
-`test_matrix.py` calls every route as every kind of caller, and compares the effect of the route with the changed rows.
+`test_matrix.py` calls every route as every kind of caller, and compares the route's effect with the changed rows.
 """
 
 import re
@@ -77,13 +77,13 @@ def test_requests_send_every_field_where_one_of_them_could_have_power() -> None:
 
 
 def fields_of(route: str) -> set[str]:
-    """Return the fields of the body, in JSON or of a form."""
+    """Return the body's fields, in JSON or in a form."""
     contents = operation(route).get("requestBody", {}).get("content", {}).values()
     return {name for content in contents for name in content["schema"].get("properties", {})}
 
 
 def signed_in() -> Iterator[tuple[str, str]]:
-    """Yield each route that changes something for a signed-in user, and the name of a caller that it lets in."""
+    """Yield every route that changes something for a signed-in user, and the name of a caller that it lets in."""
     for route, row in TABLE.items():
         access = ACCESS[without_variant(route)]
         candidates = BROWSERS if access.credentials.scheme == "cookie" or "#form" in route else USERS

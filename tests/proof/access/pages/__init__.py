@@ -1,1 +1,1 @@
-"""Every page of the console, with the data of an organization that has a row in each table."""
+"""Every console page, with the data of an organization that has rows in all tables."""

@@ -1,4 +1,4 @@
-"""The browser of the tests of the running service."""
+"""The browser for tests with a running service."""
 
 from tests.proof.e2e.conftest import browser, chromium
 

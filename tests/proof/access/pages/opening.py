@@ -52,14 +52,14 @@ def operations(app: QuartTrio) -> dict[str, object]:
 
 
 async def opened_pages(app: QuartTrio, pool: Pool, world: World) -> list[Opened]:
-    """Return the pages of the unchanged world. A worker opens them once, because the world is the same for each test."""
+    """Return the pages of the unchanged world. A worker opens them once, because the world is the same for all tests."""
     if not _opened:
         _opened.extend([page async for page in open_all(app, pool, world)])
     return _opened
 
 
 async def open_all(app: QuartTrio, pool: Pool, world: World, only: Collection[str] | None = None) -> AsyncIterator[Opened]:
-    """Yield each page that these routes of the console return, by default all. What a form changes is undone."""
+    """Yield every page that these console routes return, by default all. What a form changes is undone."""
     for route, view in operations(app).items():
         if only is not None and route not in only:
             continue

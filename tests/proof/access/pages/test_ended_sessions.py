@@ -1,4 +1,4 @@
-"""Forms of the console whose session has ended: none is sent when the user comes back, and those with fields are shown (decision 441)."""
+"""Console forms after the end of their session: none is sent when the user comes back, and forms with fields are shown (decision 441)."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ FORMS = [
 
 
 def owner_of(ports: Ports, caller: Caller, route: str) -> str:
-    """Return the sealed owner of a form of this caller's page."""
+    """Return the sealed owner in a form on this caller's page."""
     assert caller.account is not None
     user: dict[str, Any] = {"user_id": caller.account.id, "email": caller.account.email, "email_verified": True, "session_id": new_id()}
     if "<org_slug>" not in route:

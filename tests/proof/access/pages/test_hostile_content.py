@@ -39,7 +39,7 @@ SCRIPT_URL: Final = "javascript:probe()//"
 REQUESTED: Final = ("login_hint", "state", "nonce", "scope", "prompt", "ui_locales", "error_description")
 # Texts that the pages' addresses and the database's own rules need as they are.
 KEPT: Final = frozenset({"organizations.slug", "services.slug", "tiers.id", "domains.domain"})
-# Columns that must be among the changed ones.
+# Columns that must be among the changed columns.
 NAMES: Final = frozenset(
     {
         *(f"{table}.name" for table in ("organizations", "services", "users", "plans", "webhooks", "devices", "api_keys")),
@@ -86,7 +86,7 @@ def findings(page: Opened) -> list[str]:
     for element, attribute, link in links(document):
         if link.strip().lower().startswith(("javascript:", "data:text", "probe", "//probe")):
             found.append(f"{element} has the {attribute} {link[:60]}")
-    if page.answer.status >= 500 and page.route.startswith("GET"):  # a form can fail, because no stored URL is like this one
+    if page.answer.status >= 500 and page.route.startswith("GET"):  # a form can fail, because no stored URL is like this text
         found.append(f"its status is {page.answer.status}")
     if len(page.answer.text.encode()) > LARGEST:
         found.append(f"it has {len(page.answer.text.encode())} bytes")
@@ -97,7 +97,7 @@ LINKS: Final = "|".join(f"//@{name}" for name in ("href", "src", "action", "form
 
 
 def links(document: html.HtmlElement) -> list[tuple[str, str, str]]:
-    """Return each attribute that leads elsewhere: element, attribute and value."""
+    """Return every attribute that leads elsewhere: element, attribute and value."""
     return [(str(link.getparent().tag), link.attrname, link) for link in document.xpath(LINKS)]
 
 
@@ -122,7 +122,7 @@ async def test_no_text_of_the_database_becomes_markup(app: QuartTrio, pool: Pool
 
 # Pages outside the console
 
-# Headings that must be among those of the opened pages, without the text.
+# Headings that must be among the opened pages' headings, without the text.
 SEEN: Final = {
     "Check your inbox",
     "Confirm that it's you",
@@ -142,7 +142,7 @@ SEEN: Final = {
 
 
 def parameters(app: QuartTrio) -> dict[str, list[str]]:
-    """Return the declared parameters of each page outside the console, of its query or its form."""
+    """Return the declared parameters of pages outside the console, in their query or form."""
     found, console = {}, operations(app)
     for route, view in routes(app):
         if docs_of(view).is_page is False or route in console:
@@ -153,7 +153,7 @@ def parameters(app: QuartTrio) -> dict[str, list[str]]:
 
 
 def requests_with(text: str, names_by_route: Mapping[str, list[str]]) -> Iterator[tuple[str, Request]]:
-    """Yield requests of all pages outside the console, each with the text in one value."""
+    """Yield requests for all pages outside the console, with the text in a single value."""
     value = text.replace("{", "{{").replace("}", "}}")
     for route, names in names_by_route.items():
         request = REQUESTS.get(route, Request(form={} if route.startswith("POST") else None))
@@ -177,7 +177,7 @@ def requests_with(text: str, names_by_route: Mapping[str, list[str]]) -> Iterato
 
 
 async def page_of_flow(app: QuartTrio, answer: Answer, caller: Caller) -> Answer:
-    """Return the page of the step of a sign-in to which this answer leads, or the answer itself."""
+    """Return the page of the sign-in step to which this answer leads, or the answer itself."""
     target = answer.headers.get("Location", "")
     if not FLOW.fullmatch(target):
         return answer

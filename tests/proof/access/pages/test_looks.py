@@ -1,6 +1,6 @@
-"""Every page of the console in a real browser: accessible by the rules of axe-core, and as wide as the window.
+"""Every console page in a real browser: accessible by axe-core's rules, and as wide as the window.
 
-With `./run screenshots`, it saves each page in three widths and both color schemes.
+With `./run screenshots`, it saves every page in three widths and two color schemes.
 """
 
 import re

@@ -54,7 +54,7 @@ async def send(app: QuartTrio, caller: Caller, path: str, fields: dict[str, str]
 
 
 def outcome(answer: Answer) -> tuple[int, str]:
-    """Return the status and the target of a redirect, without the ids of new objects."""
+    """Return a redirect's status and target, without the ids of new objects."""
     return answer.status, re.sub("[0-9a-f-]{36}", "<id>", answer.headers.get("Location", ""))
 
 

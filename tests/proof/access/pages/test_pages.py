@@ -1,4 +1,4 @@
-"""What holds for every page of the console: it loads nothing else, runs no code of others, and leads only to pages that exist."""
+"""What holds for every console page: it loads nothing else, runs no foreign code, and leads only to pages that exist."""
 
 import json
 import re
@@ -37,7 +37,7 @@ WITHOUT_PAGE: Final = {
     "GET /app/platform/log/export",
     "GET /app/platform/sign-ins/export",
 }
-# They show one of several documents, or a secret that is never shown. Sent as they stand, their examples are refused.
+# They show a chosen document, or a secret that is never shown. Sent as they stand, their examples are refused.
 NO_DOCUMENT: Final = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/oauth-credentials/<provider>",
 }
@@ -150,7 +150,7 @@ async def test_each_put_under_show_as_curl_sends_all_that_is_stored(app: QuartTr
 
 
 async def test_no_form_of_another_site_changes_anything(app: QuartTrio, pool: Pool, world: World) -> None:
-    """Neither a form without the token of the session, nor one that another site sends."""
+    """Neither a form without the session's token, nor a form that another site sends."""
     wrong = []
     for route, view in operations(app).items():
         if not route.startswith("POST"):

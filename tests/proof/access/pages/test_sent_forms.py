@@ -1,4 +1,4 @@
-"""Forms that make something, or show a secret: each copy works once, also if several are sent at once (security G-2, decision 410)."""
+"""Forms that make something, or show a secret: every copy works once, also if several are sent at once (security G-2, decision 410)."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ from tests.support.openapi import operations
 pytestmark = pytest.mark.slow
 
 COPIES = 5
-OF_ALL_CERTIFICATES = 60.0  # seconds: their keys are generated one after the other
+OF_ALL_CERTIFICATES = 60.0  # seconds: their keys are generated one by one
 BROWSERS = ("browser", "admin-browser", "platform-browser", "suspended-browser")
 VIEWS = dict(routes(application()))
 TABLE = read_matrix()

@@ -33,7 +33,7 @@ AS_PEOPLE_TYPE: Final[dict[Callable[[str], str], Callable[[str], str]]] = {
 }
 USER_CODE: Final = "user_code"  # `normalize_user_code` reads it
 NEW_ORGANIZATION: Final = "POST /app/organizations/new"
-# A wrong link and a wrong code of a recovery have the answers of right ones (security M-8): tests/authentication/api/recovery.
+# A recovery's wrong link and wrong code get the same answers as a right link and code (security M-8): tests/authentication/api/recovery.
 SAME_ANSWERS: Final = {"GET /auth/recover", "POST /auth/recover", "POST /auth/recover/<recovery_id>/app"}
 EMAILED: Final = {"POST /setup/code"}  # the world has no code of a set-up link: tests/setup/test_links.py
 TRIED: Final = {route: request for route, request in REQUESTS.items() if route not in SAME_ANSWERS | EMAILED}

@@ -31,7 +31,7 @@ NOT_TYPED: Final = "ancestor-or-self::*[@hidden]"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of a page: the route that it posts to, its hidden fields and lists, and its texts, each with its value.
+    """A form on a page: the route that it posts to, its hidden fields and lists, and its texts, all with their values.
 
     `setup_sql` prepared the world for the page.
     """
@@ -67,7 +67,7 @@ def cannot_be_empty(app: QuartTrio, route: str, field: str) -> bool:
 
 
 async def send(app: QuartTrio, pool: Pool, world: World, form: Form, field: str, value: str) -> str | None:
-    """Send the form with this value of a field, undo what it changes, and return the fault of the answer, or None."""
+    """Send the form with this value in a field, undo what it changes, and return the answer's fault, or None."""
     request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, operations(app)[form.route])
     request = replace(request, setup_sql=request.setup_sql or form.setup_sql)
     # A script fills empty hidden fields.
@@ -91,7 +91,7 @@ def what_is_wrong(answer: Answer, field: str, changes: Changes) -> str | None:
 
 
 async def forms_of_pages(app: QuartTrio, pool: Pool, world: World) -> list[Form]:
-    """Return the forms with texts that the user types, each once."""
+    """Return the forms with texts that the user types, without repetition."""
     found: dict[tuple[str, ...], Form] = {}
     adapter, names = app.url_map.bind("localhost"), {id(view): route for route, view in routes(app)}
     for page in await opened_pages(app, pool, world):

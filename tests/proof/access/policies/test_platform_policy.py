@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 TABLE = read_matrix()
 ACCESS = {route: access_of(view) for route, view in routes(application())}
-# Each platform owner, and a user in the same place without any right.
+# All platform owners, and a user in the same place without any right.
 OWNERS = {"platform": "stranger", "platform-application": "application", "platform-browser": "stranger-browser"}
 # Platform owners who act as a user, and the same caller without a session.
 IMPERSONATORS = {"as-member": "anonymous", "as-owner": "anonymous", "impersonating-browser": "ended-browser"}
@@ -35,14 +35,14 @@ POLICIES: dict[str, Document] = {
 
 
 def opened_by_rights() -> Iterator[tuple[str, str]]:
-    """Yield each route that opens to a platform owner and is closed to others, and this owner."""
+    """Yield every route that opens to a platform owner and is closed to everyone else, and this owner."""
     for names in (OWNERS, IMPERSONATORS):
         for route, row in TABLE.items():
             yield from ((route, name) for name, other in names.items() if row.get(name, "401") not in CODES and row.get(other) in CODES)
 
 
 def walked() -> list[tuple[str, str]]:
-    """Return the routes that check the rights themselves, and for each access decorator one of the others."""
+    """Return the routes that check the rights themselves, and a further route per access decorator."""
     found = dict[tuple[str, ...], tuple[str, str]]()
     for route, name in opened_by_rights():
         access = ACCESS[without_variant(route)]

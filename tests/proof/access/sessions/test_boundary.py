@@ -41,8 +41,8 @@ OF_THE_APPLICATION: Final = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login",
 }
 
-# The pages outside organizations that such a session can open: they show nothing of other organizations. Routes of the API are marked in
-# ops/docs/description.txt.
+# The pages outside organizations that such a session can open: they show nothing about foreign organizations. Routes of the API are marked
+# in ops/docs/description.txt.
 OPEN_PAGES: Final = {
     "GET /app",
     "GET /app/account/applications",
@@ -59,7 +59,7 @@ OPEN_PAGES: Final = {
 
 
 def walked() -> Iterator[tuple[str, Access, str]]:
-    """Yield each route that reads a session, and a user that it answers."""
+    """Yield every route that reads a session, and a user that it answers."""
     for route, row in TABLE.items():
         access = ACCESS[without_variant(route)]
         candidates = () if access.credentials not in OF_PEOPLE else BROWSERS if access.credentials is Credentials.COOKIE else USERS
@@ -142,9 +142,9 @@ async def test_a_session_is_good_in_its_organization_alone(piece: int, app: Quar
 
 
 def is_alike(access: Access, kind: str, number: int) -> bool:
-    """Return whether the route of this number is left out, because others show the same. No refusal is left out.
+    """Return whether the route with this number is left out, because another route shows the same. No refusal is left out.
 
-    Sessions with an own proof are those of the matrix. One decorator opens all pages of organizations. A route for the account does
+    The matrix covers sessions with an own proof. All pages for organizations open through the same decorator. A route for the account does
     not ask which organization the session belongs to.
     """
     if kind == "merged" or (kind == "bounded here" and access.name == "member_page"):
@@ -168,7 +168,7 @@ def asks_for_own_proof(access: Access, answer: Answer) -> bool:
 
 
 async def difference_to_unknown(app: QuartTrio, route: str, kind: str, caller: Caller, answer: Answer) -> str | None:
-    """Return how the answer of another organization differs from that of one that does not exist, but for its slug."""
+    """Return how the answer for another organization differs from the answer for a missing organization, but for its slug."""
     if kind != "bounded elsewhere" or "<org_slug>" not in route:
         return None
     request = REQUESTS.get(route, Request())
@@ -178,7 +178,7 @@ async def difference_to_unknown(app: QuartTrio, route: str, kind: str, caller: C
 
 
 def plain(answer: Answer) -> tuple[object, ...]:
-    """Return the whole answer, without the slug, the time, and the ids of the request and of a kept form."""
+    """Return the whole answer, without the slug, the time, and the ids of the request and a kept form."""
     headers = (f"{name}: {value}" for name, value in sorted(answer.headers.items()) if name.lower() not in OF_REQUEST)
     return answer.status, *(re.sub(VARIABLE, "<variable>", text) for text in (*headers, answer.text))
 

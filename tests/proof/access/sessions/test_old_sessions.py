@@ -58,7 +58,7 @@ def outlives(route: str) -> bool:
 
 
 def old_sign_ins() -> Iterator[tuple[str, Access, str]]:
-    """Yield each operation that needs a sign-in of some age, and a user who may call it."""
+    """Yield every operation that needs a recent sign-in, and a user who may call it."""
     for route, row in TABLE.items():
         access = ACCESS[without_variant(route)]
         users = [name for name, status in row.items() if name in USERS and status.startswith("2")]
@@ -79,7 +79,7 @@ def test_the_table_has_all_exceptions() -> None:
 
 @pytest.mark.parametrize("piece", range(4))
 async def test_an_old_session_does_nothing_that_outlives_it(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
-    """Ten days old: every route. As old as a recent sign-in may be: only what needs a fresh one."""
+    """Ten days old: every route. As old as a recent sign-in may be: too old only where a fresh sign-in is needed."""
     wrong: list[str] = []
     policy = Policy()
     for route, access, name in list(old_sign_ins())[piece::4]:

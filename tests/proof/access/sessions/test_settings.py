@@ -1,6 +1,6 @@
 """Changes of an organization that outlive their callers: not by an old session, an impersonator, or a program without grants.
 
-The access matrix and the walk of old sessions try each route. These requests do the most harm.
+The access matrix and the walk with old sessions try every route. These requests do the most harm.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 APPLICATION: Final = f"{PAGES_OF_ORG}/applications/<service_slug>"
 CHANGED: Final = {"organization_attributes", "plans", "organizations", "branding", "invitations", "memberships"}
 PRICE: Final = {"name": "Plan", "price_cents": "1", "currency": "eur", "features": "everything"}
-# Each change by the API, and on the page.
+# Every change by the API, and on the page.
 CHANGES: Final[dict[str, tuple[tuple[str, Request], tuple[str, Request]]]] = {
     "who writes a claim": (
         (f"PATCH {ORG}/attributes/<attribute_name>", Request({"writers": ["user", "admin"]})),

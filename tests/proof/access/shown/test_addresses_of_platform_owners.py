@@ -1,8 +1,8 @@
 """From where a platform owner acts stays in the platform's log (security #addresses-of-platform-owners).
 
-The request of every route is sent by a platform owner, also as each kind of user, and by a program of the platform. Platform owners who are
-members, or use an application, send it, too. Address and agent are unique. Afterwards only rows for platform owners have them, and records
-of the own account, which organizations read without them.
+A platform owner sends every route's request, also while acting as every kind of user, and so does a platform program. Platform owners who
+are members, or use an application, send it, too. Address and agent are unique. Afterwards only rows for platform owners have them, and
+records of the own account, which organizations read without them.
 """
 
 import json
@@ -28,7 +28,7 @@ PEER: Final = "198.51.100.77"
 AGENT: Final = "OperatorBrowser/4711"
 ACTING: Final = ("platform", "platform-granted", "platform-browser", "as-owner", "as-admin", "as-member", "impersonating-browser")
 OF_OWN: Final = ("owner", "application", "admin-browser")  # they become platform owners before they act
-# Other routes know no platform owner.
+# No other routes know platform owners.
 OF_USERS: Final = (Credentials.ACCESS_TOKEN, Credentials.ACCESS_TOKEN_OR_COOKIE, Credentials.COOKIE)
 # The logs about an account. Only platform owners read the addresses of entries that are not the user's (`by_user`).
 OF_PLATFORM: Final = frozenset({"mfa_events", "privacy_log"})
@@ -58,7 +58,7 @@ def _callers(route: str, credentials: Credentials) -> list[str]:
 
 
 async def _act(app: QuartTrio, pool: Pool, world: World, route: str, caller: Caller) -> AsyncIterator[str]:
-    """Send the request, and yield each changed row with the address or the agent. A row that only the platform reads is an empty text."""
+    """Send the request, and yield every changed row with the address or the agent. A row that only the platform reads is an empty text."""
     request, before, accounts = REQUESTS.get(route, Request()), await mark(pool), {_account_of(world.callers["platform"])}
     if caller.name in OF_OWN:
         accounts.add(_account_of(caller))

@@ -1,4 +1,4 @@
-"""Members with a role of one capability, at the pages and the changes of this capability.
+"""Members who have a role with a single capability, at this capability's pages and changes.
 
 No page and no answer to a change names people, groups, programs or credentials, or has values of attributes, that the
 API hides from the caller.
@@ -25,11 +25,11 @@ from tests.support.builders import Answer, run_sql
 
 pytestmark = pytest.mark.slow
 
-VALUE: Final = "value-of"  # of an attribute that no request of the table changes
+VALUE: Final = "value-of"  # belongs to an attribute that no request in the table changes
 
 
 async def test_no_page_and_no_change_names_what_the_api_hides(app: QuartTrio, pool: Pool, world: World) -> None:
-    """What a page names, the API names, too: in one of the caller's lists, or in an operation that does the same.
+    """What a page names, the API names, too: in the caller's lists, or in an operation that does the same.
 
     The answer to a change may also name the object that its address has the id of.
     """
@@ -71,7 +71,7 @@ async def test_no_page_and_no_change_names_what_the_api_hides(app: QuartTrio, po
 
 
 async def add_values(pool: Pool, tenant: Tenant) -> None:
-    """Add an attribute with a value of each user and group that has one."""
+    """Add an attribute, with a value for every user and group that has a value."""
     org = tenant.organization.id
     await run_sql(pool, "insert into organization_attributes values (%s, 'site', 'Site', 'text', '{admin}', 'first', 2, now())", org)
     for table, column, owner in (("attribute_values", "attributes", "user_id"), ("group_attribute_values", "attributes", "group_id")):
@@ -83,7 +83,9 @@ async def add_values(pool: Pool, tenant: Tenant) -> None:
 
 
 async def names_of(pool: Pool, tenant: Tenant) -> Mapping[str, str]:
-    """Return names with ids: the addresses of all users and invitees but the caller, of groups, programs and credentials, and values."""
+    """Return names with ids: the addresses of all users and invitees but the caller, the names of groups, programs and credentials, and
+    values.
+    """
     org = tenant.organization.id
     rows = await run_sql(
         pool,

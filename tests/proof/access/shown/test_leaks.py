@@ -1,9 +1,8 @@
-"""Two tenants: no response shows data of the first to the second, and no request changes data of the first.
+"""Two tenants: no response shows the first tenant's data to the second tenant, and no request changes it.
 
-This holds for any ids in requests. The database shows which data belong to the first tenant: the
-rows that do not exist without it, and every text in them that occurs nowhere else. A new table is
-covered as soon as it has a row of the tenant. A decoy (decoys.py) makes one attempt for each field
-cover every column.
+This holds for any ids in requests. The database shows which data belong to the first tenant: the rows that do not exist
+without it, and every text in them that occurs nowhere else. A new table is covered as soon as it has a row of the
+tenant. With a decoy (decoys.py), an attempt on a field covers every column.
 """
 
 import json
@@ -61,13 +60,13 @@ from tests.support.scim import SCIM_JSON
 pytestmark = pytest.mark.slow
 
 PIECES = 12  # so that the workers of a test run share the routes
-# The responses to the callers with the most and the least rights are compared with those of a world
-# without the home organization.
+# For the callers with the most and the least rights, the responses are compared with the responses
+# in a world without the home organization.
 COMPARED = (*THOROUGH, "foreign-anonymous")
-# These routes change nothing. The changes of all others are undone after each call.
+# These routes change nothing. All remaining callers' changes are undone after every call.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
-# Routes whose use case counts requests of the organization. Each attempt is the first one.
+# Routes whose use case counts requests of the organization. Every attempt is the first attempt.
 COUNTED = frozenset(
     {
         "POST /api/organizations/<org_slug>/connections/<connection_slug>/check",
@@ -82,18 +81,18 @@ _NEW = re.compile(  # the id in the page of something that was just created
     r"(?:(?<=/api-resources/)|(?<=/service-accounts/))[0-9a-f-]{36}(?=/(?:applications|credentials)$)"
     r"|(?<=/deliveries/)[0-9a-f-]{36}(?=\?tested=true$)|(?<=/groups/)[0-9a-f-]{36}$"
 )
-_DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
+_DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in every redirect to a provider
 
-_FLOW = re.compile(r"^/app/flow/[0-9a-f-]{36}")  # a new id in each request that begins a sign-in
+_FLOW = re.compile(r"^/app/flow/[0-9a-f-]{36}")  # a new id in every request that begins a sign-in
 
-_NONCE = re.compile(r'nonce="[^"]+"|name="form_key" value="[^"]+"')  # random in each page
+_NONCE = re.compile(r'nonce="[^"]+"|name="form_key" value="[^"]+"')  # random in every page
 
-_SID = re.compile(r'"sid": "[0-9a-f-]{36}"')  # random in each preview of a sign-in, which begins no session
+_SID = re.compile(r'"sid": "[0-9a-f-]{36}"')  # random in every preview of a sign-in, which begins no session
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The service on one database."""
+    """The service on a database."""
 
     app: QuartTrio
     pool: Pool
@@ -174,7 +173,7 @@ DATA_STORED_ON_PURPOSE = {
     "POST /api/auth/register body.org_slug": "the email has the branding of any active organization (security E-1)",
     "POST /api/auth/forgot-password body.org_slug": "the email has the branding of any active organization (security E-1)",
 }
-# Responses that show data of other tenants on purpose, whatever the request is.
+# Responses that show foreign tenants' data on purpose, whatever the request is.
 LISTED_ON_PURPOSE = {
     "GET /api/organizations/<org_slug>/domains/<domain>/accounts": "what others created at a verified domain (security T-6)",
     "GET /api/organizations/<org_slug>/domains/<domain>/invitations": "invitations of others at a verified domain (security T-6)",
@@ -224,7 +223,7 @@ def kept_without_home(database_without_home: psycopg.Connection) -> Iterator[Kep
 @pytest.fixture(scope="session")
 def app_without_home() -> Application:
     other = build_routes()
-    other.description = application().description  # the same for each database, and slow to build
+    other.description = application().description  # the same for all databases, and slow to build
     return other
 
 
@@ -256,7 +255,7 @@ _secrets: list[Secrets] = []
 
 @pytest.fixture
 async def secrets(world: World, pool: Pool) -> Secrets:
-    """The data of the home organization and of the decoy, which this adds to the world."""
+    """The data of the home organization and the decoy, which this adds to the world."""
     if not _decoys:
         _decoys.extend(decoys_of(world.state - world.state_without_home, Secrets.of(world).texts))
     await fill(pool, _decoys)
@@ -334,9 +333,9 @@ async def test_a_token_of_another_tenant_is_as_unknown_as_a_made_up_one(app: Qua
 async def findings(route: str, spy: str, world: World, secrets: Secrets, site: Site, without_home: Site) -> AsyncIterator[str]:
     """Yield the data that a spy can see or change with this route.
 
-    The most and the least privileged spies get the same responses as in a world without the home
-    organization. The valid request is not sent if it was accepted with fields that do not exist, and
-    revealed and changed nothing, not even one of the sent texts: it would get the same response.
+    The most and the least privileged spies get the same responses as in a world without the home organization. The
+    valid request is not sent if it would get the same response: if it was accepted with fields that do not exist, and
+    revealed and changed nothing, not even a sent text.
     """
     caller, request = world.callers[spy], REQUESTS.get(route, Request())
     is_compared = spy in COMPARED and (spy == "foreign-owner" or not is_turned_away(route, spy))
@@ -357,7 +356,7 @@ async def findings(route: str, spy: str, world: World, secrets: Secrets, site: S
             yield f"{attempt}: {leak}"
         if not is_compared:
             continue
-        # Without the home organization, no value of a shape exists, and one answer stands for all of them.
+        # Without the home organization, no value with such a shape exists, and the same answer stands for all values.
         known = alone.setdefault((attempt.where, shape(attempt.sent[0]) if attempt.sent else None), set())
         actual = outcome(route, answer)
         if actual not in known:

@@ -1,6 +1,6 @@
-"""Personal access tokens of the owner with one scope, at every route that this scope reads.
+"""The owner's personal access tokens with a single scope, at every route that this scope reads.
 
-Such a token sees no more than a member with the rights of the scope: an answer names nothing by another right of the owner.
+Such a token sees no more than a member with the scope's rights: an answer names nothing by the owner's further rights.
 """
 
 import json

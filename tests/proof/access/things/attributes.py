@@ -1,4 +1,4 @@
-"""The attributes of users in the access tests, and the claims of an application."""
+"""User attributes in the access tests, and an application's claims."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -10,7 +10,7 @@ from tests.support.builders import run_sql
 
 
 async def add_attributes(pool: Pool, slug: str, org: UUID, users: Iterable[UUID], service: UUID) -> str:
-    """Declare an attribute with values of these users, and a claim of the service that has it. Return the name of the attribute."""
+    """Declare an attribute with values for these users, and a service's claim with this attribute. Return the name of the attribute."""
     name = "team"  # the same everywhere, as names of fields in forms are; the label and the values have the slug
     writers = ["user", "admin", "application"]
     declare = "insert into organization_attributes values (%s, %s, %s, 'text', %s, 'first', 1, now())"

@@ -38,12 +38,12 @@ ADD = """
 
 
 def address_at(slug: str) -> str:
-    """Return the address of the client of this organization."""
+    """Return the address of this organization's client."""
     return f"https://assistant.{slug}.example/client"
 
 
 async def register(ports: Ports, slug: str) -> str:
-    """Return the client id of a client of this organization's user that registered itself."""
+    """Return the client id of a client that registered itself, for a user of this organization."""
     open_ports = replace(ports, policy=replace(ports.policy, client_registration=True))
     metadata = {
         **{"client_name": f"{slug.title()} Notebook", "redirect_uris": [f"https://assistant.{slug}.example/callback"]},
@@ -55,7 +55,7 @@ async def register(ports: Ports, slug: str) -> str:
 async def add_external_client(
     ports: Ports, pool: Pool, organization: Organization, resource: UUID, user: Account, address: str
 ) -> SignedIn:
-    """Add the client with a session of this user. Return its tokens. One with a document has keys."""
+    """Add the client with a session of this user. Return its tokens. A client with a document has keys."""
     slug, org_id, now = organization.slug, organization.id, ports.clock.now()
     host, scope, identifier = f"assistant.{slug}.example", f"{slug}:orders", f"https://api.{slug}.example/"
     has_keys, service = address == address_at(slug), external_client_id(org_id, address)

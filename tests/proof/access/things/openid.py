@@ -41,9 +41,9 @@ def with_openid(service: Service, slug: str) -> Service:
 
 
 async def add_openid_sessions(ports: Ports, pool: Pool, slug: str, service: UUID, user: Account) -> Mapping[str, str]:
-    """Add a session with tokens, and one that ended, of which the application is not told yet.
+    """Add a session with tokens, and an ended session that the application has not been told about.
 
-    Return the tokens of the first one.
+    Return the first session's tokens.
     """
     now, context = ports.clock.now(), await service_context(pool, service)
     cookie = digest(await begin_in_browser(ports, user))

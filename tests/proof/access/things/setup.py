@@ -1,4 +1,4 @@
-"""The set-up links of a tenant: one that waits, and one that a browser has opened, with proposals."""
+"""A tenant's set-up links: a link that waits, and a link that a browser has opened, with proposals."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tests.support.saml import new_certificate
 
 
 async def add_setup_links_of_tenant(ports: Ports, organization: Organization, creator: Account, connection_id: str) -> Mapping[str, str]:
-    """Add both links, which renew the certificate of this connection. Return what requests name, and the cookie of the browser."""
+    """Add the two links, which renew this connection's certificate. Return what requests name, and the cookie of the browser."""
     slug, now, token, cookie = organization.slug, ports.clock.now(), new_secret(), new_secret()
     waiting = SetupLink(
         id=new_id(),

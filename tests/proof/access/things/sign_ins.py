@@ -1,4 +1,4 @@
-"""Sign-ins and failed attempts of the access tests, and those that an organization sees (decision 220)."""
+"""Sign-ins and failed attempts for the access tests, and what an organization sees (decision 220)."""
 
 from uuid import UUID
 
@@ -10,7 +10,8 @@ from ports import Ports
 from tests.support.builders import run_sql
 from tests.support.rows import failed_login
 
-# The counted attempts of the rival organization, in both worlds. `hide_in_counts` names some of them for the platform.
+# The rival organization's counted attempts, with and without the home organization. `hide_in_counts` names some of them
+# for the platform.
 NETWORK = "192.0.2.77"
 ATTEMPTS = 3
 
@@ -29,7 +30,7 @@ async def add_sign_ins_of_tenant(ports: Ports, slug: str, org: UUID, service: UU
 
 
 async def add_counted_attempts(ports: Ports, org: UUID, service: UUID) -> None:
-    """Add attempts at unknown accounts, which the organization of the application sees as one number."""
+    """Add attempts at unknown accounts, which the application's organization sees as a single count."""
     async with ports.storage.autocommit() as statements:
         for _ in range(ATTEMPTS):
             failure = failed_login(None, at=ports.clock.now(), address=NETWORK, org_id=org, service_id=service)
@@ -37,10 +38,10 @@ async def add_counted_attempts(ports: Ports, org: UUID, service: UUID) -> None:
 
 
 async def add_hidden_sign_ins(pool: Pool, ports: Ports, slug: str, *, rival: tuple[UUID, UUID], both: UUID, strangers: list[UUID]) -> None:
-    """Add rows that the rival organization must not see, with the slug of the home organization in each text.
+    """Add rows that the rival organization must not see, with the home organization's slug in every text.
 
-    They are sign-ins of a member of both on the way to the home organization's application, those of strangers to
-    the rival at the platform itself, and the names of attempts that it has counted.
+    There are three kinds: sign-ins to the home organization's application by a member of the two organizations,
+    sign-ins to the platform itself by people the rival does not know, and names in attempts that the rival has counted.
     """
     insert = """
         insert into login_events (id, user_id, org_id, service_id, provider, success, reason, seen_by, address, agent, city, country,
