@@ -1,4 +1,4 @@
-"""Backups: what they contain, that a restore gives it back or changes nothing, and which ones are refused."""
+"""Backups: what they contain, that a restore gives it back or changes nothing, and which backups are refused."""
 
 import base64
 import gzip
@@ -40,7 +40,7 @@ from tests.support.storage_fixtures import *  # noqa: F403
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
-KEYS: Final = f"test:{base64.b64encode(bytes(range(32))).decode()}"  # of the vault of `make_ports`
+KEYS: Final = f"test:{base64.b64encode(bytes(range(32))).decode()}"  # belongs to the vault of `make_ports`
 OTHER_KEYS: Final = f"test:{base64.b64encode(bytes(32)).decode()}"
 
 TABLES: Final = "select tablename from pg_tables where schemaname = 'public' order by 1"
@@ -100,7 +100,7 @@ def world(server: str) -> Iterator[str]:
 
     with journaled_database() as connection:
         trio.run(fill, connection.info.dsn)
-        connection.execute("drop schema journal cascade")  # only the other tests of this world need it
+        connection.execute("drop schema journal cascade")  # only the remaining tests in this world need it
         yield connection.info.dsn
 
 
@@ -164,7 +164,7 @@ def test_verify_restores_counts_decrypts_and_signs_in(made: Path, tmp_path: Path
 def test_verify_decrypts_each_secret_and_does_not_trust_the_description(
     made: Path, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The backup's key checks fit the other key, but its secrets do not."""
+    """The backup's key checks fit the second key, but its secrets do not."""
     monkeypatch.setattr(embedded, "scratch", lambda: nullcontext(SimpleNamespace(conninfo=fresh)))  # a new server takes seconds
     forged = tmp_path / "forged"
     shutil.copytree(made / "backup", forged)
@@ -299,7 +299,7 @@ def test_a_backup_is_of_one_moment(world: str, tmp_path: Path, monkeypatch: pyte
     export_table = transfer._export_table
 
     def change_and_export(connection: Any, name: str, *arguments: Any) -> Any:
-        if name == "api_keys":  # the first table; the changed one follows
+        if name == "api_keys":  # the first table; the changed table follows
             with psycopg.connect(world) as other:
                 other.execute("insert into tiers values (gen_random_uuid(), 'late', 'Late', 1, 1, 0)")
         return export_table(connection, name, *arguments)

@@ -1,6 +1,6 @@
 """Every endpoint of the inventory keeps its documented interface. Further routes and fields stand in ops/docs/description.txt.
 
-The inventory is `endpoints.json`, one endpoint in each line:
+The inventory is `endpoints.json`, an endpoint per line:
 
 - `method` is null where the documentation names none; any method matches then.
 - `auth` is the credential: `jwt`, `platform_owner_jwt`, `preauth_jwt`, `api_key:PERMISSION`, `scim_token`, `billing_signature`, `none`,
@@ -10,7 +10,7 @@ The inventory is `endpoints.json`, one endpoint in each line:
 - `success.shape` is the fields that the JSON response always has, or its kind.
 - `errors` are the documented error statuses, and `rate_limited` is null where the documentation does not say.
 
-`tests/proof/test_garbage.py` sends bodies other than JSON objects, fields of wrong types and other content types.
+`tests/proof/test_garbage.py` sends bodies that are no JSON objects, fields with wrong types and wrong content types.
 """
 
 import itertools
@@ -182,7 +182,7 @@ def test_every_success_has_the_documented_shape() -> None:
 
 
 def difference_in_shape(row: Row, content: dict[str, Any]) -> str | None:
-    """Return how the described response differs from the documented one, or None."""
+    """Return how the described response differs from the documented response, or None."""
     match row["success"]["shape"]:
         case None:
             return None

@@ -37,7 +37,7 @@ JSON = (b"content-type", b"application/json")
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
 HTML = (b"accept", b"text/html")
 
-# Few, because the real application answers each example.
+# Few, because the real application answers every example.
 BOUNDED = settings(
     max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -66,11 +66,10 @@ def paths(app: QuartTrio) -> list[str]:
 
 CHANGING: Final = re.compile(r'"timestamp": ?"[0-9TZ:.+-]+"')  # differs in every error body
 
-# Where all routes share the code that handles a part of a request, each route gets every SPREAD-th value of it in turn. Each value
-# reaches many routes.
+# Where all routes share the code for a part of a request, a route gets every SPREAD-th value in turn. Every value reaches many routes.
 SPREAD: Final = 4
-# Where only the middleware and the decorators handle the part, and for bodies other than JSON objects, which one function refuses, each
-# route gets every WIDE_SPREAD-th value.
+# Where only the middleware and the decorators handle the part, a route gets every WIDE_SPREAD-th value. So it does for bodies that are no
+# JSON objects, which a single function refuses.
 WIDE_SPREAD: Final = 12
 
 
@@ -87,7 +86,7 @@ def leak(text: str) -> str | None:
 
 
 def describe_defect(answer: Answer) -> str | None:
-    """Return why the response is not one that we may send, or None."""
+    """Return why we may not send this response, or None."""
     if answer.status >= 500 and answer.status != 501:  # unsupported operations of SCIM
         return f"status {answer.status}"
     if "X-Request-Id" not in answer.headers:
@@ -117,7 +116,7 @@ PRE_AUTH = b"/api/auth/mfa/verify"  # requires a pre-auth token
 
 
 class Findings:
-    """The wrong responses of a test, so that one run shows all of them."""
+    """A test's wrong responses, so that a single run shows all of them."""
 
     def __init__(self) -> None:
         self._wrong: list[str] = []
@@ -136,7 +135,7 @@ class Findings:
         assert not self._wrong, "\n".join(self._wrong)
 
 
-# The credentials of programs, by the beginning of the path
+# The programs' credentials, by the beginning of the path
 OTHER_TOKENS: Final = {b"/scim/": SCIM_TOKEN, b"/auth/register": REGISTRATION_TOKEN}
 Send = Callable[..., Awaitable[Answer]]
 
@@ -219,16 +218,16 @@ def bodies() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def json_readers() -> list[tuple[str, str]]:
-    """Return the routes with a JSON body, except the one that checks a signature first."""
+    """Return the routes with a JSON body, except the route that checks a signature first."""
     return sorted(bodies().keys() - {("POST", "/webhooks/billing")})
 
 
 async def waiting_for_body(
     app: Application, send: Send, all_routes: list[tuple[str, str]], findings: Findings
 ) -> set[tuple[str, str, bytes]]:
-    """Return the routes and content types that wait for a body that never arrives, and check the responses of the others.
+    """Return the routes and content types that wait for a body that never arrives, and check the remaining responses.
 
-    The others answer without reading a body, so they answer every body alike.
+    The remaining routes answer without reading a body, so they answer every body alike.
     """
     app.middleware.body_within = 0.0
     waiting = set()
@@ -244,7 +243,7 @@ async def waiting_for_body(
 
 
 async def test_an_unreadable_body_is_refused(app: Application, send: Send) -> None:
-    """Each route that reads a body gets two or three of them, in turn. All routes read bodies by the same code."""
+    """Every route that reads a body gets two or three such bodies, in turn. All routes read bodies by the same code."""
     findings = Findings()
     all_routes = routes(app)
     waiting = await waiting_for_body(app, send, all_routes, findings)
@@ -271,7 +270,7 @@ async def test_a_body_over_the_limit_is_refused(app: QuartTrio, send: Send) -> N
     findings.check_none()
 
 
-READ: Final = {200, 400, 401, 404}  # after the body was read: 404 of a route that needs no field of it
+READ: Final = {200, 400, 401, 404}  # after the body was read: 404 from a route that needs no field
 
 
 async def test_a_body_just_within_the_limit_is_read(app: QuartTrio, send: Send) -> None:
@@ -305,9 +304,10 @@ HOSTILE_TEXT = {
     "empty": "",
     "a space": " ",
 }
-# Each field gets these texts, and every SPREAD-th of the others in turn.
+# Every field gets these texts, and every SPREAD-th further text in turn.
 FOR_EACH_FIELD: Final = {"NUL", "very long", "a quote", "empty"}
-# Values of each type. A field that takes the type gets all of them, the others one in turn.
+# Values by type. A field that takes the type gets all values. Every other field gets a single value
+# in turn.
 WRONG_TYPES: Final[Mapping[str, list[Any]]] = {
     "boolean": [True],
     "integer": [0, 5, -1, 10**18],
@@ -320,7 +320,7 @@ NOT_PLAIN = {"NUL", "a control", "a C1 control", "line breaks", "a bidi override
 
 
 def fields() -> Iterator[tuple[str, str, str, dict[str, Any], dict[str, Any]]]:
-    """Yield method, path, name and schema of every field of every JSON body, and a valid body."""
+    """Yield method, path, name and schema for every field in every JSON body, and a valid body."""
     values = {"email": "ada@example.com", "uuid": str(UUID(int=0))}
 
     def value(schema: dict[str, Any]) -> Any:
@@ -335,7 +335,7 @@ def fields() -> Iterator[tuple[str, str, str, dict[str, Any], dict[str, Any]]]:
 
     for (method, path), body in sorted(bodies().items()):
         if path.startswith("/scim/"):
-            continue  # SCIM has other rules (test_scim_users.py, test_scim_groups.py)
+            continue  # SCIM has its own rules (test_scim_users.py, test_scim_groups.py)
         properties = body["properties"]
         good = {name: value(properties[name]) for name in body.get("required", ())}
         for name, schema in properties.items():
@@ -348,7 +348,7 @@ def types_of(schema: dict[str, Any]) -> set[str | None]:
 
 
 def may_be(value: Any, schema: dict[str, Any]) -> bool:
-    """Return whether the schema of a field allows a value of WRONG_TYPES, or null."""
+    """Return whether a field's schema allows a value in WRONG_TYPES, or null."""
     options = [schema, *schema.get("anyOf", ())]
     kinds = types_of(schema)
     assert kinds <= {"string", "integer", "boolean", "array", "object", "null", None}, (
@@ -368,7 +368,7 @@ def may_be(value: Any, schema: dict[str, Any]) -> bool:
 
 
 def may_be_text(schema: dict[str, Any]) -> bool:
-    """Return whether the schema of a field allows a text, or a list, which some fields also take as one text."""
+    """Return whether a field's schema allows a text, or a list, which some fields also take as a single text."""
     return not types_of(schema) <= {"integer", "boolean", "object", "null", None}
 
 
@@ -435,7 +435,7 @@ QUERIES = {
 
 @cache
 def query_readers() -> dict[tuple[str, str], set[str]]:
-    """Return the routes with query parameters, with their names, and all others that only read."""
+    """Return the routes with query parameters, with their names, and all further routes that only read."""
     named = {
         (method, filled(path)): {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
         for method, path, operation in operations()
@@ -444,7 +444,7 @@ def query_readers() -> dict[tuple[str, str], set[str]]:
 
 
 async def test_a_hostile_query_is_handled(app: Application, ports: Ports, send: Send) -> None:
-    """Routes with the parameter `token` get all of them. Programs and browsers take turns: both get the same refusal in another form."""
+    """Routes with the parameter `token` get all of them. Programs and browsers take turns: they get the same refusal in different forms."""
     # Not observed, because most routes do not declare that they refuse a malformed query.
     configure(app, ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
     findings = Findings()
@@ -461,7 +461,7 @@ async def test_a_hostile_query_is_handled(app: Application, ports: Ports, send: 
 
 @cache
 def page_parameters() -> tuple[tuple[str, str], ...]:
-    """Return the path of each page, with the name of each of its query parameters."""
+    """Return every page's path, with the names of its query parameters."""
     return tuple(
         (path, parameter["name"])
         for method, path, operation in operations()
@@ -471,7 +471,7 @@ def page_parameters() -> tuple[tuple[str, str], ...]:
 
 
 async def test_a_hostile_value_in_the_query_of_a_page_is_handled(app: QuartTrio, ports: Ports, pool: Pool) -> None:
-    """Each parameter gets a NUL, which the database cannot take, and one of the other values."""
+    """Every parameter gets a NUL, which the database cannot take, and a further hostile value."""
     ruler, _ = await add_ruler(ports, pool)
     began, cookie = await sign_in(ports, ruler), new_secret()
     await run_sql(pool, "update sessions set browser_hash = %s where id = %s", digest(cookie), began.session_id)
@@ -479,7 +479,7 @@ async def test_a_hostile_value_in_the_query_of_a_page_is_handled(app: QuartTrio,
     findings, others = Findings(), sorted(NOT_PLAIN - {"NUL"})
     assert {("/app/enroll", "org"), ("/app/enroll", "service"), ("/app/reauthenticate", "policy")} <= set(page_parameters())
     for number, (path, name) in enumerate(page_parameters()):
-        # A value is read only beside those that it depends on.
+        # A value is read only beside the values that it depends on.
         beside = {"org": "acme"} if name == "service" else {}
         for what in ("NUL", others[number % len(others)]):
             query = urlencode({**beside, name: HOSTILE_TEXT[what]})
@@ -541,7 +541,10 @@ STRANGE_METHODS = ["TRACE", "TRACK", "CONNECT", "PROPFIND", "BREW", "PUT", "DELE
 
 
 async def test_a_strange_method_is_refused(app: QuartTrio, send: Send) -> None:
-    """Each path gets the methods that other paths have. Those that none has are refused by one comparison, so paths get them in turn."""
+    """Every path gets the methods that only other paths have.
+
+    A single comparison refuses methods that no path has, so paths get them in turn.
+    """
     findings = Findings()
     known_routes = set(routes(app))
     known_methods = {method for method, _ in known_routes}
@@ -550,7 +553,7 @@ async def test_a_strange_method_is_refused(app: QuartTrio, send: Send) -> None:
             if (method, path) in known_routes or (method not in known_methods and not in_turn(place, number)):
                 continue
             if method == "DELETE" and path.endswith(("/webhooks/event-types", "/passkeys/options", "/passkeys/second-factor")):
-                continue  # this path could be that of a webhook, or of a passkey
+                continue  # this path could belong to a webhook, or to a passkey
             answer = await send(method, path)
             exists = path != "/nothing/here"
             findings.check(f"{method} {path}", answer, {405} if exists else {404, 405})
@@ -580,7 +583,7 @@ STRANGE_TYPES = [
     b"; charset=utf-8",
     b"application/json, text/plain",
 ]
-# Each route gets these, because a form of another site can send them.
+# Every route gets these, because a form on another site can send them.
 OF_FORMS: Final = {b"text/plain", b"multipart/form-data", b"application/x-www-form-urlencoded"}
 # These routes read forms.
 TAKE_FORMS = {
@@ -671,7 +674,7 @@ STRANGE_HEADERS: list[tuple[bytes, bytes]] = [
 ]
 
 
-# Of each kind of access and of each kind of response one. These get every header.
+# A route per kind of access and per kind of response. These get every header.
 READ_HEADERS: Final = {
     "/",
     "/api/auth/login",
@@ -730,8 +733,8 @@ class Served:
     def check(self, *requests: tuple[str, str, Iterable[tuple[bytes, bytes]], bytes | None]) -> None:
         """Send requests of method, target, headers and body, and check the responses.
 
-        Each gets a token unless it has one. All go to the loop at once, because a change of threads takes as long
-        as a request.
+        A request gets a token unless it has a token. All go to the loop at once, because a change of threads takes as
+        long as a request.
         """
         self._background.run(self._check, requests)
 
@@ -780,7 +783,7 @@ def test_any_bytes_are_handled(served: Served, path: str, body: bytes, content_t
 @BOUNDED
 @given(body=st.dictionaries(NAMES, VALUES, min_size=1), first=st.integers(0, WIDE_SPREAD - 1))
 def test_any_json_is_handled(served: Served, body: dict[str, Any], first: int) -> None:
-    """Each example goes to every WIDE_SPREAD-th route. The tables above send hostile values to each field of all routes."""
+    """Every example goes to every WIDE_SPREAD-th route. The tables above send hostile values to every field in all routes."""
     raw = json.dumps(body).encode()
     served.check(*((method, path, [JSON], raw) for method, path in served.readers[first::WIDE_SPREAD]))
 
@@ -794,8 +797,8 @@ def test_any_target_is_handled(served: Served, target: str) -> None:
 HEADER_NAMES = st.sampled_from(
     [b"authorization", b"accept", b"cookie", b"x-forwarded-for", b"user-agent", b"x-request-id", b"content-type", b"origin"]
 )
-# The characters that a server accepts in a field: visible ones, spaces, tabs and all above ASCII
-# (RFC 9110 section 5.5).
+# The characters that a server accepts in a field: visible characters, spaces, tabs and all above
+# ASCII (RFC 9110 section 5.5).
 HEADER_VALUES = st.lists(st.sampled_from([*range(0x20, 0x7F), *range(0x80, 0x100), 0x09]), max_size=80).map(bytes)
 
 

@@ -1,6 +1,6 @@
 """Headers, parameters, members and values that standards tell servers to ignore, and the few beside them that stay refused.
 
-Each row of a table is one request, with the section that says so. Connections have rows in `tests/proof/wire`.
+A table row is a request, with the section that says so. Connections have rows in `tests/proof/wire`.
 """
 
 import json
@@ -82,7 +82,7 @@ class World:
         return (await self.party.post("/auth/token", headers or {}, **{**form, **credentials, **fields})).status
 
     async def post(self, path: str, **fields: str) -> int:
-        """Return the status of another request of the client."""
+        """Return the status for another request by the client."""
         credentials = {"client_id": str(self.party.client_id), "client_secret": self.party.secret}
         return (await self.party.post(path, **{**credentials, **fields})).status
 
@@ -336,7 +336,7 @@ async def test_token_requests_of_external_clients_may_have_more(open_client: Ext
 
 
 def test_an_unknown_class_does_not_hide_a_known_one() -> None:
-    """Classes are in the order of preference (OpenID Connect Core section 3.1.2.1), and unknown ones have no place in it."""
+    """Classes are in the order of preference (OpenID Connect Core section 3.1.2.1), and unknown classes have no place in it."""
 
     def preferred(classes: str) -> Acr | None:
         request = AuthorizationRequest(response_type="code", scope="openid", acr_values=classes)

@@ -1,6 +1,6 @@
-"""Users who lose access to an application: each way into it ends, and the application gets a notice (security S-9, T-5).
+"""Users who lose access to an application: every way into it ends, and the application gets a notice (security S-9, T-5).
 
-One table has every way to lose access, and what each endpoint of OpenID Connect answers afterwards.
+A table has every way to lose access, and what every OpenID Connect endpoint answers afterwards.
 """
 
 from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ class Case:
         await self.by_owner("PUT", f"{self.path}/access", {"policy": policy})
 
     async def at_the_provider(self, event: str) -> None:
-        """Receive an event of the payment provider about a subscription of the user."""
+        """Receive the payment provider's event about the user's subscription."""
         plan = await add_plan(self.tenant.pool, self.shop.service, price="price_gold")
         till = Till(self.tenant, self.clock, self.shop.service, plan, plan)
         metadata = till.metadata(user_id=self.user.id)
@@ -338,7 +338,7 @@ async def test_an_expired_subscription_refuses_before_it_is_swept(case: Case) ->
 
 
 async def test_a_renewed_subscription_ends_nothing(case: Case) -> None:
-    """Neither a new one after the old one has expired, nor one beside another reason for access."""
+    """Neither a new subscription after the old has expired, nor a subscription beside another reason for access."""
     await begin(case, subscribed)
     [(plan,)] = await run_sql(case.tenant.pool, "update subscriptions set current_period_end = %s returning plan_id", case.clock.now())
     await case.by_key("POST", "/subscriptions", {"user_id": str(case.user.id), "plan_id": str(plan)})

@@ -1,6 +1,6 @@
 """A stored secret that we send belongs to the address that it was entered for (security #stored-secrets).
 
-Each column with bytes, and each secret field of a sealed document, is in one of these tables. Otherwise the first test fails.
+Every column with bytes, and every secret field in a sealed document, is in a table here. Otherwise the first test fails.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from tests.support.connections import add_connection
 from tests.support.rows import NOW
 from tests.support.tenants import Tenant
 
-# Secrets that go to an address which a member, or the reader of a set-up link, can change; and the fields of this address
+# Secrets that go to an address which a member, or a set-up link's reader, can change; and the fields with this address
 SENT: Final[Mapping[str, str]] = {
     "connections.client_secret": "the issuer",
     "setup_proposals.document:client_secret": "the issuer",
@@ -34,7 +34,7 @@ SENT: Final[Mapping[str, str]] = {
     "siem_configurations.token": "the URL; a configuration without a token is refused",
     "smtp_settings.password": "the server; settings without a password have none",
 }
-# Why another sealed value, or other bytes, need no such rule
+# Why further sealed values and bytes need no such rule
 NOT_SENT: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
@@ -66,7 +66,7 @@ NOT_SENT: Final[Mapping[str, str]] = {
     "users.passkey_handle": "a random name, which authenticators show to every site of ours",
     "guesses.subject": "the hash of a name of attempts",
 }
-ISSUERS: Final = (  # spellings are compared byte for byte, so each of them is another address
+ISSUERS: Final = (  # spellings are compared byte for byte, so every spelling is another address
     *("https://thief.example", "https://OKTA.example", "https://okta.example:443", "https://okta.example/"),
     *("https://okta.example/thief", "https://okta.example.thief.example", ""),
 )
@@ -111,7 +111,7 @@ async def test_a_new_issuer_never_gets_the_client_secret_of_the_earlier_one(app:
         assert (await acme.api.post(f"{path}/check", token=token)).json["problems"][0]["code"] != "missing_client_secret"
         changed = await acme.api.patch(path, {"oidc": {**OIDC, "issuer": thief.url}}, token=token)
         assert (changed.status, changed.json["client_secret_set_at"], changed.json["missing"]) == (200, None, ["client_secret"])
-        for issuer in (thief.url, honest.url):  # nor when it is the earlier one again
+        for issuer in (thief.url, honest.url):  # nor when it is the earlier address again
             await acme.api.patch(path, {"oidc": {**OIDC, "issuer": issuer}}, token=token)
             assert (await acme.api.post(f"{path}/check", token=token)).json["problems"][0]["code"] == "missing_client_secret"
             assert (await acme.api.post(f"{path}/activate", {}, token=acme.token("owner"))).status == 400

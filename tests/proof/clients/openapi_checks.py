@@ -20,7 +20,7 @@ def errors_of(description: dict[str, Any]) -> list[str]:
 
 
 def _with_shared_parts(value: Any, known: dict[str, Any]) -> Any:
-    """Return the value with equal parts as one object."""
+    """Return the value with equal parts as a shared object."""
     if isinstance(value, dict):
         value = {name: _with_shared_parts(part, known) for name, part in value.items()}
     elif isinstance(value, list):
@@ -31,7 +31,7 @@ def _with_shared_parts(value: Any, known: dict[str, Any]) -> Any:
 
 
 def _once(check: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Return the check of a keyword of JSON Schema that skips an object which the same schema has found valid."""
+    """Return the check for a JSON Schema keyword that skips an object which the same schema has found valid."""
     valid = set()
 
     def checked(validator: Any, reference: str, instance: Any, schema: Any) -> Iterator[Any]:
@@ -47,14 +47,14 @@ def _once(check: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
 
 
 def _with_known_anchors(validator: Any) -> Any:
-    """Return a validator that has read the anchors of its schema. Otherwise it reads them again for each dynamic reference."""
+    """Return a validator that has read the anchors of its schema. Otherwise it reads them again for every dynamic reference."""
     next(validator.iter_errors({}), None)  # this creates the resolver
     resolver = validator._resolver
     return validator.evolve(_resolver=resolver._registry.crawl().resolver(base_uri=resolver._base_uri))
 
 
 class _ResponsesOnce(ResponsesValidator):
-    """The validator of the responses of an operation, which skips responses that another operation has, too."""
+    """The validator for an operation's responses, which skips responses that another operation has, too."""
 
     def __init__(self, registry: Any) -> None:
         super().__init__(registry)

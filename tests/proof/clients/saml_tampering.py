@@ -1,7 +1,7 @@
 """Tampered copies of a SAML response (security X-6).
 
-The attacks are those of "On Breaking SAML" (USENIX Security 2012). The forged copy of an assertion
-names another user, and no signature covers it.
+The attacks come from "On Breaking SAML" (USENIX Security 2012). The forged copy of an assertion names another user, and
+no signature covers it.
 """
 
 from collections.abc import Callable, Mapping
@@ -193,7 +193,7 @@ def _xsw8(root: Any) -> Any:
     return root
 
 
-# By name. Each function gets a copy of the response.
+# By name. Every function gets a copy of the response.
 TAMPERINGS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "another name": _change_name,
     "another audience": _change_audience,

@@ -14,7 +14,7 @@ _GOOD: Final = {Status.SUCCESS, Status.COMPLIANT, Status.ACCEPTABLE}
 
 
 def run_checks(address: str, token: str, resource_types: list[str]) -> list[tuple[str, bool]]:
-    """Return the name of each check of these resource types and of the discovery, and whether it passed."""
+    """Return the name of every check for these resource types and for the discovery, and whether it passed."""
     client = _Client(address, token)
     try:
         with patch.object(filling, "get_random_example_value", _with_valid_values(filling.get_random_example_value)):
@@ -45,7 +45,7 @@ class _Client(BaseSyncSCIMClient):
 
 
 def _name(result: CheckResult) -> str:
-    """Return the resource type, the check, and the attribute if the check runs once for each attribute."""
+    """Return the resource type, the check, and the attribute if the check runs per attribute."""
     attribute = re.search(r"attribute '(.*?)'", result.reason or "")
     name = f"{result.resource_type} {result.title}"
     return f"{name} {attribute[1]}" if attribute else name
@@ -54,7 +54,7 @@ def _name(result: CheckResult) -> str:
 def _with_valid_values(original: Any) -> Any:
     """Wrap the tester's function for random values.
 
-    User names are email addresses, and each user's one address is primary. The tester has no values of the type decimal.
+    User names are email addresses, and a user's only address is primary. The tester has no values of the type decimal.
     """
 
     def example(path: Any) -> Any:

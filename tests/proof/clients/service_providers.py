@@ -1,4 +1,4 @@
-"""Third-party SAML service providers behind one interface: pysaml2, python3-saml and node-saml."""
+"""Third-party SAML service providers behind a common interface: pysaml2, python3-saml and node-saml."""
 
 import gc
 import json
@@ -65,7 +65,7 @@ class ServiceProvider(ABC):
         """Accept the LogoutResponse in this URL. Raises: Refused."""
 
     def take_all(self, documents: list[bytes]) -> list[AcceptedUser | Refused]:
-        """Return the user of each response, or the refusal."""
+        """Return the user in every response, or the refusal."""
         outcomes: list[AcceptedUser | Refused] = []
         for document in documents:
             try:

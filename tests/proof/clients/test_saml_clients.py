@@ -1,4 +1,4 @@
-"""Third-party service providers accept our responses and refuse tampered ones."""
+"""Third-party service providers accept our responses and refuse tampered responses."""
 
 import shutil
 import subprocess

@@ -46,7 +46,7 @@ class Pysaml2Provider:
     """https://github.com/IdentityPython/pysaml2 as identity provider."""
 
     def __init__(self, folder: Path, key: bytes, certificate: str, metadata: tuple[str, ...] = ()) -> None:
-        from saml2.config import IdPConfig  # takes a second, so other tests do not wait for it
+        from saml2.config import IdPConfig  # takes a second, so no other tests wait for it
 
         (folder / "key.pem").write_bytes(key)
         (folder / "certificate.pem").write_text(certificate)
@@ -177,7 +177,7 @@ async def connected(app: QuartTrio, owner_browser: FakeBrowser, pool: Pool, cloc
 
 
 async def test_pysaml2_reads_our_metadata_and_requests_and_we_its_responses(connected: Connected, owner_browser: FakeBrowser) -> None:
-    """Through the test sign-in of an admin, by both bindings."""
+    """Through an admin's test sign-in, by all bindings."""
     provider = connected.provider
     request = provider.read_redirect((await owner_browser.open(f"{PAGE}/test/start")).headers["Location"])
     assert request.message.issuer.text == BASE_URL + connected.path
@@ -192,7 +192,7 @@ async def test_pysaml2_reads_our_metadata_and_requests_and_we_its_responses(conn
 
 
 async def test_pysaml2_signs_users_out_and_takes_part_in_our_sign_out(connected: Connected, app: QuartTrio, pool: Pool) -> None:
-    """Each message is signed, and pysaml2 verifies ours."""
+    """Every message is signed, and pysaml2 verifies our messages."""
     provider, slo = connected.provider, f"{connected.path}/slo"
     await run_sql(pool, DOMAIN)
     await run_sql(pool, ACTIVE)

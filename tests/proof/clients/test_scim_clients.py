@@ -1,8 +1,8 @@
-"""The SCIM requests of Okta and Entra ID, in the sequences of their published test cases.
+"""The SCIM requests by Okta and Entra ID, in the sequences of their published test cases.
 
-Okta: "SCIM 2.0 spec test" with its user and group operations. Entra: the requests of "Develop and
-plan provisioning for a SCIM endpoint", with the patches of its default mode and of its stricter
-mode. The exceptions are listed in the documentation.
+Okta: "SCIM 2.0 spec test" with its user and group operations. Entra: the requests in "Develop and plan provisioning for
+a SCIM endpoint", with the patches of its default mode and its stricter mode. The exceptions are listed in the
+documentation.
 """
 
 import json
@@ -34,7 +34,7 @@ async def patch(directory: Directory, path: str, *operations: dict[str, Any]) ->
 
 
 async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
-    """The Runscope suite: list users, search for a user, create one, create it again, with Okta's headers."""
+    """The Runscope suite: list users, search for a user, create a user, create the same user again, with Okta's headers."""
 
     async def ask(method: str, path: str, body: Any = None, authorization: str = f"Bearer {directory.token}") -> Answer:
         headers = {
@@ -77,7 +77,7 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
     assert (created.json["name"]["givenName"], created.json["name"]["familyName"]) == ("Runscope300", "Abcdef151")
     assert (await ask("GET", f"/Users/{created.json['id']}")).json == created.json
     assert (await ask("POST", "/Users", new)).status == 409
-    for name in (email, email.upper()):  # its check of the case of user names
+    for name in (email, email.upper()):  # checks the case of user names
         answer = await ask("GET", f"/Users?filter={name_filter(name)}")
         assert (answer.status, answer.json["totalResults"]) == (200, 1)
     groups = await ask("GET", "/Groups")
@@ -126,7 +126,7 @@ async def test_okta_manages_a_user_from_creation_to_deactivation(acme: Tenant, d
 
 async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
     isaac, tim = [(await directory.create_user(f"{name}@example.com"))["id"] for name in ("isaac", "tim")]
-    # It links an existing group by name, because it cannot create one.
+    # It links an existing group by name, because it cannot create a group.
     listing = await directory.get(f"/Groups?filter={quote(ACME)}&startIndex=1&count=100")
     [group] = listing["Resources"]
     path = f"/Groups/{group['id']}"
@@ -178,7 +178,7 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
     user = answer.json
     path = f"/Users/{user['id']}"
     assert (user["userName"], user["externalId"]) == ("Test_User_ab6490ee@testuser.example", "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef")
-    # By its matching attribute, by its own id, by email address, and an unknown one.
+    # By its matching attribute, by its own id, by email address, and an unknown user.
     for text in (
         'userName eq "Test_User_ab6490ee@testuser.example"',
         'externalId eq "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef"',
@@ -237,7 +237,7 @@ async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
 
 
 async def test_a_directory_cannot_reach_users_of_other_organizations(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
-    """As an admin of one organization might try with its own directory."""
+    """As an organization's admin might try with the organization's own directory."""
     other = await directory_of(other_tenant)
     isaac = await directory.create_user("isaac@example.com")
     assert await other.find_user_names('userName eq "isaac@example.com"') == []

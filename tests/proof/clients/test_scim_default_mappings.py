@@ -1,8 +1,8 @@
 """The default attribute mappings of Entra ID and Okta, replayed with full bodies.
 
-Entra ID: the mapping of "Develop and plan provisioning for a SCIM endpoint", with a user principal
-name that differs from the email address. Okta: all attributes of the default profile of its SCIM 2.0
-applications. `{user}`, `{other}` and `{group}` stand for ids that earlier responses contained.
+Entra ID: the mapping of "Develop and plan provisioning for a SCIM endpoint", with a user principal name that differs
+from the email address. Okta: all attributes in the default profile for its SCIM 2.0 applications. `{user}`, `{other}`
+and `{group}` stand for ids from earlier responses.
 """
 
 import json
@@ -32,7 +32,7 @@ def patch_user(*operations: dict[str, Any], **expected: Any) -> Step:
 
 
 def work(value: str) -> list[dict[str, Any]]:
-    """The one address in a response."""
+    """The only address in a response."""
     return [{"value": value, "type": "work", "primary": True}]
 
 
@@ -83,7 +83,7 @@ ENTRA: Final = [
     Step("POST", "/Users", ADELE, ADELE_AFTER),
     Step("GET", '/Users?filter=userName eq "adelev@contoso.onmicrosoft.example"', {}, {"totalResults": 1}),
     Step("GET", '/Users?filter=externalId eq "AdeleV"', {}, {"totalResults": 1}),
-    # An update of the mapped attributes: those of the extension, addresses, and a manager.
+    # An update of the mapped attributes: in the extension, addresses, and a manager.
     patch_user(
         {"op": "Replace", "path": "title", "value": "Regional Manager"},
         {"op": "Replace", "path": 'addresses[type eq "work"].streetAddress', "value": "1 Microsoft Way"},
@@ -125,7 +125,8 @@ ENTRA: Final = [
         userName="AdeleSmith@contoso.onmicrosoft.example",
         emails=work("adele.smith@contoso.example"),
     ),
-    # The user leaves: with other attributes in the request, one of them not valid, in both modes.
+    # The user leaves: with more attributes in the request, among them an invalid attribute, in the
+    # two modes.
     patch_user(
         {"op": "Replace", "path": "active", "value": "False"},
         {"op": "Replace", "path": "title", "value": "Left"},
@@ -245,7 +246,7 @@ OKTA: Final = [
     put_user(title="Guitarist", **{ENTERPRISE: {"employeeNumber": "17", "department": "Strings", "manager": {"value": "00u2"}}}),
     put_user(userName="IBrock"),  # the login in Okta changes, and the email address does not
     Step("GET", '/Users?filter=userName eq "ibrock"', {}, {"totalResults": 1}),
-    # Both ways to deactivate and to reactivate: PATCH, and PUT for older applications of the catalog.
+    # The two ways to deactivate and to reactivate: PATCH, and PUT for older applications in the catalog.
     patch_user({"op": "replace", "value": {"active": False}}, active=False, userName="IBrock", emails=work("isaac.brock@example.com")),
     patch_user({"op": "replace", "value": {"active": True}}, active=True),
     put_user(active=False),

@@ -1,7 +1,7 @@
 """The group requests of five directories, replayed with full bodies against a token with *directory groups*.
 
-`{first}`, `{second}` and `{third}` stand for ids of users, `{nested}` for another group, and `{group}` for the group that the
-directory created. Beside each directory is the public source of the shapes.
+`{first}`, `{second}` and `{third}` stand for ids of users, `{nested}` for another group, and `{group}` for the group that the directory
+created. Every directory names the public source of the shapes.
 """
 
 import json

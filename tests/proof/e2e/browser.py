@@ -26,7 +26,8 @@ from tests.support.waiting import PATIENCE
 SCREENSHOTS_VARIABLE: Final = "GATEHOUSE_SCREENSHOTS"
 ARTEFACTS: Final = ROOT / "tests" / "artefacts"
 DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
-# The looks of a page: name, dark, size. The others are only for people, who want screenshots.
+# The looks of a page: name, dark, size. All further looks are only for people, who want
+# screenshots.
 LOOKS: Final = (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE))
 MORE_LOOKS: Final = (("tablet", False, TABLET), ("tablet-dark", True, TABLET), ("phone-dark", True, PHONE))
 
@@ -49,7 +50,7 @@ def name_of(element: WebElement) -> str:
 
 
 class Browser:
-    """A browser with a new profile that contacts no other host."""
+    """A browser with a new profile that contacts no foreign host."""
 
     def __init__(self, profile: Path, *arguments: str) -> None:
         """`arguments` are more arguments of Chromium."""
@@ -63,7 +64,7 @@ class Browser:
             "--disable-background-networking",
             "--disable-component-update",
             "--disable-sync",
-            # Otherwise each page gets new objects of the browser for its frame, which takes a fifth of its time. No page can tell.
+            # Otherwise the browser makes new objects for every page's frame, which takes a fifth of the page's time. No page can tell.
             "--disable-features=RenderDocument",
             f"--user-data-dir={profile}",
             f"--window-size={DESKTOP[0]},{DESKTOP[1]}",
@@ -71,7 +72,7 @@ class Browser:
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        # With both paths set, selenium searches and downloads nothing.
+        # With the two paths set, selenium searches and downloads nothing.
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         self._driver = webdriver.Chrome(options, service)
         self._driver.set_page_load_timeout(PATIENCE)
@@ -86,7 +87,7 @@ class Browser:
         self._driver.quit()
 
     def forget(self) -> None:
-        """Delete cookies and console messages, and close all tabs but one."""
+        """Delete cookies and console messages, and close all tabs but the current tab."""
         for tab in self._driver.window_handles[1:]:
             self._driver.switch_to.window(tab)
             self._driver.close()
@@ -166,7 +167,7 @@ class Browser:
             self._click(link)
 
     def _named(self, tag: str, label: str) -> list[WebElement]:
-        """Return the elements with this name: those of the content, or if it has none, those of the frame around it."""
+        """Return the elements with this name: in the content, or if it has none, in the frame around it."""
         named: list[WebElement] = self._driver.execute_script(scripts.NAMED, tag, label)
         return named
 
@@ -199,7 +200,7 @@ class Browser:
             self.strike(Keys.DELETE)
 
     def paste(self, label: str, text: str) -> None:
-        """Replace the content of the field with this label, without a key for each character."""
+        """Replace the content of the field with this label, without a key press per character."""
         self._driver.execute_script("arguments[0].value = arguments[1]", self.find_labelled(label), text)
 
     def choose(self, label: str, option: str) -> None:
@@ -238,7 +239,7 @@ class Browser:
 
     @contextmanager
     def on_new_pages(self, source: str) -> Iterator[None]:
-        """Run this script in each new page, before its own scripts."""
+        """Run this script in every new page, before the page's own scripts."""
         added = self._driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
         try:
             yield
@@ -286,8 +287,8 @@ class Browser:
     def audit(self, name: str) -> dict[str, list[str]]:
         """Return what axe-core finds on the page, by look: light, dark and phone. Also save screenshots.
 
-        The light look is checked against all rules, and the dark one for its contrast.
-        In any look, a page that is wider than the window is a finding.
+        The light look is checked against all rules, and the dark look for its contrast. In any look, a page that is
+        wider than the window is a finding.
         """
         findings = {}
         for look in self._looks(name):
@@ -315,11 +316,11 @@ class Browser:
 
     def photograph_whole(self, name: str) -> None:
         """Check that the page fits a desktop and a phone, and save screenshots: light and dark, and on a phone."""
-        for look in self._looks(name, skipped={"dark"}):  # which is as wide as the light one
+        for look in self._looks(name, skipped={"dark"}):  # which is as wide as the light look
             assert self.script(scripts.FITS), (name, look)
 
     def _looks(self, name: str, skipped: Collection[str] = ()) -> Iterator[str]:
-        """Show the page in each look but the skipped ones. If screenshots are wanted, show and save all."""
+        """Show the page in every look but the skipped looks. If screenshots are wanted, show and save all."""
         looks = (*LOOKS, *MORE_LOOKS) if os.environ.get(SCREENSHOTS_VARIABLE) else [each for each in LOOKS if each[0] not in skipped]
         was_dark, old_size = False, None
         for look, dark, size in looks:
@@ -361,7 +362,7 @@ class Browser:
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def screenshot(self) -> bytes:
-        """Return a PNG of the top of the page, without scroll bars."""
+        """Return a PNG of the page's top, without scroll bars."""
         self._driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         self._resize(DESKTOP)
         self._settle()
@@ -369,7 +370,7 @@ class Browser:
 
     @contextmanager
     def at_height(self, height: int) -> Iterator[None]:
-        """Show the page in a window of this height, in pixels, in which all of it is in view. It is drawn at a tenth of its size."""
+        """Show the page in a window with this height, in pixels, in which all of it is in view. It is drawn at a tenth of its size."""
         self._resize((DESKTOP[0], height), scale=0.1)
         yield
         self._restore_size()

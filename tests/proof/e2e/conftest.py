@@ -67,7 +67,7 @@ def own_database() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def stopped_database() -> Iterator[Path]:
-    """The data of an embedded database that is migrated and stopped. A copy takes a tenth of the time of a new one."""
+    """The data of an embedded database that is migrated and stopped. A copy takes a tenth as long as a new database."""
     with service_home() as home:
         migrated = gatehouse(home, "migrate")
         assert migrated.returncode == 0, migrated.stderr
@@ -115,8 +115,8 @@ def service(home: Path) -> Iterator[Start]:
 class SharedService:
     """A service that the tests of a module share.
 
-    Each test finds the database, the emails and the output as they were at the start of the
-    service. After a test that stops the service, the next test starts it again.
+    Every test finds the database, the emails and the output as they were when the service started. After a test that
+    stops the service, the next test starts it again.
     """
 
     def __init__(self, home: Path, sink: MailSink, own: database.Database, settings: Mapping[str, str]) -> None:
@@ -132,7 +132,7 @@ class SharedService:
         if not self.service.runs:
             self.service.start()
         if self._at_start is None:
-            # The leases belong to a process: it takes them again, and another one must not wait for them.
+            # The leases belong to a process: it takes them again, and another process must not wait for them.
             self._at_start = self._database.snapshot(without=["leases"])
         return self.service
 
@@ -153,7 +153,7 @@ class SharedService:
 
 @pytest.fixture(scope="module")
 def shared(request: pytest.FixtureRequest) -> Iterator[SharedService]:
-    """The service that the tests of a module share, with the SETTINGS of the module."""
+    """The service that a module's tests share, with the module's SETTINGS."""
     with ExitStack() as stack:
         home = stack.enter_context(service_home())
         own = stack.enter_context(database.Database(os.environ[database.SERVER_VARIABLE]))
@@ -175,7 +175,7 @@ def running(shared: SharedService) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One browser process for all tests of a worker."""
+    """The browser process for all tests in a worker."""
     if reason := missing():
         if os.environ.get("CI"):
             pytest.fail(reason)

@@ -1,4 +1,4 @@
-"""Processes of `gatehouse`, and of some programs of tests, that are forked from one that has imported everything.
+"""Processes of `gatehouse`, and of some test programs, that are forked from a process that has imported everything.
 
 A new interpreter spends most of a start on imports and on building the routes. A forked process is as real: it has its own process id,
 process group, environment, descriptors and exit code, and signals reach it alone. Its environment is not in
@@ -68,7 +68,7 @@ class Forked:
 
 
 class Launcher:
-    """The process that forks. It ends with this one, because it then reads the end of their socket."""
+    """The process that forks. It ends with this process, because it then reads the end of their socket."""
 
     def __init__(self) -> None:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -99,7 +99,7 @@ def launcher() -> Launcher:
 
 
 def close() -> None:
-    """End the launcher of this test process, if there is one."""
+    """End this test process's launcher, if any."""
     if launcher.cache_info().currsize:
         launcher().close()
         launcher.cache_clear()
@@ -109,9 +109,9 @@ def close() -> None:
 
 
 def main() -> bool:
-    """Fork for each order until there are no more. Return whether this is a forked process, which continues as its program."""
+    """Fork for every order until there are no more. Return whether this is a forked process, which continues as its program."""
     orders = socket.socket(fileno=os.dup(0))
-    statuses: dict[int, int] = {}  # descriptors for the exit status, by those of the processes
+    statuses: dict[int, int] = {}  # descriptors for the exit status, by the processes' descriptors
     with selectors.DefaultSelector() as selector:
         selector.register(orders, selectors.EVENT_READ)
         while True:
@@ -173,7 +173,7 @@ class _Checked:
 
 
 def _prepare_once() -> None:
-    """Import, read and build once what each start needs, so that forked services share it. A new interpreter does it at each start."""
+    """Import, read and build once what every start needs, so that forked services share it. A new interpreter does it at every start."""
     import tests.proof.wire.several  # noqa: F401 (before the first fork)
     from adapters.saml import libraries
     from entrypoints import common_passwords, huge_pages, main

@@ -24,14 +24,14 @@ from tests.proof.e2e.launcher import Forked, launcher
 from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
 from tests.support.waiting import PATIENCE, until
 
-# Argon2id with minimal parameters. The benchmark measures real ones.
+# Argon2id with minimal parameters. The benchmark measures real settings.
 CHEAP_HASHES: Final = {"SSO_ARGON2_MEMORY_KIB": "8", "SSO_ARGON2_TIME_COST": "1", "SSO_ARGON2_PARALLELISM": "1"}
-# Otherwise each client reads the certificate authorities, which takes longer than the requests.
+# Otherwise every client reads the certificate authorities, which takes longer than the requests.
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Port:
-    """A port of both loopback addresses that stays reserved, so that a restarted service can use it again."""
+    """A port on the two loopback addresses that stays reserved, so that a restarted service can use it again."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
@@ -125,7 +125,7 @@ class Service:
             "SSO_BIND": f"localhost:{self.port}",
             "SSO_LOG_FORMAT": "json",
             "SSO_RATE_LIMITS": "off",
-            # Each connection costs the database as much as the requests of a short test. Without a limit, a start opens ten.
+            # A connection costs the database as much as a short test's requests. Without a limit, a start opens ten.
             "SSO_DB_POOL_SIZE": "4",
             **CHEAP_HASHES,
             **settings,
@@ -223,7 +223,7 @@ class Service:
 
     @property
     def output(self) -> str:
-        """Return its output so far, of both streams, from all starts."""
+        """Return its output so far, standard output and errors, from all starts."""
         return self.output_file.read_text(errors="replace") if self.output_file.exists() else ""
 
     @property
@@ -232,7 +232,7 @@ class Service:
         return [json.loads(line) for line in self.output.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        """Return the log lines of one event."""
+        """Return an event's log lines."""
         return [line for line in self.log if line["event"] == event]
 
     @property
@@ -244,7 +244,7 @@ class Service:
     # Requests
 
     def call(self, method: str, path: str, body: Any = None, *, token: str | None = None, **headers: str) -> httpx.Response:
-        """Send one request on a new connection. Can be called from any thread."""
+        """Send a request on a new connection. Can be called from any thread."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         with httpx.Client(verify=self._trust, trust_env=False, timeout=PATIENCE) as client:
@@ -379,7 +379,7 @@ def children(parent: int) -> list[int]:
 
 
 def family(home: Path) -> Mapping[int, str]:
-    """Return the command lines of all living processes of services and databases of this home, by process id.
+    """Return the command lines of this home's living service and database processes, by process id.
 
     Such a process has the home in its settings, its command line or its working directory, or its
     parent has.

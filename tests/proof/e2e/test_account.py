@@ -213,7 +213,7 @@ def displayed(browser: Browser) -> list[str]:
 
 
 def reachable_ids(browser: Browser) -> list[str]:
-    """Return the ids of the elements that the Tab key reaches, from the top of the page."""
+    """Return the ids of the elements that the Tab key reaches, from the page's top."""
     ids: list[str] = []
     for _ in displayed(browser):
         browser.press_tab()

@@ -124,7 +124,7 @@ class Shop:
         await self.start()
 
     async def subscriptions(self) -> list[tuple[str, str, str]]:
-        """Return status, plan and end of the period of all subscriptions in the service API."""
+        """Return status, plan and period end for all subscriptions in the service API."""
         headers = {"X-API-Key": self.key}
         answer = await trio.to_thread.run_sync(partial(self.service.get, "/api/service/subscriptions", **headers))
         assert answer.status_code == 200, answer.text
@@ -187,7 +187,8 @@ async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provi
     assert await shop.subscriptions() == [("active", "gold", ends(first))]
     assert len(provider.customers) == 1, "one customer for two checkout requests"
 
-    # Another plan, a failed payment, and a successful one, while the provider answers no questions.
+    # Another plan, a failed payment, and a successful payment, while the provider answers no
+    # questions.
     question = f"subscriptions/{first['id']}"
     provider.answers[question] = in_json({"error": {"message": TRAP}}, 500)
     provider.later()

@@ -1,4 +1,4 @@
-"""The branding of an organization in a browser: pages, emails, computed colors, and a logo of another host."""
+"""An organization's branding in a browser: pages, emails, computed colors, and a logo from another host."""
 
 import re
 import threading
@@ -24,7 +24,7 @@ LOGO = b"""<svg xmlns="http://www.w3.org/2000/svg" width="96" height="48" viewBo
 
 
 class LogoServer(ThreadingHTTPServer):
-    """A server with one image that keeps the headers of requests."""
+    """A server with an image that keeps the headers of requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), LogoRequest)
@@ -75,7 +75,7 @@ def color_of(browser: Browser, selector: str, style: str) -> Color:
 
 
 def check_colors(browser: Browser, button: str, label: str, card: str, link: str, color: str) -> None:
-    """Check, in both color schemes, that the button has the color, and that all text has enough contrast."""
+    """Check, in the two color schemes, that the button has the color, and that all text has enough contrast."""
     for dark in (False, True):
         browser.use_dark(dark)
         browser.wait_until(lambda: color_of(browser, button, "backgroundColor") == Color.parse(color))

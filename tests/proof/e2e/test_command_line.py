@@ -42,7 +42,7 @@ def test_the_help_of_every_command_ends_with_an_example() -> None:
     findings = []
     for words in [(), *commands(main)]:
         result = CliRunner().invoke(main, [*words, "--help"], prog_name="gatehouse")
-        # In one line, so that it can be copied, and of this command.
+        # In a single line, so that it can be copied, and for this command.
         last = result.stdout.rstrip().rpartition("\n")[2].strip()
         command = " ".join(("gatehouse", *words))
         good = result.stdout.startswith(f"Usage: {command} ") and last.startswith("Example: ") and command in last
@@ -221,7 +221,7 @@ def test_an_encryption_key_is_replaced_without_loss(service: Start, own_database
 def test_the_printed_api_description_is_the_served_one(home: Path) -> None:
     printed = gatehouse(home, "openapi")
     assert (printed.returncode, printed.stderr) == (0, "")
-    assert json.loads(printed.stdout) == description()  # which tests/edge/test_openapi.py compares with the served one
+    assert json.loads(printed.stdout) == description()  # which tests/edge/test_openapi.py compares with the served description
 
 
 def test_doctor_finds_no_problems_in_a_good_installation(service: Start, own_database: dict[str, str], sink: MailSink, home: Path) -> None:

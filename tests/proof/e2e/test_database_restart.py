@@ -26,7 +26,7 @@ PASSWORD: Final = "correct horse battery staple"
 
 
 class Load:
-    """Endless load: a user who reads, one who signs in, and one who registers.
+    """Endless load: a user who reads, a user who signs in, and a user who registers.
 
     The outcomes are counted.
     """
@@ -127,7 +127,7 @@ def check_outage(service: Service) -> None:
         assert is_storage_down(service.post(path, {"email": EMAIL, "password": PASSWORD}))
     assert is_storage_down(service.post("/api/auth/refresh", {"refresh_token": "unknown"}))
     assert is_storage_down(service.post("/api/auth/forgot-password", {"email": EMAIL}))
-    # Errors of clients stay errors of clients.
+    # Client errors stay client errors.
     assert service.post("/api/auth/login", {"email": EMAIL}).status_code == 400
     assert service.get("/api/user").status_code == 401
     assert service.get("/api/nothing").status_code == 404
@@ -158,12 +158,12 @@ def unsent(conninfo: str, outage_at: datetime) -> int:
 
 
 def check_log(service: Service) -> None:
-    """Check that each failure of the outage is logged as an error with its code, and none as a defect."""
+    """Check that every failure in the outage is logged as an error with its code, and none as a defect."""
     failures = [line for line in service.logged("request") if line["status"] == 500]
     assert failures
     assert {(line["level"], line["error_code"]) for line in failures} == {("error", "DATABASE_ERROR")}
     assert [line for line in service.log if "exception" in line] == []
-    # Other log lines of a request have its id too.
+    # Further log lines about a request have its id too.
     logged_ids = [line.get("request_id") for line in service.logged("storage_down")]
     assert {line["request_id"] for line in failures} <= set(logged_ids)
     assert None not in logged_ids

@@ -1,4 +1,4 @@
-"""The API description, read by other projects: a validator, and generators of clients that are used against the service."""
+"""The API description, read by foreign projects: a validator, and client generators whose clients are used against the service."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 EMAIL, PASSWORD = "ada@example.com", "nine lions at the river"
 SETTINGS: Final = settings_of_owner(EMAIL, PASSWORD)
-# The generator for Python does not know the content types of these operations. All other operations must be generated completely.
+# The generator for Python does not know the content types of these operations. All further operations must be generated completely.
 NOT_GENERATED = [
     "GET /assets/{name} within operations.",
     "GET /auth/connections/{connection_id}/metadata within connection_metadata.",
@@ -90,7 +90,7 @@ def test_openapi_typescript_generates_a_usable_client(running: Service, file: Pa
     for name in ("use_api.ts", "tsconfig.json"):
         shutil.copy(CLIENTS / name, tmp_path)
     tools = tmp_path / "node_modules/.bin"
-    # Not schema.d.ts: tsc checks the types of this file as it checks our own, and skips those of libraries.
+    # Not schema.d.ts: tsc checks this file's types as it checks our types, and skips the libraries' types.
     run(str(tools / "openapi-typescript"), str(file), "--output", "schema.ts", cwd=tmp_path)
     run(str(tools / "tsc"), cwd=tmp_path)
     results = json.loads(run("node", "use_api.js", running.address, EMAIL, PASSWORD, cwd=tmp_path))

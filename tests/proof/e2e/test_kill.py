@@ -88,7 +88,7 @@ class Load:
             self._ledger.refused.append(f"{path}: {answer.status_code} {answer.text}")
         return None
 
-    # Each act sends one request, or returns False if it has nothing to do.
+    # An act sends a request, or returns False if it has nothing to do.
 
     async def _register(self) -> bool:
         email = f"{self._rng.getrandbits(64):x}@example.com"

@@ -26,7 +26,7 @@ EMAIL = "newcomer@example.com"
 PASSWORD = "seven lions at the gate"
 NEW_PASSWORD = "eight lions in the yard"
 OPEN_ALL = "document.querySelectorAll('.opblock-tag[data-is-open=false]').forEach((toggle) => toggle.click())"
-# The number of operations that the API page shows after the name of each area.
+# How many operations the API page shows after an area's name.
 OPERATIONS = """
 const shown = {};
 let area;
@@ -45,7 +45,7 @@ def sink(shared: SharedService) -> MailSink:
 
 
 def check_email(received: ReceivedEmail, service: Service, path: str) -> None:
-    """Check sender, recipient and both parts of the email, and that its one link starts with the configured address."""
+    """Check the email's sender, recipient and two parts, and that its only link starts with the configured address."""
     message = received.message
     assert message.get_content_type() == "multipart/alternative"
     assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
@@ -167,7 +167,7 @@ def test_the_documentation_leads_to_the_api_page_which_shows_every_operation_and
     areas = Counter(operation["tags"][0] for methods in description["paths"].values() for operation in methods.values())
     browser.wait_until(lambda: len(browser.find(".opblock-tag")) > 0)
     assert browser.audit("docs") == {"light": [], "dark": [], "phone": []}
-    for control in (".opblock-tag", ".opblock-summary-control"):  # of the first area, and of its first operation
+    for control in (".opblock-tag", ".opblock-summary-control"):  # belongs to the first area, and to its first operation
         browser.wait_until(partial(browser.find, control))
         browser.script(f"document.querySelector('{control}').click()")
     # An example of an error: the operation refers to a response, which refers to a model.

@@ -1,4 +1,4 @@
-"""The start of the service: the operator's view of a success, and one sentence for each failure."""
+"""The service's start: what the operator sees after a success, and a sentence per failure."""
 
 import base64
 import json
@@ -150,7 +150,7 @@ def test_a_second_service_on_one_data_directory_is_refused(service: Start, home:
     second = service()
     second.output_file = home / "second.output"
     # Refused by the data directory, not by the address, which differs: the start would take away
-    # the database of the first one.
+    # the first service's database.
     message = sentence(second.launch())
     assert str(first.process.pid) in message
     assert first.get("/health/ready").status_code == 200
@@ -263,7 +263,7 @@ def test_sigterm_ends_a_service_that_waits_for_its_database(waiting: Service) ->
 
 
 def test_an_xmlsec_that_does_not_match_lxml_is_reported(service: Start, home: Path) -> None:
-    # The error of xmlsec if it finds another libxml2 than that of its build.
+    # The error by xmlsec if it finds a libxml2 that differs from its build's.
     (home / "xmlsec.py").write_text('raise ImportError("lxml & xmlsec libxml2 library version mismatch")')
     message = sentence(service(PYTHONPATH=str(home)).in_new_interpreter().launch())
     assert "version mismatch" in message

@@ -1,6 +1,6 @@
 """Webhooks of the running service: all acknowledged events are delivered.
 
-They are delivered through kill -9 and restarts of the database, and slow receivers delay no others.
+They are delivered through kill -9 and database restarts, and slow receivers delay no other receivers.
 """
 
 from collections.abc import AsyncIterator
@@ -63,14 +63,14 @@ class WebhookSender:
         return str(webhook["id"])
 
     async def change(self, count: int = 1) -> None:
-        """Cause this many events, each of which is delivered."""
+        """Cause this many events, all of which are delivered."""
         for _ in range(count):
             name = f"Acme {len(self.changes)}"
             await self.call("PATCH", ORG, {"name": name})
             self.changes.append(name)
 
     def delivery_ids(self, path: str) -> dict[str, set[str]]:
-        """Return the ids of the deliveries of each change that the receiver accepted with a valid signature."""
+        """Return the delivery ids of every change that the receiver accepted with a valid signature."""
         ids: dict[str, set[str]] = {}
         for delivery in self.receiver.at(path):
             payload = Verifier(self.secrets[path]).verify(delivery.body, delivery.headers)
@@ -79,7 +79,7 @@ class WebhookSender:
         return ids
 
     async def wait_for_all(self, *paths: str) -> None:
-        """Wait until each of the paths has received all changes, each with one delivery id."""
+        """Wait until all paths have received all changes, every change with a single delivery id."""
         for path in paths:
             await eventually(partial(self._has_all, path), f"all events arrived at {path}")
             assert {len(ids) for ids in self.delivery_ids(path).values()} == {1}, "repeated deliveries have the same id"
@@ -132,7 +132,7 @@ async def test_all_events_are_delivered_through_kill_9(sender: WebhookSender) ->
     for path in ("/fast", "/slow", "/hangs"):
         await sender.add_webhook(path)
     await sender.change(5)
-    await sender.wait_for_all("/fast")  # although other receivers hang
+    await sender.wait_for_all("/fast")  # although two receivers hang
     await receiver.wait_for_requests("/slow")
     await receiver.wait_for_requests("/hangs")
     await trio.to_thread.run_sync(sender.service.kill)

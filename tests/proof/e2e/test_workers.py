@@ -1,4 +1,4 @@
-"""Several processes on one socket, and the ways to stop one or all of them."""
+"""Several processes on a shared socket, and the ways to stop a single process or all."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def member(service: Service, sink: MailSink, email: str = EMAIL) -> None:
 
 @contextmanager
 def only(service: Service, worker: int) -> Iterator[None]:
-    """Let only this worker answer, by stopping the others."""
+    """Let only this worker answer, by stopping all remaining workers."""
     others = [pid for pid in service.workers if pid != worker]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
@@ -61,7 +61,7 @@ def all_serving(service: Service, count: int) -> Service:
 class Pair:
     """A service with two workers, which some tests share because its start takes long.
 
-    A test that ends the service leaves it to the next one to start it again.
+    A test that ends the service leaves it to the next test to start it again.
     """
 
     service: Service
@@ -70,7 +70,7 @@ class Pair:
     database: str
 
     def serving(self) -> Service:
-        """The running service, as soon as both workers answer."""
+        """The running service, as soon as the two workers answer."""
         return all_serving(self.service if self.service.runs else self.service.start(), 2)
 
 
@@ -102,7 +102,7 @@ def limited() -> Iterator[Pair]:
 
 def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None:
     running = pair.serving()
-    # No other test calls this route, so all of its requests are counted here.
+    # No other test calls this route, so all its requests are counted here.
     key_requests = '{method="GET",route="/.well-known/jwks.json",status_class="2xx"}'
     for count, worker in ((7, running.workers[0]), (5, running.workers[1])):
         with only(running, worker):
@@ -130,11 +130,11 @@ def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None
         one, other = ([line for line in answer.text.splitlines() if "/metrics" not in line] for answer in expositions(running))
         return one == other
 
-    until(agree, "the metrics of both agree")  # a background job can end between the two responses, but not each time
+    until(agree, "the metrics of both agree")  # a background job can end between the two responses, but not every time
 
 
 def expositions(running: Service) -> list[httpx.Response]:
-    """Return the metrics of each worker."""
+    """Return every worker's metrics."""
     responses = []
     for worker in running.workers:
         with only(running, worker):
@@ -150,7 +150,7 @@ def test_rate_limits_hold_across_workers(limited: Pair) -> None:
             for number in range(6):
                 credentials = {"email": f"unknown{len(answers) + number}@example.com", "password": PASSWORD}
                 answers.append(running.post("/api/auth/login", credentials))
-    # Ten per minute, which refill at one per six seconds.
+    # Ten per minute, which refill every six seconds.
     assert [answer.status_code for answer in answers[:10]] == [401] * 10
     assert answers[11].status_code == 429
     assert 1 <= int(answers[11].headers["Retry-After"]) <= 6
@@ -324,8 +324,8 @@ def test_ctrl_c_stops_all_processes_including_the_database(workers: int, service
     assert any("postgres" in command for command in family(home).values())
     running.interrupt()
     # Two seconds are promised for an idle service on an idle machine, where it takes a quarter of a
-    # second. Other tests can run on this machine, so here it only has to happen, within ten times
-    # that time.
+    # second. This machine can run more tests at the same time, so here it only has to happen,
+    # within ten times that time.
     until(lambda: not family(home), "no process is left", patience=20)
     assert running.wait() in (0, 130)
     assert "Traceback" not in running.output

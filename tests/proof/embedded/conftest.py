@@ -31,6 +31,6 @@ def stopped() -> Iterator[Path]:
 
 @pytest.fixture
 def initialized(stopped: Path, data: Path) -> Path:
-    """An existing database that does not run. It is a copy, because creating one takes ten times as long."""
+    """An existing database that does not run. It is a copy, because creating a database takes ten times as long."""
     subprocess.run(["cp", "-a", stopped, data], check=True)
     return data

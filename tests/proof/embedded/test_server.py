@@ -149,7 +149,7 @@ def test_a_worker_thread_may_not_start_it(data: Path) -> None:
     assert "main thread" in str(caught[0])
 
 
-# One owner
+# A single owner
 
 
 def test_a_second_owner_is_refused(initialized: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
@@ -220,8 +220,7 @@ def test_files_of_a_crash_do_not_stop_a_start(initialized: Path) -> None:
     with start(initialized) as first:
         write(first.conninfo, 1)
         left = (initialized / "postmaster.pid").read_text()
-    # As after a crash of the machine, when the server's pid was reused for a process of the same
-    # user.
+    # As after a machine's crash, when a process of the same user got the server's pid.
     stranger = start(initialized.with_name("another"), durable=False)
     (initialized / "postmaster.pid").write_text(left.replace(str(first.pid), str(stranger.pid), 1))
     shutil.copystat(initialized / "PG_VERSION", initialized / "postmaster.pid")

@@ -1,4 +1,4 @@
-"""The people that the hostile provider of A asserts, and the result for each.
+"""The people that A's hostile provider asserts, with their results.
 
 An attack prepares its victim, yields, attacks, and yields its outcome.
 """
@@ -315,7 +315,7 @@ async def answer_at_the_callback_of_another_connection(world: World) -> AsyncIte
 
 @gets(REFUSED)
 async def code_of_a_in_a_trip_to_b(world: World) -> AsyncIterator[str]:
-    """Both trips go to one provider, as the same client."""
+    """The two trips go to the same provider, as the same client."""
     await world.link(await world.add("inject@b.example", world.b), "m30", world.of_b)
     browser = world.browser()
     yield ""

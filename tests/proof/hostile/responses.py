@@ -1,4 +1,4 @@
-"""Responses over SAML. A and B have connections with one entity id and one NameID, and A's provider signs what it wants."""
+"""Responses over SAML. A and B have connections with the same entity id and the same NameID, and A's provider signs what it wants."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ SUBJECT: Final = "7f3a"
 
 
 async def connect(world: World) -> tuple[SamlVisits, SamlVisits]:
-    """Return the connections of A and B over SAML, where the same subject is a member of each."""
+    """Return the SAML connections of A and B, where the same subject is a member of A and of B."""
     if not world.over_saml:
         for tenant, domain in ((world.a, "a"), (world.b, "b")):
             at = await visits.connect(world.ports, tenant.org, "saml")

@@ -1,4 +1,4 @@
-"""What the hostile provider of A tries with the session that it gets for a linked member of A and B."""
+"""What A's hostile provider tries with the session that it gets for a linked member of A and B."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -132,7 +132,7 @@ async def application_of_b(world: World) -> AsyncIterator[str]:
 
 @ends(OWN)
 async def confirming_at_the_connection(world: World) -> AsyncIterator[str]:
-    """The user's own sign-in in this browser is too old. One at the connection makes it no younger."""
+    """The user's own sign-in in this browser is too old. Confirming at the connection makes it no younger."""
     browser, _ = await enter(world, "confirm")
     await browser.sign_in("confirm@a.example")
     world.ports.clock.advance(timedelta(hours=3))  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ async def tokens_after_the_end_of_the_connection(world: World) -> AsyncIterator[
 
 @ends(LIVE)
 async def sign_out_of_the_session_of_b(world: World) -> AsyncIterator[str]:
-    """The same subject and session at one provider: A's connection ends nothing that B's began."""
+    """The same subject and session at a shared provider: A's connection ends nothing that B's connection began."""
     account = await world.add("out@a.example", world.a, world.b)
     for connection in (world.of_a, world.of_b):
         await world.link(account, "out", connection)

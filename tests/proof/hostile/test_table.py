@@ -15,7 +15,7 @@ TABLE: Mapping[str, tuple[Attack, str]] = {**PEOPLE, **SESSIONS, **RESPONSES, **
 
 
 async def test_a_hostile_provider_harms_its_own_organization_alone(world: World) -> None:
-    """Each attack has its outcome, and the rows of the other organization, the account and the platform stay as they are."""
+    """Every attack has its outcome, and the rows of the other organization, the account and the platform stay as they are."""
     wrong: list[str] = []
     prepared = {name: attack(world) for name, (attack, _) in TABLE.items()}
     for steps in prepared.values():

@@ -1,4 +1,4 @@
-"""The test provider answers the open test sign-in of one admin, and nothing else comes of it (docs/adr/0049)."""
+"""The test provider answers an admin's open test sign-in, and nothing else comes from it (docs/adr/0049)."""
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,7 +49,7 @@ class KeptDocuments:
 
 @dataclass(slots=True)
 class Stage:
-    """An admin of acme with a connection to the test provider for each protocol."""
+    """An admin at Acme with a connection to the test provider per protocol."""
 
     world: World
     acme: Tenant
@@ -79,7 +79,7 @@ class Stage:
         return await browser.send(f"{self.page(slug)}/provider", **token, test=secret, **(TYPED | fields))
 
     async def try_both(self, secret: str, browser: FakeBrowser | None = None, slug: str = "test") -> set[str]:
-        """Return the statuses of the page and of its form."""
+        """Return the statuses for the page and its form."""
         answers = [await self.open(secret, browser, slug), await self.answer(secret, browser, slug)]
         return {urlsplit(each.headers["Location"]).path if each.status == 303 else str(each.status) for each in answers}
 
@@ -164,7 +164,7 @@ async def at_another_connection(stage: Stage) -> object:
 
 
 async def at_a_real_connection(stage: Stage) -> object:
-    """Neither its test sign-ins nor those of the test provider can be answered there."""
+    """Neither its own test sign-ins nor the test provider's can be answered there."""
     real = await stage.browser.open(f"{stage.page('okta')}/start")
     [state] = parse_qs(urlsplit(real.headers["Location"]).query)["state"]
     return await stage.try_both(state, slug="okta") | await stage.try_both(await stage.begin(), slug="okta")
@@ -183,7 +183,7 @@ async def at_a_real_callback(stage: Stage) -> object:
 
 
 async def signed_response_in_a_real_sign_in(stage: Stage) -> object:
-    """The response of the test provider reaches a real endpoint for responses, as an attacker inside of the process would send it."""
+    """The test provider's response reaches a real endpoint for responses, as an attacker inside the process would send it."""
     documents = stage.world.ports.saml
     assert isinstance(documents, KeptDocuments)
     real, secret = stage.world.over_saml[0], await stage.begin("test-saml")
@@ -236,8 +236,8 @@ async def after_deletion(stage: Stage) -> object:
 
 SIGN_IN: Final = "/app/sign-in"
 FAILED: Final = {"login_events"}  # of a sign-in that came back without a trip
-NOTED: Final = {"audit_log", "audit_totals", "events"}  # of a refused member, or of a removed connection
-# The outcome of each attempt, and the tables that it changes by something other than the test provider.
+NOTED: Final = {"audit_log", "audit_totals", "events"}  # belongs to a refused member, or to a removed connection
+# Every attempt's outcome, and the tables that it changes through anything but the test provider.
 TABLE: Final[Mapping[Attempt, tuple[object, set[str]]]] = {
     of_another_admin: ({"404"}, set()),
     of_a_member: ({"403"}, NOTED),

@@ -24,7 +24,7 @@ from tests.support.connections import add_connection
 from tests.support.tenants import Tenant
 
 NOISE: Final = UNWATCHED
-# Columns of a user's account that each sign-in changes
+# Columns in a user's account that every sign-in changes
 TIMES: Final = {"updated_at", "last_login_at"}
 DOMAIN: Final = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, 'x', now(), now())"
 
@@ -42,7 +42,7 @@ async def connect(ports: Ports, tenant: Tenant, issuer: FakeIssuer, slug: str = 
 
 @dataclass(slots=True)
 class World:
-    """Two organizations. The provider asserts whatever an attack wants, in the name of the admins of A."""
+    """Two organizations. The provider asserts whatever an attack wants, in the name of A's admins."""
 
     ports: Ports
     app: QuartTrio
@@ -58,7 +58,7 @@ class World:
         await run_sql(self.pool, sql, *values)
 
     async def add(self, email: str, *organizations: Tenant, role: str = "member", **values: Any) -> Account:
-        """Add an account of the user's own, and make it a member of these organizations."""
+        """Add the user's own account, and make it a member in these organizations."""
         account = await add_account(self.ports, email, **values)
         for tenant in organizations:
             await add_member(self.pool, tenant.org, account.id, role, confirmed=True)
@@ -102,7 +102,7 @@ class World:
         query: dict[str, str] | None = None,
         **claims: Any,
     ) -> Answer:
-        """Sign in at the provider as this person, in this browser or in a new one. Return the answer of the callback."""
+        """Sign in at the provider as this person, in this browser or in a new browser. Return the answer of the callback."""
         browser = browser or self.browser()
         left = await self.leave(browser, at, **(query or {}))
         return await self.come_back(browser, self.visit(left, subject, **claims), at)
@@ -110,7 +110,7 @@ class World:
     # The comparison
 
     async def rows(self) -> frozenset[Row]:
-        """Return all rows of the database, each with its table."""
+        """Return all rows in the database, with their tables."""
         sql = """
             select c.relname from pg_class c
             where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition"""
@@ -131,7 +131,7 @@ class World:
                 yield f"{table} got {row}"
 
     def _read(self, row: Row) -> tuple[str, dict[str, Any]]:
-        """Return table and content of a row, without the times of a user and without what A says in a session of the user's own."""
+        """Return a row's table and content, without a user's times and without what A says in a session of the user's own."""
         table, content = row[0], json.loads(row[1])
         if table == "users":
             return table, {name: value for name, value in content.items() if name not in TIMES}
@@ -154,7 +154,7 @@ class World:
             return True
         if "org_id" in row and row["org_id"] is not None:
             return bool(row["org_id"] == a)
-        # Devices, mails and events of a user of A, who is told about the sign-in
+        # Devices, mails and events for a user of A, who is told about the sign-in
         return table in OF_SIGN_INS
 
 

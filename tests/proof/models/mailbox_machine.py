@@ -1,7 +1,7 @@
-"""An account and the people around it: its owner, a thief of the mailbox, a thief of a session with an organization, a squatter, and time.
+"""An account and the people around it: its owner, a mailbox thief, a session thief with an organization, a squatter, and time.
 
-Each step is a use case on real PostgreSQL, in any order. `Timeline` is the reference: it knows which second factors the account had,
-and when, and nothing about apps, keys or links.
+Every step is a use case on real PostgreSQL, in any order. `Timeline` is the reference: it knows which second factors the account had, and
+when, and nothing about apps, keys or links.
 """
 
 import re
@@ -110,7 +110,10 @@ class Belongings:
 
 
 class MailboxMachine(RuleBasedStateMachine):
-    """One account. The owner and the thief of a session can do everything in a session. The mailbox is open to its owner and to a thief."""
+    """A single account.
+
+    The owner and the thief of a session can do everything in a session. The mailbox is open to its owner and to a thief.
+    """
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -271,7 +274,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(needed=st.sampled_from([*POLICIES]))
     def join_organization(self, needed: Strength) -> None:
-        """A thief of a session joins an organization of their own, of which a policy asks for a factor."""
+        """A session thief joins their own organization, and its policy asks for a factor."""
         self.begin_step()
         if not self.slug:
             self.slug, self.needed = f"evil-{new_id()}", needed
@@ -323,14 +326,14 @@ class MailboxMachine(RuleBasedStateMachine):
     # In the mailbox
 
     def links(self, pattern: re.Pattern[str]) -> Sequence[str]:
-        """Return the tokens of all links of this kind in the mailbox, oldest first."""
+        """Return the tokens in all links of this kind in the mailbox, oldest first."""
         self.run(deliver, self.ports)
         own = [mail.text for mail in self.sent.emails if mail.to == self.account.email]
         return [token for text in own for token in pattern.findall(text)]
 
     @rule(keeps=st.sampled_from([NOTHING, EVERYTHING, BY_API]), again=st.booleans())
     def reset_password(self, keeps: str, *, again: bool) -> None:
-        """Reset the password on the page or over the API. With `again`, use an old link, if there is one."""
+        """Reset the password on the page or over the API. With `again`, use an old link, if any."""
         self.begin_step()
         tokens = self.links(RESET_LINK)
         if not (again and tokens):
@@ -381,7 +384,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule()
     def the_owner_gets_in_again(self) -> None:
-        """The mailbox and one old factor are enough, and without an old factor the mailbox alone. Then nothing of the thief stays."""
+        """The mailbox and an old factor are enough, and without an old factor the mailbox alone. Then nothing of the thief stays."""
         self.begin_step()
         earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
         own = {*self.people[OWNER].apps, *self.people[OWNER].keys}
@@ -419,7 +422,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
 
 class FromTheMailbox:
-    """A step that the mailbox alone allows. It removes no last second factor of an account that had one 72 hours ago.
+    """A step that the mailbox alone allows. It removes no last second factor from an account that had a second factor 72 hours ago.
 
     If the account then no longer meets a policy, only a recovery gives it another factor: the step does not get past the policy.
     """
@@ -451,6 +454,6 @@ class FromTheMailbox:
         return Strength.PHISHING_RESISTANT if passkeys else Strength.TWO if has_second else Strength.ONE, bool(needs)
 
     def require_ended(self, since: datetime) -> None:
-        """Check that everything added since then has ended, but for the one second factor that the step must keep."""
+        """Check that everything added since then has ended, but for the second factor that the step must keep."""
         [(count,)] = self.machine.run(run_sql, self.machine.pool, ADDED, since, self.machine.account.id)
         assert count <= int(self.is_kept), "a factor of the thief stays"

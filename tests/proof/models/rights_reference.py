@@ -1,6 +1,6 @@
 """The rights of callers in an organization, in plain Python: the reference for users, groups, roles and access policies.
 
-Each method of a change returns whether the organization accepts it. Names stand for users, groups and roles.
+A method for a change returns whether the organization accepts it. Names stand for users, groups and roles.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class EndUser:
 
 
 class Organization:
-    """An organization with one application. `groups` have the names in lower case as keys."""
+    """An organization with a single application. `groups` have the names in lower case as keys."""
 
     def __init__(self, name: str, application: str, owner: str) -> None:
         self.name, self.application = name, application
@@ -100,7 +100,7 @@ class Organization:
         return self.rights_of(role) <= self.rights(by) and role != "owner" and (role == "member" or self.may(by, "roles.manage"))
 
     def has_power(self, by: str, user: str) -> bool:
-        """Return whether `by` may act on the user. Owners and admins keep their power over each other."""
+        """Return whether `by` may act on the user. Owners and admins keep their power over other owners and admins."""
         theirs = self.rights(user)
         return theirs <= self.rights(by) or (self.own[by] in ("owner", "admin") and theirs <= BUILT_IN.get(self.own[user], set()))
 
@@ -259,7 +259,9 @@ class Organization:
         return True
 
     def rights_given(self, key: str) -> set[str]:
-        """Return the rights that a change of the group's users asks for, because the group gives roles of the application, or opens it."""
+        """Return the rights that a change of the group's users asks for, because the group gives application roles, or opens the
+        application.
+        """
         gives_roles = any(each == key for _, each in self.app_groups)
         return ({"service_roles.assign"} if gives_roles else set()) | ({"end_users.manage"} if key in self.assigned_groups else set())
 

@@ -43,7 +43,7 @@ def due(policies: list[Policy], user: User, now: int) -> int | None:
 
 
 def moments(policies: list[Policy], now: int) -> list[int]:
-    """Return now, and each later minute at which a rule starts."""
+    """Return now, and every later minute at which a rule starts."""
     return [now, *sorted({minute for policy in policies for minute in policy.get("due", {}).values() if minute > now})]
 
 
@@ -98,7 +98,7 @@ def proved(policies: list[Policy], user: User, now: int) -> int:
 
 
 def sign_ins(policies: list[Policy], user: User, now: int) -> list[tuple[int, int]]:
-    """Return the minute of each first factor that counts, and its strength with the second factors of up to 10 minutes before it."""
+    """Return the minute of every first factor that counts, and its strength with second factors from up to 10 minutes before it."""
     seconds = [method for method, is_there in (("totp", user.has_totp), ("key", user.has_key)) if is_there]
     allowed = [is_allowed(policies, method) for method in seconds]
     of_code = any(allowed) or not any("methods" in policy for policy in policies)  # it stands for one of them, and a device for all
@@ -137,7 +137,7 @@ def is_allowed(policies: list[Policy], method: str) -> bool:
 
 
 def is_inside(policy: Policy, address: str) -> bool:
-    networks, address = policy.get("admin_networks"), address.removeprefix("::ffff:")  # an IPv4 address in an IPv6 one
+    networks, address = policy.get("admin_networks"), address.removeprefix("::ffff:")  # an IPv4 address inside an IPv6 address
     return not networks or any(ip_address(address) in ip_network(network) for network in networks)
 
 
@@ -146,7 +146,9 @@ def factor_rule(strength: int, need: int) -> str:
 
 
 def signed_in_at(policies: list[Policy], user: User, now: int) -> int:
-    """Return the minute of the newest sign-in that is enough, or without one, of the newest that counts, or of the newest first factor."""
+    """Return the minute of the newest sign-in that is enough. Without such a sign-in, return the minute of the newest sign-in that counts,
+    or of the newest first factor.
+    """
     found, need = sign_ins(policies, user, now), needed_in_session(policies, user)
     enough = [minute for minute, strength in found if strength >= need] or [minute for minute, _ in found]
     return max(enough or [minute for method, minute in user.proofs if method not in SECONDS])

@@ -1,6 +1,6 @@
-"""Events of the payment provider against a simple model: out of order, twice, late, and within one second.
+"""The payment provider's events against a simple model: out of order, twice, late, and within a second.
 
-The state follows from the newest event of each kind (security H-3, H-4, decision 166).
+The state follows from the newest event per kind (security H-3, H-4, decision 166).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,7 +40,7 @@ STATUSES = {
     "canceled": "cancelled",
 }
 PLANS = {"price_gold": "Gold", "price_silver": "Silver"}
-# Few seconds, so that many events share one.
+# Few seconds, so that many events share a second.
 SECONDS = st.integers(START, START + 4)
 ENDS = st.integers(START + 10, START + 14)
 METHODS = st.sampled_from(["a", "b", "c"])
@@ -61,13 +61,13 @@ class ReceivedEvent:
     def age(self) -> tuple[int, bool, int]:
         """The order of events.
 
-        A creation comes first in its second. Other events come in their order of arrival.
+        A creation comes first in its second. All further events come in their order of arrival.
         """
         return (self.created, self.type != "customer.subscription.created", self.number)
 
 
 def expected_state(events: list[ReceivedEvent]) -> tuple[str, str | None, datetime | None] | None:
-    """Return status, plan and end of the period of the subscription after these events.
+    """Return the subscription's status, plan and period end after these events.
 
     Unknown values are None. A canceled subscription has only a status.
     """
@@ -307,7 +307,7 @@ def test_the_state_follows_from_the_newest_events(conninfo: str, machine: type[B
         BillingMachine.pool = Pool(conninfo, size=2)
         BillingMachine.ports = background.run(make_ports, BillingMachine.pool, BillingMachine.clock, FakeMailTransport(), FakeMetrics())
         try:
-            # The e2e test of billing delivers events in random orders too, and the storage tests prove each rule.
+            # The e2e test for billing delivers events in random orders too, and the storage tests prove every rule.
             steady = settings(max_examples=75, stateful_step_count=40)
             run_state_machine_as_test(machine, settings=steady)
         finally:

@@ -1,6 +1,6 @@
-"""The sign-in policies of a user, before a change of their factors, against the small reference.
+"""A user's sign-in policies, before a change of their factors, against the small reference.
 
-No user is locked out: from every state, the user can reach each organization. And no factor is added to get past a policy: the sign-in
+No user is locked out: from every state, the user can reach all organizations. And no factor is added to get past a policy: the sign-in
 meets all policies that the account can meet, now and later.
 """
 
@@ -29,7 +29,7 @@ from tests.proof.models.test_sign_in_policy_model import (
 )
 
 STEADY = settings(max_examples=120)
-# Policies that accept different methods, one of which is saved two days after the other one
+# Policies that accept different methods. The second is saved two days after the first
 DIFFERENT = st.fixed_dictionaries(
     {},
     optional={
@@ -42,7 +42,7 @@ DIFFERENT = st.fixed_dictionaries(
     },
 )
 SAVED = st.builds(lambda old, new: reference.save(new, reference.save(old, {}, -4 * DAY), -2 * DAY), DIFFERENT, DIFFERENT)
-# Each of two organizations has a policy, and one of its application, which the user uses, too.
+# The two organizations have a policy, and so has an application that the user uses, too.
 PLACES = st.lists(st.tuples(SAVED, SAVED), min_size=2, max_size=2).map(
     lambda pairs: [documents for of_organization, of_shop in pairs for documents in ([of_organization], [of_organization, of_shop])]
 )
@@ -135,7 +135,7 @@ def walk(places: list[list[Policy]], target: list[Policy], user: User, now: int)
 
 @pytest.mark.slow
 def test_from_every_state_a_user_of_two_organizations_reaches_each_of_their_places() -> None:
-    """In three actions, and one more for each further method by which policies with different methods ask the user to confirm."""
+    """In three actions, plus an action for every further method by which policies with different methods ask the user to confirm."""
 
     by_password, by_email = {"methods": ["password", "totp"]}, {"methods": ["email", "passkey"]}
     by_passkey = {"phishing_resistant": ["everyone"]}

@@ -1,7 +1,7 @@
 """The factors that the mailbox may remove (security A-6, A-13), in any order of steps.
 
-The mailbox alone never removes the last second factor of an account that had one 72 hours ago. And the owner of the mailbox and of one
-old factor always gets in again.
+The mailbox alone never removes the last second factor from an account that had a second factor 72 hours ago. And an owner with the mailbox
+and an old factor always gets in again.
 """
 
 from dataclasses import replace

@@ -52,7 +52,7 @@ TIMES = st.sampled_from([MINUTE, 5 * HOUR, 23 * HOUR, 25 * HOUR, 47 * HOUR, 73 *
 
 
 class PasskeyLossMachine(RuleBasedStateMachine):
-    """One account. The reference knows when the wait began, and nothing else."""
+    """A single account. The reference knows when the wait began, and nothing else."""
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -122,7 +122,7 @@ class PasskeyLossMachine(RuleBasedStateMachine):
         caller = self.person(Method.PASSWORD)
         self.add(SQUATTER, caller)
         if has_own:
-            self.add(OWNER, caller)  # in the session that has shown the first one
+            self.add(OWNER, caller)  # in the session that has shown the first passkey
         self.clock.advance(age)
 
     @rule(time=TIMES)
@@ -285,7 +285,7 @@ class PasskeyLossMachine(RuleBasedStateMachine):
 
     @rule(is_awake=st.booleans(), pause=st.sampled_from([MINUTE, 23 * HOUR]))
     def the_owner_of_mailbox_and_password_gets_the_account_back(self, *, is_awake: bool, pause: timedelta) -> None:
-        """Without a recovery, unless sign-ins with the squatter's passkey end each wait. They do not end each recovery (security M-8)."""
+        """Without a recovery, unless sign-ins with the squatter's passkey end every wait. They do not end every recovery (security M-8)."""
         self.reset_password()
         if any(map(self.is_there, self.keys[SQUATTER])):
             if self.present_wait is None or self.clock.now() > self.present_wait + 2 * DAY:

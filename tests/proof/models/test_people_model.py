@@ -102,7 +102,7 @@ CODES = st.sampled_from(
 TIMES = st.sampled_from(
     [SECOND, 11 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 5 * HOUR, DAY, DAY, 7 * DAY, 29 * DAY, 31 * DAY]
 )
-# The trust period of each organization in days, and the state of the user's membership.
+# Every organization's trust period in days, and the state of the user's membership.
 DAYS, MEMBERSHIPS = st.sampled_from([1, 90]), st.sampled_from(["none", "invited", "confirmed"])
 
 
@@ -146,7 +146,7 @@ class KnownRisk:
 
 @dataclass(frozen=True)
 class ExpectedSignIn:
-    """A sign-in in the model: the device, or None for a new one, whether it is trusted, and the risk."""
+    """A sign-in in the model: the device, or None for a new device, whether it is trusted, and the risk."""
 
     device: KnownDevice | None
     trusted: bool
@@ -162,7 +162,7 @@ class KnownSession:
     of_service: bool
     ends_at: datetime
     expires_at: datetime
-    tokens: list[str] = field(default_factory=list)  # refresh tokens, oldest first; only the last one is valid
+    tokens: list[str] = field(default_factory=list)  # refresh tokens, oldest first; only the last token is valid
     access: list[tuple[str, datetime]] = field(default_factory=list)  # access tokens and when they expire, oldest first
     rotated_at: datetime | None = None
     ended: bool = False
@@ -190,10 +190,10 @@ class KnownLink:
 
 @dataclass
 class Counter:
-    """Wrong attempts at one secret, within 15 minutes of the first.
+    """Wrong attempts at a secret, within 15 minutes after the first.
 
-    From the limit on, each attempt blocks the next, for `first_wait`, then twice as long, and so
-    on. After `quiet` without attempts, the count is reset.
+    From the limit on, an attempt blocks the next, for `first_wait`, then twice as long, and so on. After `quiet`
+    without attempts, the count is reset.
     """
 
     limit: int
@@ -238,7 +238,7 @@ class SecondFactor:
     def step_of(self, code: str, now: datetime) -> int | None:
         """Return the newest step with this code, or None.
 
-        The steps are the current, the previous and the next one.
+        The next, the current and the previous step are tried.
         """
         return next((step for step in range(step_at(now) + 1, step_at(now) - 2, -1) if self.app(step) == code), None)
 
@@ -305,7 +305,7 @@ ALL_OF_ONE = """
 
 
 class PeopleMachine(RuleBasedStateMachine):
-    """One account with its secrets on a few clients, and another account that must not change."""
+    """An account with its secrets on a few clients, and another account that must not change."""
 
     background: ClassVar[Background]
     shared: ClassVar[Ports]
@@ -328,7 +328,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.locations: set[Location] = set()
         self.mfa_log: list[str] = []
         self.mails: list[str] = []
-        self.jar: dict[tuple[str | None, str], str] = {}  # the last trust token of each client
+        self.jar: dict[tuple[str | None, str], str] = {}  # the last trust token, per client
         self.trust_tokens: list[str] = []
         self.old_backup_codes: list[str] = []
         self.used_codes: list[str] = []
@@ -337,7 +337,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.guesses_on: dict[UUID, Counter] = defaultdict(lambda: Counter(self.limit))  # by device
         self.guesses_in: dict[UUID, Counter] = defaultdict(lambda: Counter(self.limit))  # by session
         self.days = [30, 30]
-        self.memberships = ["none", "none"]  # one session for each organization; the first organization has the service
+        self.memberships = ["none", "none"]  # a session per organization; the first organization has the service
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
         return self.background.run(act, *args)
@@ -366,7 +366,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.other_rows = self.run(self._read_state)[-1]
 
     async def _add_other_account(self) -> None:
-        """Add the other account, with a session on a trusted device and a pending sign-in."""
+        """Add the second account, with a session on a trusted device and a pending sign-in."""
         self.other = await add_account(self.ports, f"witness-{self.number}@example.com")
         app = await add_mfa(self.ports, self.other)
         email, client, caller = self.other.email, PresentedDevice(HOME.client), HOME.caller
@@ -430,7 +430,7 @@ class PeopleMachine(RuleBasedStateMachine):
             session.ended = session.ended or session is not but
 
     def end_trust(self) -> None:
-        """End what a change of the password or of the second factor ends."""
+        """End what a changed password or second factor ends."""
         for device in self.devices:
             device.distrust()
         for waiting in self.pre_auths:
@@ -526,7 +526,7 @@ class PeopleMachine(RuleBasedStateMachine):
         return await prove(self.ports, profile.caller, flow, Password(self.account.email, password), client)
 
     def guesses_of(self, profile: ClientProfile, token: str | None = None) -> Counter:
-        """Return the counter for passwords from this client: that of a device which knows it, or that of the address."""
+        """Return the counter for passwords from this client: by a device that knows it, or by the address."""
         here, client = [device for device in self.devices if not device.revoked], profile.client
         known = [one for one in here if token is not None and one.token == token and one.trusted_until and self.now < one.trusted_until]
         known += [one for one in here if client is not None and len(client) > GUESSABLE_CLIENT_ID_LENGTH and one.client == client]
@@ -589,7 +589,7 @@ class PeopleMachine(RuleBasedStateMachine):
         return signed_in
 
     def code(self, kind: str) -> str:
-        """Return a code of this kind, if there is one."""
+        """Return a code of this kind, if any."""
         factor = self.factor or SecondFactor("A" * 32, self.now)
         steps = {"now": 0, "next": 1, "previous": -1, "later": 2, "older": -2}
         used = [code for code, was_used in factor.codes.items() if was_used]
@@ -612,7 +612,7 @@ class PeopleMachine(RuleBasedStateMachine):
             self.clock.advance(max(counter.blocked_until - self.now, timedelta()))
 
     def new_code(self) -> str:
-        """Return a valid code of the app, after waiting for one if necessary."""
+        """Return a valid code from the app, after waiting for it if necessary."""
         factor = self.factor
         assert factor is not None
         self.tick()  # a code of this moment is sent at the next tick
@@ -646,7 +646,7 @@ class PeopleMachine(RuleBasedStateMachine):
     def trust_token(self, profile: ClientProfile, number: int) -> str | None:
         """Return the token of this client.
 
-        Tokens of other clients, old ones and none occur less often.
+        Other clients' tokens, old tokens and no token occur less often.
         """
         if number < 0:
             return [None, self.others_token][number]
@@ -687,7 +687,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["app", "backup"]), pause=st.sampled_from([timedelta(), 30 * SECOND, 60 * SECOND]), then=CODES)
     def send_a_code_twice(self, kind: str, pause: timedelta, then: str) -> None:
-        """Send a code in two sign-ins, with a pause between them, and then another code in the second one."""
+        """Send a code in two sign-ins, with a pause between them, and then another code in the second sign-in."""
         self.ensure_second_factor()
         self.wait_for(self.guesses_of(HOME))
         self.wait_for(self.password_guesses)
@@ -735,7 +735,7 @@ class PeopleMachine(RuleBasedStateMachine):
     # Staying signed in
 
     def person(self, session: KnownSession, nth: int = -1) -> Person | None:
-        """Return the caller of an access token of the session, after checking that it is accepted or refused correctly."""
+        """Return the caller for the session's access token, after checking that it is accepted or refused correctly."""
         text, expires_at = session.access[nth]
         try:
             person = self.run(self._authenticate, text)
@@ -793,9 +793,9 @@ class PeopleMachine(RuleBasedStateMachine):
         pause=st.sampled_from([timedelta(), 10 * SECOND, 10 * SECOND + timedelta(microseconds=1), MINUTE]), tabs=st.sampled_from([2, 2, 3])
     )
     def tabs_refresh(self, pause: timedelta, tabs: int) -> None:
-        """Refresh with one token in three tabs.
+        """Refresh with the same token in three tabs.
 
-        The third one is late, after the first has refreshed again.
+        The third tab is late, after the first has refreshed again.
         """
         session, _ = self.sign_in_or_reuse()
         for _ in range(tabs - 1):
@@ -865,7 +865,7 @@ class PeopleMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.links) < 4)
     @rule(guesses=st.sampled_from([0, 3, 4]), changed=st.booleans(), pause=st.sampled_from([timedelta(), HOUR - MILLISECOND, HOUR]))
     def reset_a_forgotten_password(self, guesses: int, changed: bool, pause: timedelta) -> None:
-        """Reset the password, which may be known. Other sign-ins may run at the same time."""
+        """Reset the password, which may be known. Further sign-ins may run at the same time."""
         self._password(ClientProfile("phone", IPHONE), self.password)
         for _ in range(guesses):
             self._password(HOME, "forgotten password")
@@ -1068,7 +1068,7 @@ class PeopleMachine(RuleBasedStateMachine):
     def sign_in_at_the_end_of_trust(
         self, profile: ClientProfile, days: tuple[int, int], memberships: tuple[str, str], again: bool, of_service: bool
     ) -> None:
-        """Return in the last moment of trust and in the first one after it.
+        """Return in the last moment of trust and in the first moment after it.
 
         The second factor may have been used on the device between them.
         """
@@ -1083,7 +1083,7 @@ class PeopleMachine(RuleBasedStateMachine):
         assert device.mfa_at is not None
         ends_at = min(device.trusted_until, device.mfa_at + self.trust_days(of_service) * DAY)
         self.clock.advance(ends_at - self.now - 2 * MILLISECOND)
-        for _ in range(2):  # each takes a tick
+        for _ in range(2):  # every sign-in takes a tick
             self._password(profile, self.password, token, of_service)
 
     @precondition(lambda self: self.sessions and len(self.sessions) < 10)
@@ -1173,7 +1173,7 @@ def test_users_get_the_responses_of_the_model(conninfo: str, limit: int) -> None
         policy = Policy(account_guess_limit=limit, mfa_guess_limit=limit, mails_per_recipient=10**6)
         PeopleMachine.shared = background.run(_ports, PeopleMachine.pool, PeopleMachine.sent, policy, locations)
         try:
-            seed(limit)(PeopleMachine)  # otherwise both would have the same effect
+            seed(limit)(PeopleMachine)  # otherwise the two would have the same effect
             steady = settings(max_examples=16, stateful_step_count=30)
             run_state_machine_as_test(PeopleMachine, settings=steady)
         finally:

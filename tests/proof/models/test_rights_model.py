@@ -1,7 +1,7 @@
-"""Users, groups, roles and access policies of an organization against a small reference, in any order of changes by any caller.
+"""An organization's users, groups, roles and access policies against a small reference, in any order of changes by any caller.
 
-After each change, the rights and roles of the members, the decisions about permissions, and the access to the application are
-those of the reference. So is the answer to each change: the reference knows who may make it (security R-1, R-10, R-11, C-6).
+After every change, the members' rights and roles, the decisions about permissions, and the access to the application match the reference.
+So does the answer to every change: the reference knows who may make it (security R-1, R-10, R-11, C-6).
 """
 
 from collections.abc import Awaitable, Callable
@@ -60,7 +60,7 @@ RIGHTS = st.one_of(
     st.sampled_from([EVERYTHING - {"audit.view"}, EVERYTHING - {"roles.manage"}, OF_MEMBERS, {"audit.view"}, EVERYTHING]),
     st.sets(st.sampled_from([*MANAGES, "audit.view"])).map(lambda rights: {*OF_MEMBERS, *rights}),
 )
-# Two of them differ in their case only, one is that of the application, and one that of the organization.
+# Two of them differ in their case only, another belongs to the application, and another to the organization.
 GROUP_NAMES = st.sampled_from(["Alpha", "ALPHA", "Beta", "Gamma", "Shop", "Acme"])
 LAST = 8
 NUMBERS = st.integers(0, LAST)  # of a group
@@ -73,7 +73,7 @@ MOSTLY = st.sampled_from([True, True, False])
 
 
 class RightsMachine(RuleBasedStateMachine):
-    """An organization with one application, its directory, and five users."""
+    """An organization with an application, its directory, and five users."""
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -97,7 +97,7 @@ class RightsMachine(RuleBasedStateMachine):
         self.declare("owner", ({"read", "write"}, {"editor": {"read", "write"}, "viewer": {"read"}}), confirmed=False)
         self.sign_in("cleo")
         self.join_or_confirm("dave", confirmed=False)
-        # Ann has the rights of a keeper by a group, and lets the group of the directory give a role. Bob is an admin by a group.
+        # Ann has a keeper's rights by a group, and lets the directory's group give a role. Bob is an admin by a group.
         for by, number, user in (("owner", 0, "ann"), (None, 1, "bob"), (None, 1, "cleo"), (None, 1, "dave"), ("owner", 2, "bob")):
             self.add_to_group(by, number, user)
         for by, number, role in (("owner", 0, "keeper"), ("ann", 1, "auditor"), ("owner", 2, "admin")):
@@ -152,7 +152,7 @@ class RightsMachine(RuleBasedStateMachine):
         return True
 
     def group(self, number: int) -> tuple[str, UUID]:
-        """Return the key and the id of one of the groups. There is none with the last number."""
+        """Return a group's key and id. There is none with the last number."""
         keys = sorted(self.model.groups)
         if not keys or number == LAST:
             return "none", self.org
@@ -321,7 +321,7 @@ class RightsMachine(RuleBasedStateMachine):
         self.run(self._compare_explanation, NAMES[self.steps % len(NAMES)])
 
     async def _compare_explanation(self, name: str) -> None:
-        """Compare the answer to the question what one user may do, and why."""
+        """Compare the answers to the question what a user may do, and why."""
         model, caller = self.model, await self._caller("owner")
         try:
             found = await access_reasons.load(self.ports, caller, self.ids[name], Page(1, 1))
@@ -374,7 +374,7 @@ class RightsMachine(RuleBasedStateMachine):
 
 
 def walk(machine: RightsMachine) -> None:
-    """Take each rule about rights in turn, refused and accepted. Random walks reach some of them rarely."""
+    """Take every rule about rights in turn, refused and accepted. Random walks reach some of them rarely."""
 
     def accepted(step: Callable[..., None], *args: object, is_accepted: bool = True, **options: object) -> None:
         step(machine, *args, **options)
@@ -390,7 +390,7 @@ def walk(machine: RightsMachine) -> None:
     refused(of.map_group, "owner", 1, "owner")  # the ownership is transferred
     accepted(of.edit_role, "owner", "keeper", EVERYTHING - {"audit.view"}, confirmed=True)  # Ann's mapping stops
     accepted(of.edit_role, "owner", "keeper", EVERYTHING, confirmed=True)  # it does not begin again by itself
-    refused(of.map_group, "ann", 1, "auditor")  # Bob is in the group, and an admin by another one
+    refused(of.map_group, "ann", 1, "auditor")  # Bob is in the group, and an admin by another group
     accepted(of.remove_from_group, None, 1, "bob")
     accepted(of.map_group, "ann", 1, "auditor")
     accepted(of.edit_role, "owner", "keeper", EVERYTHING - {"roles.manage"}, confirmed=True)  # the mapping stops likewise
@@ -425,8 +425,8 @@ def walk(machine: RightsMachine) -> None:
     accepted(of.block, "owner", "cleo", blocked=False)
     accepted(of.map_group, "owner", 3, "keeper")
     accepted(of.add_to_group, "owner", 3, "dave")
-    accepted(of.map_group, "dave", 0, "keeper")  # Dave's rights come by the other group, so he may
-    refused(of.map_group, "ann", 3, "keeper")  # the two groups would hold each other up
+    accepted(of.map_group, "dave", 0, "keeper")  # Dave's rights come by the second group, so he may
+    refused(of.map_group, "ann", 3, "keeper")  # the two groups would block each other
     accepted(of.remove_from_group, "owner", 0, "ann")  # her mapping of the directory's group stops
     accepted(of.set_active, "dave", active=False)  # his mapping stops, and his groups give nothing
     accepted(of.set_active, "dave", active=True)  # he has to confirm the membership again

@@ -46,7 +46,7 @@ class KnownSession:
 
     ends_at: datetime
     expires_at: datetime
-    tokens: list[str]  # refresh tokens, oldest first; only the last one is valid
+    tokens: list[str]  # refresh tokens, oldest first; only the last token is valid
     of_service: bool = False
     rotated_at: list[datetime] = field(default_factory=list)
     ended: bool = False
@@ -66,7 +66,7 @@ class AccessToken:
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """One account, with sessions of the account and of a service."""
+    """An account, with its own sessions and a service's sessions."""
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -127,7 +127,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.is_accepted(token.session)
         assert self.now < token.expires_at + 30 * SECOND, "leeway"
         assert person.user_id == self.account.id
-        # The state of the organization is checked by the routes of the organization.
+        # The organization's routes check the organization's state.
         status = OrganizationStatus.SUSPENDED if self.suspended else OrganizationStatus.ACTIVE
         assert person.service == (replace(self.service, status=status) if token.session.of_service else None)
         return person
@@ -249,7 +249,7 @@ class SessionMachine(RuleBasedStateMachine):
                 return multiple(), multiple()
             is_concurrent = age == 1 and self.now - session.rotated_at[-1] <= 10 * SECOND
             if was_live and not is_concurrent:
-                session.ended = True  # one of its two holders is a thief
+                session.ended = True  # a thief is among its two holders
             return multiple(), multiple()
         assert was_live
         assert not has_left

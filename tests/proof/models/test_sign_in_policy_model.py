@@ -24,7 +24,7 @@ INSIDE, OUTSIDE = "203.0.113.7", "198.51.100.7"
 NETWORKS = ["203.0.113.0/24", "2001:db8::/32"]
 FRESH = 10
 CONCERNED = st.lists(st.sampled_from(["everyone", "admins", "high_risk"]), min_size=1, unique=True)
-# Some that organizations choose, and any others
+# Some policies that organizations choose, and arbitrary policies
 METHOD_LISTS = st.one_of(
     st.sampled_from([["password", "passkey"], ["password", "totp"], ["passkey"], ["email", "passkey", "totp"]]),
     st.lists(st.sampled_from(METHODS), min_size=1, unique=True),
@@ -73,7 +73,7 @@ USERS = st.builds(
     used_at=st.sampled_from([None, -DAY, 0, 20]),
     trusted_at=st.sampled_from([None, -DAY, 0]),
 )
-# The later one is saved two days before the sign-in.
+# The later policy is saved two days before the sign-in.
 SAVED = st.builds(lambda old, new: reference.save(new, reference.save(old, {}, -4 * DAY), -2 * DAY), DOCUMENTS, DOCUMENTS)
 # Applications have no networks.
 OF_APPLICATION = SAVED.map(lambda document: {name: value for name, value in document.items() if name != "admin_networks"})
@@ -161,7 +161,7 @@ def require_agreement(documents: list[Policy], user: User, now: int) -> None:
 
 
 class PolicyMachine(RuleBasedStateMachine):
-    """An organization, one of its applications, and four users: owner, admin, member, and an end user without a membership."""
+    """An organization, an application, and four users: owner, admin, member, and an end user without a membership."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(document=DOCUMENTS, of_application=st.booleans())
     def save(self, document: Policy, of_application: bool) -> None:
-        """Save rules. Those that some user cannot meet are refused, and so are those that the owner does not meet."""
+        """Save rules. A policy that a user cannot meet is refused, and so is a policy that the owner does not meet."""
         number = int(of_application)
         documents = [*self.documents, *([{}] * (number + 1 - len(self.documents)))]
         if of_application:
@@ -323,7 +323,10 @@ def test_rules_start_as_in_the_reference() -> None:
 
 @pytest.mark.slow
 def test_two_policies_together_allow_what_each_allows_alone() -> None:
-    """The order of the two does not matter, and together they never allow more, nor for longer. So one pass serves both (SP-9)."""
+    """The order of the two does not matter, and together they never allow more, nor for longer.
+
+    So a single pass serves the two policies (SP-9).
+    """
 
     @settings(max_examples=120)
     @given(OF_APPLICATION, OF_APPLICATION, USERS, MOMENTS)

@@ -31,7 +31,7 @@ from tests.support.passkeys.users import PASSKEYS, PasskeyUser
 from tests.support.platform import Platform
 from tests.support.services import add_service
 
-# The account keeps the factor; it lost the factor, and only a recovery gives another one; or the password alone adds one.
+# The account keeps the factor; or it lost the factor, and only a recovery gives a new factor; or the password alone adds a factor.
 KEPT, RECOVERY, OPEN = "kept", "recovery", "open"
 NONE: Final[Mapping[str, Any]] = {}
 DISABLE: Final = "/app/account/two-factor/disable"
@@ -39,7 +39,7 @@ DISABLE: Final = "/app/account/two-factor/disable"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The policies of Acme and of its application, which Ada does not use, and the strength in the settings of the application."""
+    """The policies of Acme and of its application, which Ada does not use, and the strength that the application's settings require."""
 
     of_organization: Callable[[datetime], Mapping[str, Any]] = lambda _: {}
     of_application: Callable[[datetime], Mapping[str, Any]] = lambda _: {}
@@ -180,7 +180,8 @@ async def change_host(ada: Ada, _: str) -> None:
     await run_sql(ada.world.pool, "update passkeys set rp_id = 'old.example'")
 
 
-# The factor, how the account loses it, and the result for listed users and others by the rule in force and by other rules.
+# The factor, how the account loses it, and three results: for listed users by the rule in force, for all further users, and by further
+# rules.
 Loss = tuple[Callable[[Ada], Awaitable[str]], Callable[[Ada, str], Awaitable[None]], str, str, str]
 LOSSES: Final[Mapping[str, Loss]] = {
     "the app is disabled": (add_app, disable_app, KEPT, KEPT, OPEN),
@@ -254,7 +255,7 @@ async def test_the_page_says_before_that_a_listed_user_adds_another_factor_first
 
 @pytest.mark.parametrize("proof", [Method.PASSWORD, Method.OWNER_RECOVERY])
 async def test_the_link_of_the_operator_lets_a_listed_platform_owner_add_a_factor(ada: Ada, proof: Method) -> None:
-    """The operator's command is the recovery of a platform owner: no other one recovers them."""
+    """The operator's command is a platform owner's recovery: nothing else recovers them."""
     await run_sql(ada.world.pool, "update users set is_platform_owner = true where id = %s", ada.world.ada.id)
     await store(ada.world, RULES["later"])
     await list_for_break_glass(ada.world)
@@ -280,7 +281,7 @@ async def test_a_password_does_not_cancel_the_recovery_of_a_listed_user(ada: Ada
 
 @pytest.mark.parametrize("needs_both", [False, True])
 async def test_a_recovered_factor_adds_another_one_only_where_the_policies_need_both(ada: Ada, needs_both: bool) -> None:
-    """A recovery sets up one factor, so a second recovery would not help."""
+    """A recovery sets up a single factor, so a second recovery would not help."""
     blog = await add_service(ada.world.pool, ada.world.org, "blog")
     app_only = second_factor("everyone", others={"methods": ["password", "totp"]})
     await store(ada.world, Rule(lambda _: BY_DOMAIN, app_only if needs_both else lambda _: {}))

@@ -1,4 +1,4 @@
-"""A session that began at an organization's connection, on each path to another session or a token (docs/adr/0047)."""
+"""A session that began at an organization's connection, on every path to another session or a token (docs/adr/0047)."""
 
 import json
 from datetime import timedelta
@@ -61,7 +61,7 @@ async def test_each_path_sees_the_proofs_of_its_organization_alone(world: World,
 
 
 async def test_a_provider_that_does_not_ask_makes_a_session_of_a_connection_no_newer(world: World, clock: FakeClock, pool: Pool) -> None:
-    """Neither does one of the account's own, which is the first own factor of the session."""
+    """Neither does a silent sign-in by the account's own provider, which is the session's first own factor."""
     await write_proofs(pool, world.ada.id, (connection_proof(world.org, clock.now()),))
     clock.advance(timedelta(minutes=11))
     await world.sign_in_silently()
@@ -140,7 +140,7 @@ async def test_an_application_learns_only_the_names_unless_its_organization_crea
 async def test_the_end_of_a_connection_leaves_no_session_with_its_proof(
     world: World, clock: FakeClock, pool: Pool, *, is_merged: bool, of_session: bool
 ) -> None:
-    """Codes, refresh tokens and selections at the same moment start or keep none. `of_session`: only one session there ends."""
+    """Codes, refresh tokens and selections at the same moment start or keep none. `of_session`: only the session there ends."""
     now, storage = clock.now(), world.ports.storage
     connection = await add_connection(storage, world.org)
     identity = ConnectionIdentity(

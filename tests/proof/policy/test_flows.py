@@ -1,4 +1,4 @@
-"""Sign-ins of browsers under a policy, from the first page to the code or the page of the console."""
+"""Browser sign-ins under a policy, from the first page to the code or the console page."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -123,7 +123,7 @@ async def set_up(world: World, factor: str) -> None:
 async def test_the_enroll_page_offers_what_the_account_lacks_until_nothing_is_missing(
     world: World, present: list[str], starts_later: bool
 ) -> None:
-    """The user prefers other factors to a passkey, which would meet most policies at once."""
+    """The user prefers a further factor to a passkey, which would meet most policies at once."""
     await world.enter(STATES["passkey used" if "passkey" in present else "bare"])
     for document in (
         {"second_factor": ["everyone"]},
@@ -192,7 +192,7 @@ async def test_the_console_asks_for_a_new_proof_and_the_session_at_the_platform_
 
 
 async def test_use_keeps_a_session_from_being_idle(world: World) -> None:
-    """Each use counts, also that of tokens over the API, but only in this organization."""
+    """Every use counts, also by API tokens, but only in this organization."""
     await world.enter(STATES["bare"])
     await world.put({"session_idle_minutes": 5})
     for _ in range(3):
@@ -227,7 +227,7 @@ async def test_rules_about_admins_concern_no_members(api: Api, app: QuartTrio, p
 
 
 async def test_only_a_call_that_is_answered_confirms_a_membership(world: World) -> None:
-    """Neither a call that the policy refuses nor one that the role refuses does."""
+    """Neither a call that the policy refuses nor a call that the role refuses does."""
     await world.enter(STATES["bare"])
     members, target = "/api/organizations/acme/members", {"org_slug": "acme", "service_slug": "shop"}
     calls: dict[str, Callable[[], Awaitable[Answer]]] = {

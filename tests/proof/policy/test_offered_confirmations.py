@@ -1,4 +1,4 @@
-"""Each way that the API or the page offers to confirm an old sign-in is enough for the act, whatever the policies of the user accept."""
+"""Every way that the API or the page offers to confirm an old sign-in is enough for the act, whatever the user's policies accept."""
 
 import json
 import re
@@ -46,8 +46,8 @@ LABELS: Final = {
     KEYS: "Use a passkey or security key",
 }
 SECOND, NO_CODES = "second", "no codes"
-# What the account has beside its password and mailbox: SECOND makes its keys a second factor beside an app, and without one they are it
-# in any case. With NO_CODES, no backup code is left.
+# What the account has beside its password and mailbox: SECOND makes its keys a second factor beside an app, and without an app they are a
+# second factor in any case. With NO_CODES, no backup code is left.
 ACCOUNTS: Final = (
     ("app", *KEYS, SECOND),
     ("app", *KEYS),
@@ -62,18 +62,18 @@ ACCOUNTS: Final = (
     ("passkey",),
     (),
 )
-# A way has the fields of a confirmation, each with the factor in it. `passkey` has one of KEYS, and `code` a method.
+# A way has a confirmation's fields, with the factor in it. `passkey` has a value from KEYS, and `code` a method.
 Way = frozenset[tuple[str, str]]
 ALONE: Final = frozenset({("passkey", "passkey")})
 
 
 def _without_needless(ways: Collection[Way]) -> set[Way]:
-    """Return the ways without those that add a first factor to a passkey which is enough alone."""
+    """Return the ways, less those that add a first factor to a passkey which is enough alone."""
     return {way for way in ways if not (ALONE in ways and way > ALONE)}
 
 
 class Confirming:
-    """Ada with a password and some other factors, who acts with old sign-ins."""
+    """Ada with a password and some more factors, who acts with old sign-ins."""
 
     def __init__(self, world: World, has: Collection[str], sent: FakeMailTransport) -> None:
         self.world, self.has, self.sent = world, has, sent
@@ -107,7 +107,7 @@ class Confirming:
         return tuple(proofs)
 
     async def begin(self, age: timedelta) -> None:
-        """Begin a session over the API, and one in the browser, with a sign-in of this age with all factors."""
+        """Begin an API session and a browser session, with a sign-in of this age with all factors."""
         world = self.world
         world.clock.advance(timedelta(hours=1))  # so that no limit of attempts or emails counts
         await run_sql(world.pool, "delete from rates")
@@ -130,18 +130,18 @@ class Confirming:
         return answer
 
     async def invite(self) -> Answer:
-        """Invite an admin to Acme, which needs a recent sign-in, and one that its policy accepts."""
+        """Invite an admin to Acme, which needs a recent sign-in that the policy accepts."""
         body = {"email": f"{self.world.clock.now().timestamp()}@example.com", "role": "admin"}
         return await self.world.api.post("/api/organizations/acme/invitations", body, token=self.world.token)
 
     async def list_ways(self) -> set[Way]:
-        """Return each way that the API offers, which is one method with one second factor. The ceremony names the keys that it takes."""
+        """Return every way that the API offers: a method with a second factor. The ceremony names the keys that it takes."""
         offered = (await self.world.api.get(REAUTHENTICATE, token=self.world.token)).json
         fields = {"password": "password", "email": "email_code", "totp": "code", "backup_code": "code"}
         seconds = offered["second_methods"] if offered["needs_second_factor"] else [""]
         firsts = offered["methods"] if offered["needs_first_factor"] else [""]
         keys, ways = await self._list_keys(), set[Way]()
-        if "passkey" in firsts:  # a security key among them is a second factor, if the API names one
+        if "passkey" in firsts:  # a security key among them is a second factor, if the API names a second factor
             ways |= {Way({("passkey", key)}) for key in (KEYS[:1] if "passkey" in seconds else keys)}
         for first, second in product([name for name in firsts if name != "passkey"], seconds):
             way = Way((fields[name], name) for name in (first, second) if name in fields)
@@ -168,7 +168,7 @@ class Confirming:
         assert answer.status == 200, (way, answer.text)
 
     async def _fill(self, way: Way, email_path: str, **form: str) -> dict[str, str]:
-        """Return the fields of a way with their secrets. The value of `passkey` stays the name of the key."""
+        """Return the fields of a way with their secrets. The value of `passkey` stays the key's name."""
         world, fields = self.world, dict(way)
         world.clock.advance(timedelta(minutes=1))
         if "password" in fields:
@@ -187,7 +187,7 @@ class Confirming:
     # On the page
 
     async def read_ways(self, path: str) -> dict[Way, Mapping[str, Any] | None]:
-        """Return each way that the forms of the page take, with the options of its ceremony, if it has one."""
+        """Return every way that the page's forms take, with its ceremony's options, if any."""
         ways = dict[Way, Mapping[str, Any] | None]()
         for more in ("", "&emailed=yes"):
             page = main_of(await self.world.browser.open(path + more))
@@ -292,7 +292,7 @@ async def test_each_way_on_the_page_is_enough_for_the_act(world: World, sent: Fa
 
 
 async def test_the_page_counts_no_decision(ada: Confirming) -> None:
-    """The metric has the decisions about requests, not those about what a page offers."""
+    """The metric has the decisions about requests, not about what a page offers."""
     await ada.world.put(POLICIES["password and key"])
     await ada.begin(timedelta(minutes=65))
     path, metrics = await ada.begin_act("organization"), ada.world.ports.metrics
@@ -308,7 +308,7 @@ TWO_POLICIES: Final = [("passkey", "password and app"), ("phr", "password and ke
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [*TWO_POLICIES, *((second, first) for first, second in TWO_POLICIES)])
 async def test_each_way_is_enough_in_the_organization_of_the_token(ada: Confirming, first: str, second: str) -> None:
-    """The policy of another organization may accept none of these ways."""
+    """Another organization's policy may accept none of these ways."""
     world, wrong = ada.world, list[Way]()
     await run_sql(world.pool, "update memberships set role = 'owner'")
     other = await add_organization(world.pool, "globex")
@@ -327,7 +327,9 @@ async def test_each_way_is_enough_in_the_organization_of_the_token(ada: Confirmi
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), TWO_POLICIES)
 async def test_with_two_organizations_no_confirmation_is_in_vain(ada: Confirming, first: str, second: str) -> None:
-    """Each confirmation is for a policy that the sign-in did not meet yet, or for the account's passkey, so that three are enough."""
+    """A confirmation is for a policy that the sign-in did not meet yet, or for the account's passkey, so that three confirmations are
+    enough.
+    """
     world = ada.world
     other = await add_organization(world.pool, "globex")
     await add_member(world.pool, other, world.ada.id, confirmed=True)

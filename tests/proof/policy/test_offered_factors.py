@@ -45,7 +45,7 @@ POLICIES: Final[Mapping[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What asks for more than a password: a policy of the organization, a setting of the application, or a request."""
+    """What asks for more than a password: the organization's policy, the application's settings, or a request."""
 
     policy: Mapping[str, Any] = field(default_factory=dict)
     required_acr: str | None = None
@@ -115,7 +115,7 @@ class Person:
         return cls(world, kinds, keys, list(world.authenticator.backup_codes) if world.authenticator else codes)
 
     def answers(self, methods: set[str], options: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        """Return an answer by each of these methods, and for a ceremony, by each of the keys that it takes."""
+        """Return an answer by every method, and for a ceremony, by every key that it takes."""
         taken = {each["id"] for each in (options or {}).get("allowCredentials", [])}
         credentials = [key.authenticator for key in self.keys.values()] if "passkey" in methods else []
         by_keys = [each.get(dict(options or {})) for each in credentials if taken & {base64url(one.id) for one in each.credentials}]
@@ -134,7 +134,7 @@ class Person:
         return [name for kind, name in names.items() if taken & own.get(kind, set())]
 
     async def next_time(self) -> None:
-        """Let the codes of before be old, and the limits of attempts be new."""
+        """Let earlier codes be old, and the attempt limits new."""
         self.world.clock.advance(timedelta(minutes=1))
         await run_sql(self.world.pool, "delete from rates")
 
@@ -163,7 +163,7 @@ async def show_password(world: World, app: QuartTrio, *, is_high: bool, request:
 
 
 async def show_with_session(ada: Person, app: QuartTrio, request: Mapping[str, str]) -> Answer:
-    """Open Shop with a session that began with the password and the app, if she has one, and return the page."""
+    """Open Shop with a session that began with the password and the app, if she has an app, and return the page."""
     world = ada.world
     world.browser, world.state = SamlBrowser(app, world.clock), STATES["code used" if "app" in ada.kinds else "bare"]
     await world.open_browser()
@@ -173,7 +173,7 @@ async def show_with_session(ada: Person, app: QuartTrio, request: Mapping[str, s
 
 
 async def find_refused(ada: Person, app: QuartTrio, demand: Demand, *, is_high: bool) -> list[str]:
-    """Take each way that the pages offer. Return those after which the user is asked to sign in again."""
+    """Take every way that the pages offer. Return the ways after which the user is asked to sign in again."""
     world, request = ada.world, demand.request
 
     async def show_first() -> Answer:
@@ -193,7 +193,7 @@ async def find_refused(ada: Person, app: QuartTrio, demand: Demand, *, is_high: 
 
 
 async def find_refused_seconds(ada: Person, page: Answer, show: Callable[[], Awaitable[Answer]], *, is_high: bool) -> list[str]:
-    """Show each factor that the page after the password offers. `is_high`: the API does not offer the same."""
+    """Show every factor that the page after the password offers. `is_high`: the API does not offer the same."""
     world, refused = ada.world, list[str]()
     offered, options = read_offer(page)
     assert offered, "the account asks for a second factor"
@@ -213,7 +213,7 @@ async def find_refused_seconds(ada: Person, page: Answer, show: Callable[[], Awa
 
 
 async def find_refused_firsts(ada: Person, page: Answer, show: Callable[[], Awaitable[Answer]]) -> list[str]:
-    """Use each way that the sign-in page does not fold away, also after a wrong password. Another page leads on."""
+    """Use every way that the sign-in page does not fold away, also after a wrong password. Another page leads on."""
     world, refused = ada.world, list[str]()
     if page.status != 200 or not is_step(world.browser.path, "sign-in"):
         asks = is_step(world.browser.path, "consent") or is_step(world.browser.path, "confirm")  # after the sign-in
@@ -290,7 +290,7 @@ ON_THE_SERVER: Final = "<code>gatehouse owner recover --reset-factors</code>"
 async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one(
     world: World, app: QuartTrio, kinds: set[str], is_owner: bool
 ) -> None:
-    """Also if the session began with all other factors. No page then promises that another way sets a passkey up."""
+    """Also if the session began with all remaining factors. No page then promises that another way sets a passkey up."""
     ada, missing = await Person.create(world, kinds), list[str]()
     await run_sql(world.pool, "update users set is_platform_owner = %s where id = %s", is_owner, world.ada.id)
     for name in ("a passkey", "a passkey alone", "an application with passkeys"):
@@ -325,7 +325,7 @@ async def test_no_page_names_a_recovery_where_the_account_can_replace_a_passkey(
 ) -> None:
     """By a wait, without a second factor (security PK-13), or with a fresh passkey (security PK-12).
 
-    The policy of an application that anyone may use counts for the factors of its users alone.
+    If anyone may use an application, its policy counts only for the factors of its users.
     """
     ada, wrong = await Person.create(world, kinds), list[str]()
     if not is_user:
@@ -360,7 +360,7 @@ async def test_no_page_names_a_recovery_where_the_account_can_replace_a_passkey(
     ids=["with a passkey", "without one"],
 )
 async def test_the_pages_say_that_an_app_is_not_accepted(world: World, app: QuartTrio, kinds: set[str], asks_for: str | None) -> None:
-    """Without an accepted factor, the app leads to the page that sets one up."""
+    """Without an accepted factor, the app leads to the page that sets up a factor."""
     ada, sentence = await Person.create(world, kinds), "Acme requires a second factor: a passkey or security key."
     await world.put(POLICIES["a key"])
     await ada.next_time()
@@ -375,7 +375,7 @@ async def test_the_pages_say_that_an_app_is_not_accepted(world: World, app: Quar
 
 @pytest.mark.slow
 async def test_after_a_sign_in_at_a_connection_the_factors_are_enough_at_its_risk(world: World, app: QuartTrio) -> None:
-    """The risk there is high after wrong passwords. A right one since has no part in the history of the connection."""
+    """The risk there is high after wrong passwords. A later right attempt has no part in the connection's history."""
     assert (await world.api.login(world.ada.email, PASSWORD)).status == 200
     ada = await Person.create(world, {"app", "passkey"})
     await world.put({"phishing_resistant": ["high_risk"]})
@@ -398,7 +398,7 @@ async def test_after_a_sign_in_at_a_connection_the_factors_are_enough_at_its_ris
 
 
 async def test_a_page_counts_no_decision(world: World, app: QuartTrio) -> None:
-    """The metric has the decisions about sign-ins, not those about what a page offers."""
+    """The metric has the decisions about sign-ins, not about what a page offers."""
     await Person.create(world, {"app", "key"})
     await world.put(POLICIES["a key"])
     metrics = world.ports.metrics

@@ -1,4 +1,4 @@
-"""The passes of an application that requires a connection, of its organization, and of another application: none is good elsewhere."""
+"""The passes for an application that requires a connection, for its organization, and for another application: none is good elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,7 +45,7 @@ async def shop(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeCl
 
 @pytest.fixture
 async def board(shop: World) -> World:
-    """Another application of Acme, without rules of its own, in the same browser."""
+    """Another application of Acme, without its own rules, in the same browser."""
     application = await add_application(shop.ports, shop.pool, shop.org, "acme", "board")
     await add_service_user(shop.ports, application.id, shop.ada.id, signed_in=False)
     await run_sql(shop.pool, "update services set redirect_uris = %s where id = %s", [CALLBACK], application.id)
@@ -64,7 +64,7 @@ async def come_through(world: World, connections: Mapping[UUID, datetime]) -> No
 async def walk(world: World, name: str) -> str:
     if name == "page of factors":  # it judges the session
         return ALLOWED if (await world.browser.open("/app/enroll?org=acme&service=shop")).status < 400 else "not allowed"
-    if name == "refresh":  # of the session over the API, which takes the other paths, too
+    if name == "refresh":  # belongs to the API session, which takes the other paths, too
         assert world.session is not None, "the user is signed in"
         return await PATHS[name].walk(world, world.session.refresh_token)
     return await PATHS[name].walk(world, await PATHS[name].prepare(world))
@@ -72,7 +72,7 @@ async def walk(world: World, name: str) -> str:
 
 @pytest.mark.slow
 async def test_no_pass_is_good_at_another_place(shop: World, board: World) -> None:
-    """Each path alone gives its passes. Then the paths elsewhere ask for the other connection."""
+    """A path alone gives its passes. Then the paths elsewhere ask for the second connection."""
     at_shop = ((*OF_APPLICATION, *OF_ITS_SESSIONS, "page of factors"), shop, OF_SHOP)
     at_board, at_acme = (OF_APPLICATION, board, CONNECTION), (OF_ORGANIZATION, shop, CONNECTION)
     to_shop = [(name, shop) for name in OF_APPLICATION]
@@ -91,7 +91,7 @@ async def test_no_pass_is_good_at_another_place(shop: World, board: World) -> No
 
 
 async def test_uses_of_one_place_do_not_renew_the_idle_time_of_another(shop: World, board: World, clock: FakeClock) -> None:
-    """So a sign-in for one of them opens no other again. An application without such a rule shares its uses with the organization."""
+    """So a sign-in at a place opens no other place again. An application without such a rule shares its uses with the organization."""
     start = clock.now()
     await shop.put({**BY_DOMAIN, **IDLE})
     await come_through(shop, {CONNECTION: start, OF_SHOP: start})

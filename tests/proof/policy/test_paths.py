@@ -1,4 +1,4 @@
-"""One table of paths times rules: what each rule of a sign-in policy does on every path to a session or a token."""
+"""A table of paths times rules: what every sign-in rule does on every path to a session or a token."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ ORGANIZATION: Final = "/api/organizations/acme"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A policy, and the outcome of each state of the user. `wait` passes between the sign-in and the use."""
+    """A policy, and the outcome per user state. `wait` passes between the sign-in and the use."""
 
     document: Mapping[str, Any]
     outcomes: Mapping[str, str]
@@ -351,7 +351,8 @@ PATHS: Final[Mapping[str, Path]] = {
     "introspection": Path(_introspect, _prepare_session_of_application, ignores=ALL),
     "password": Path(_sign_in_with_password, ignores=ALWAYS_NEW, skips=("code left out", "passkey used")),
     "passkey": Path(_sign_in_with_passkey, _prepare_passkey, ignores=ALWAYS_NEW, skips=("bare", *OF_CODE, "passkey left out")),
-    # The last ones, because they end the membership. An admin leaves from any network: it is an act about oneself.
+    # These paths come last, because they end the membership. An admin leaves from any network: it is an act about
+    # oneself.
     "leaving": Path(_leave, ignores=ALL, skips=("code left out",)),
     # The page asks to confirm a sign-in that a provider did not ask for.
     "leaving on a page": Path(_leave_on_a_page, ignores=ALL, skips=("code left out", *OF_AGE)),
@@ -364,9 +365,10 @@ PATHS: Final[Mapping[str, Path]] = {
 async def test_a_rule_has_its_outcome_on_every_path(
     api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, rule: str, state: str
 ) -> None:
-    """The paths are taken one after the other, each of them as if it was the first one after the policy was stored.
+    """The paths are taken one by one, always as if the path was the first after the policy was stored.
 
-    Paths that ignore all rules are taken in two states only. In one, most rules ask to enroll. In the other, they ask for a step up.
+    Paths that ignore all rules are taken in two states only. In the first state, most rules ask to enroll. In the second state, they ask
+    for a step up.
     """
     world = await new_world(api, app, ports, pool, clock)
     paths = {name: path for name, path in PATHS.items() if not {state, rule} & {*path.skips}}

@@ -1,4 +1,4 @@
-"""A second factor of the last 10 minutes is not asked again in the browser of a live session (security A-12)."""
+"""A second factor from the last 10 minutes is not asked again in the browser with the live session (security A-12)."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -41,7 +41,7 @@ async def sign_in(world: World, user: Account | None = None, **request: str) -> 
 
 
 async def methods(world: World) -> list[str]:
-    """Return the methods of the proofs of the browser's session."""
+    """Return the methods of the proofs in the browser's session."""
     sql = """
         select p ->> 'method' from sessions s, jsonb_array_elements(s.proofs) with ordinality as e(p, number)
         where s.ended_at is null and s.browser_hash is not null order by number"""
@@ -62,7 +62,7 @@ async def test_a_new_sign_in_in_the_browser_keeps_a_recent_second_factor(world: 
 
 
 async def test_two_applications_with_different_methods_ask_for_each_of_them_once(world: World) -> None:
-    """Each sign-in keeps the first factors of the last minutes, as a confirmation does."""
+    """A sign-in keeps the first factors from the last minutes, as a confirmation does."""
     await write_proofs(world.pool, world.ada.id, (first_proof("email", world.clock.now()), Proof(Method.TOTP, world.clock.now())))
     await world.put({"methods": ["password", "totp"], **SECOND_FACTOR}, service=world.service)
     await world.put({"methods": ["email", "password", "totp"], **SECOND_FACTOR})
@@ -107,7 +107,7 @@ async def test_only_the_live_session_of_the_same_user_counts(world: World, ports
 async def test_the_second_factor_is_asked_for_where_the_recent_one_is_not_enough(
     world: World, document: dict[str, Any], settings: str | None, request_: dict[str, str]
 ) -> None:
-    """Requests that ask for more than a session, and applications that require a second factor, get a new one."""
+    """Requests that ask for more than a session, and applications that require a second factor, get a new second factor."""
     await run_sql(world.pool, "update users set passkey_count = 1, passkey_second_at = now() where id = %s", world.ada.id)
     await run_sql(world.pool, "update services set required_acr = %s", settings)
     await world.put(document)

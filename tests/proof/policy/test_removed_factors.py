@@ -28,7 +28,7 @@ CONSOLE: Final = "/app/organizations/acme"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The other session of the user, which shows the passkey (security PK-12) and removes a factor, and the ids of the user's keys."""
+    """The user's second session, which shows the passkey (security PK-12) and removes a factor, and the ids of the user's keys."""
 
     holder: PasskeyUser
     passkey: UUID
@@ -97,7 +97,7 @@ WAYS: Final[Mapping[str, tuple[Made, Removal]]] = {
 
 @pytest.fixture
 async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> World:
-    """Ada has a session over the API and one in the browser."""
+    """Ada has an API session and a browser session."""
     world = await new_world(api, app, ports, pool, clock)
     await world.enter(STATES["code used"])
     return world
@@ -113,7 +113,7 @@ async def keys(world: World) -> Keys:
 
 
 async def prove(world: World, proof: Proof) -> None:
-    """Give all sessions of the user this proof, beside the password if it is a second one."""
+    """Give all the user's sessions this proof, and if it is a second factor, the password's proof too."""
     await write_proofs(world.pool, world.ada.id, (proof,) if proof.user_verified else (first_proof("password", proof.at), proof))
     await run_sql(world.pool, "update sessions set mfa_missing = false")
 
@@ -151,7 +151,7 @@ async def test_a_removed_factor_counts_nowhere(world: World, keys: Keys, way: st
 
 @pytest.mark.parametrize("proof", [second(Method.TOTP), by_key, by_passkey], ids=["app", "key", "passkey"])
 async def test_other_factors_count_as_before(world: World, keys: Keys, proof: Made) -> None:
-    """A session keeps its second factor if another one leaves the account."""
+    """A session keeps its second factor if another factor leaves the account."""
     await prove(world, proof(world.clock.now(), keys))
     await world.put(SECOND_FACTOR)
     await keys.holder.confirm()

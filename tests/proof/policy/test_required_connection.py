@@ -70,7 +70,7 @@ def _passkey(now: datetime) -> Proof:
 
 
 def states(world: World, now: datetime) -> Mapping[str, tuple[Proofs, bool, str]]:
-    """Return the proofs of each state, whether Ada is listed for break glass, and the outcome.
+    """Return the proofs for every state, whether Ada is listed for break glass, and the outcome.
 
     `tests/kernel/rules/test_required_connections.py` has all states.
     """
@@ -120,7 +120,7 @@ async def test_twenty_requests_of_break_glass_are_reported_once_to_all_admins_an
         return outcome_of(await world.api.get(MEMBERS, token=world.token))
 
     assert set(await run_concurrently(20, act)) == {ALLOWED}
-    code = await world.code()  # the application's session is part of that of the browser
+    code = await world.code()  # the application's session is part of the browser's session
     assert (await world.exchange(code)).status == 200
     mailed = await run_sql(pool, "select address, count(*)::int from mails where kind = 'break_glass_used' group by 1 order by 1")
     assert mailed == [("ada@example.com", 2), ("grace@example.com", 2), ("root@example.org", 2)], (

@@ -50,7 +50,7 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 def acts() -> Iterator[tuple[str, Access, SignInAge]]:
-    """Yield each operation in an organization that asks for the age of a sign-in. The last one deletes the organization."""
+    """Yield every operation in an organization that asks for a sign-in's age. The last operation deletes the organization."""
     last = "DELETE /api/organizations/<org_slug>"
     for route in sorted(ACCESS, key=lambda route: (route == last, route)):
         access, age = ACCESS[route], ACCESS[route].row(route.partition(" ")[0]).age
@@ -94,9 +94,9 @@ def silent(proof: Proof) -> Proof:
 
 @pytest.mark.slow
 async def test_each_act_in_the_organization_needs_a_young_sign_in_at_the_connection(world: World, pool: Pool) -> None:
-    """Each act is tried with a new password, and with a sign-in at the connection that is too old.
+    """Every act is tried with a new password, and with a sign-in at the connection that is too old.
 
-    The access decorator decides about other proofs alike at all routes with the same needs, so one route of each kind tries them.
+    The access decorator treats further proofs alike at all routes with the same needs, so a single route of every kind tries them.
     """
     now, wrong, tried = world.clock.now(), list[str](), set[object]()
     await write_proofs(pool, world.ada.id, (own(now), connection_proof(world.org, now)))

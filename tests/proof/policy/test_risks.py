@@ -125,7 +125,7 @@ async def test_a_second_factor_ends_a_high_risk(world: World) -> None:
 
 
 async def test_a_session_keeps_a_high_risk_until_its_own_second_factor(world: World) -> None:
-    """A later sign-in on the same device has a low one."""
+    """A later sign-in on the same device has a low risk."""
     device = {"X-Device-Id": "a device id of 22 letters"}
     await world.put({"second_factor": ["high_risk"]})
     await guess(world)
@@ -152,7 +152,7 @@ async def test_a_session_keeps_a_high_risk_until_its_own_second_factor(world: Wo
 
 @pytest.mark.parametrize("method", ["password", "email", "codehost", "connection"])
 async def test_no_first_factor_lowers_a_high_risk(world: World, method: str) -> None:
-    """Each of them, sent again from the same browser, has the same risk."""
+    """All first factors, sent again from the same browser, have the same risk."""
     await guess(world)
     cookie, client = None, PresentedDevice(device_id="a device id of 22 letters")
     for _ in range(2):
@@ -168,7 +168,7 @@ async def test_no_first_factor_lowers_a_high_risk(world: World, method: str) -> 
 
 @pytest.mark.parametrize("is_high", [False, True], ids=["usual", "unusual"])
 async def test_pages_and_answers_say_that_a_sign_in_is_unusual(world: World, is_high: bool) -> None:
-    """Only if the rule asks for nothing in other sign-ins."""
+    """Only if the rule asks for nothing in usual sign-ins."""
     await world.enter(STATES["bare"])
     await run_sql(world.pool, "update sessions set risk_is_high = %s", is_high)
     await world.put({"second_factor": ["high_risk"] if is_high else ["everyone"]})

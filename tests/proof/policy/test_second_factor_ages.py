@@ -1,6 +1,6 @@
-"""Every question about a sign-in counts a second factor beside a first one that is at most 10 minutes newer, and no older one.
+"""Every question about a sign-in counts a second factor that is at most 10 minutes older than its first factor, and no older second factor.
 
-The session had both factors earlier, and then its user proved a first factor alone (security A-12).
+The session had the two factors earlier, and then its user proved a first factor alone (security A-12).
 """
 
 from datetime import datetime, timedelta
@@ -38,7 +38,7 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 def proofs_of(org_id: UUID, first: str, second: Method, minutes: int, now: datetime) -> Proofs:
-    """Return the proofs of a session with both factors some minutes ago, and a newer first factor."""
+    """Return a session's proofs: two factors some minutes ago, and a newer first factor."""
     at = now - timedelta(minutes=minutes)
     earlier = first_proof("email" if first == "password" else "password", at)
     return earlier, Proof(second, at), connection_proof(org_id, now) if first == "connection" else first_proof(first, now)

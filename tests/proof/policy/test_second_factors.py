@@ -21,7 +21,7 @@ WAYS: Final = ("code", "key", "backup code", "device trusted by a code", "device
 
 
 class Holder:
-    """Ada with an app, security keys or both, and backup codes."""
+    """Ada with an app, security keys or the two together, and backup codes."""
 
     def __init__(self, world: World, key: PasskeyUser | None) -> None:
         self.world, self.key = world, key

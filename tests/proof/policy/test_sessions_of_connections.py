@@ -1,4 +1,4 @@
-"""The ways that the sign-in of an application offers to a session which began at a connection of its organization (security A-12)."""
+"""The ways that an application's sign-in offers to a session which began at a connection of its organization (security A-12)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta

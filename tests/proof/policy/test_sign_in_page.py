@@ -39,7 +39,7 @@ async def two_providers(*_: object) -> list[ConnectionSlug]:
 
 
 def offered(page: Answer) -> tuple[set[str], set[str]]:
-    """Return the ways that the page offers, and those that it folds away."""
+    """Return the ways that the page offers, and the ways that it folds away."""
     text, _, folded = main_of(page).partition("<details")
     return tuple({name for name, mark in ALL.items() if mark in part} for part in (text, folded))  # type: ignore[return-value]
 

@@ -22,7 +22,7 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 async def live_tokens(world: World) -> Counter[str]:
-    """Return how many of Ada's sessions of the application and in Acme can be renewed now, and why the others cannot."""
+    """Return how many of Ada's sessions at the application and in Acme can be renewed now, and why the rest cannot."""
     rows = await run_sql(
         world.pool,
         """
@@ -88,7 +88,7 @@ async def test_a_policy_saved_during_refreshes_uses_up_no_refused_token(world: W
 
 @pytest.mark.slow
 async def test_a_factor_set_up_and_deleted_during_requests_leaves_no_wrong_answer(world: World) -> None:
-    """Each answer fits the policy with the factors that the account had at some moment."""
+    """Every answer fits the policy with the factors that the account had at some moment."""
     await world.enter(STATES["bare"])
     await world.put(SECOND_FACTOR)
 
@@ -108,7 +108,7 @@ async def test_a_factor_set_up_and_deleted_during_requests_leaves_no_wrong_answe
 
 @pytest.mark.slow
 async def test_the_same_session_is_judged_by_twenty_at_once(world: World) -> None:
-    """They store one pass."""
+    """They store a single pass."""
     await world.enter(STATES["code used"])
     await world.put(SECOND_FACTOR)
 

@@ -30,7 +30,7 @@ RULES: Final[Mapping[str, Mapping[str, Any]]] = {
     "lifetime": {"session_lifetime_minutes": 1},
     "later": DUE,
 }
-# Texts that tell of a rule: the explanations of `explain`, members of refusals, and the page that sets a factor up
+# Texts that tell of a rule: the explanations by `explain`, refusal members, and the page that sets a factor up
 TELLING: Final = re.compile(
     r"Acme(?:</bdi>)? (?:requires|accepts|asks)|You have not used"
     r"|enrolment|\"rule\"|/app/enroll|unmet_authentication|NoAuthnContext"
@@ -122,7 +122,7 @@ REQUESTS: Final[Mapping[str, Callable[[World, Prepared], Awaitable[Answer]]]] = 
 
 
 def _seen(answer: Answer) -> SeenAnswer:
-    """Return the parts of an answer that its reader sees, without values that are new each time."""
+    """Return the parts of an answer that its reader sees, without values that are new every time."""
     title = re.search("<h1>(.*?)</h1>", answer.text)
     location = answer.headers.get("Location", "")
     return SeenAnswer(

@@ -1,4 +1,4 @@
-"""The days of trusted devices in the policies of an organization and its application, on each path of a sign-in to the application."""
+"""The days for trusted devices in the policies of an organization and its application, on every path to sign in to the application."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SESSION: Final = "gatehouse-session"
 TARGET: Final = {"org_slug": "acme", "service_slug": "shop"}
 GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 PASSED: Final = timedelta(days=5)  # since the second factor
-# Days of the organization and of the application (None: no such rule), and whether the second factor is asked for
+# Days for the organization and for the application (None: no such rule), and whether the second factor is asked for
 DAYS: Final = [
     (None, None, False),
     (None, 0, True),
@@ -36,7 +36,7 @@ DAYS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """Ada's client of the API, which she trusts as she trusts her browser, and the tokens of a session that began on it."""
+    """Ada's API client, which she trusts as she trusts her browser, and the tokens from a session that began on it."""
 
     device_token: str
     access_token: str

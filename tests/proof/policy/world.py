@@ -1,4 +1,4 @@
-"""An organization with an application and one user, the states of a sign-in, and the outcomes of paths."""
+"""An organization with an application and a user, the states of a sign-in, and what paths result in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ CALLBACK: Final = "https://shop.example.com/callback"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The factors of a user, and the methods of their last sign-in."""
+    """A user's factors, and the methods in their last sign-in."""
 
     factors: tuple[Method, ...]
     used: tuple[Method, ...]
@@ -108,7 +108,7 @@ class World:
             await tx.sign_in_policies.put(policy)
 
     async def enter(self, state: State) -> None:
-        """Give Ada these factors, and a session over the API and one in the browser that began with these proofs."""
+        """Give Ada these factors, and an API session and a browser session that began with these proofs."""
         self.state = state
         if Method.TOTP in state.factors:
             self.authenticator = await add_mfa(self.ports, self.ada)
@@ -212,7 +212,7 @@ def outcome_of_page(answer: Answer) -> str:
 
 
 async def outcome_of_flow(world: World, answer: Answer) -> str:
-    """Return the outcome of the first answer to a request of the application in the browser."""
+    """Return the outcome that the application's request in the browser first gets."""
     if answer.status == 200:
         statuses = posted_response(answer).statuses
         return {"Success": ALLOWED, "NoPassive": STEP_UP, "NoAuthnContext": ENROLL}[statuses[-1]]

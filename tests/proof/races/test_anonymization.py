@@ -1,4 +1,4 @@
-"""Anonymizations that race with each other and with other changes (security Z-3, Z-5, Z-6; decision 148)."""
+"""Anonymizations that race with anonymizations and with other changes (security Z-3, Z-5, Z-6; decision 148)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 async def user(ports: Ports, pool: Pool, acme: Tenant) -> Account:
-    """A confirmed member of the organization that created the account, and of no other."""
+    """A confirmed member in the organization that created the account, and in no other organization."""
     account = await add_account(ports, EMAIL)
     await acme.join("ada", account)
     await mark_created_by(pool, acme.org, account.id)
@@ -74,7 +74,7 @@ async def test_twenty_concurrent_anonymizations_get_different_placeholders(api: 
 async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
     api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, platform: Platform, ports: Ports
 ) -> None:
-    """Each request locks both organizations and two accounts."""
+    """Every request locks the two organizations and two accounts."""
     await run_sql(
         pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", acme.people["owner"].id, other_tenant.org
     )

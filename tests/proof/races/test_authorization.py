@@ -108,7 +108,7 @@ async def test_the_limit_of_a_user_holds_for_twenty_assignments_at_once(store: S
 
 @pytest.mark.parametrize("to", ["user", "group"])
 async def test_a_role_that_is_given_and_taken_at_once_is_in_the_state_of_the_last_entry(store: Store, acme: Tenant, to: str) -> None:
-    """Each change is answered and recorded once, and the entries alternate. Decisions follow the stored state."""
+    """Every change is answered and recorded once, and the entries alternate. Decisions follow the stored state."""
     member, groups = acme.id("member"), GroupAdmin(acme)
     await add_service_user(acme.ports, store.service, acme.people["member"].id)
     group = await groups.create()

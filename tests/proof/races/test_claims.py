@@ -58,7 +58,7 @@ async def test_no_value_of_twenty_writers_is_lost(acme: Tenant) -> None:
 
 
 async def test_a_deleted_attribute_keeps_no_value_and_no_claim(acme: Tenant) -> None:
-    """Deleting, writing a value and using it in claims at the same time ends in one of the orders."""
+    """Deleting, writing a value and using it in claims at the same time has a result that some order gives."""
     await add_service(acme.pool, acme.org)
     path = f"/members/{acme.people['member'].id}/attributes"
     for _ in range(4):

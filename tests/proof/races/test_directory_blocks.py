@@ -15,7 +15,7 @@ ADA = "ada@example.com"
 @pytest.mark.slow
 @pytest.mark.parametrize("origin", ["platform", "scim"])
 async def test_a_blocked_user_is_never_a_member(acme: Tenant, origin: str) -> None:
-    """The directory and the members deactivate, delete, activate, create, invite and unblock one user, all at the same time."""
+    """The directory and the members deactivate, delete, activate, create, invite and unblock a user, all at the same time."""
     directory = await directory_of(acme)
     user_id = str((await add_account(acme.ports, ADA)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)

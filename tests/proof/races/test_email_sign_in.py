@@ -57,7 +57,7 @@ async def test_of_20_browsers_with_the_link_one_is_signed_in(
 async def test_the_link_and_the_code_work_once_together(
     app: QuartTrio, user: Account, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    """The browser that asked has both. At most five codes are checked, so some requests are refused without a check."""
+    """The browser that asked has the link and the code. At most five codes are checked, so some requests are refused without a check."""
     browser = FakeBrowser(app)
     code_page = leads_to(await browser.submit(REQUEST_PAGE, SIGN_IN, email=EMAIL))
     await deliver(ports)

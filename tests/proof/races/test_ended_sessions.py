@@ -26,7 +26,7 @@ from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
-# Requests of an owner. `{org}` is the path of the organization, `{eve}` the id of a member.
+# Requests of an owner. `{org}` is the organization's path, `{eve}` a member's id.
 ORGANIZATION_REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
     "rename": ("PATCH", "{org}", {"name": "New"}),
     "delete": ("DELETE", "{org}", None),

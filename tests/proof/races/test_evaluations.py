@@ -17,7 +17,7 @@ CALLERS = 20
 
 
 def document(*, without: int | None = None) -> dict[str, Any]:
-    """Return a document with a permission and a role for each caller. The role `without` has no permission."""
+    """Return a document with a permission and a role per caller. The role `without` has no permission."""
     return {
         "permissions": [{"name": f"p{number}"} for number in range(CALLERS)],
         "roles": [
@@ -97,7 +97,10 @@ async def test_a_role_of_a_deleted_group_counts_no_longer(shop: Asking, acme: Te
 
 @pytest.mark.slow
 async def test_the_decisions_of_a_request_are_of_one_moment(shop: Asking, acme: Tenant) -> None:
-    """One transaction takes the permission from one role and returns that of another. No request sees both or neither."""
+    """A transaction takes the permission from one role and returns another role's permission.
+
+    No request sees the two permissions or neither.
+    """
     member = acme.id("member")
     for number in (0, 1):
         await shop.store.give(f"r{number}", member)
@@ -132,7 +135,7 @@ async def test_no_decision_is_positive_after_the_user_lost_access(shop: Asking, 
     ended = trio.Event()
 
     async def act(number: int) -> list[tuple[bool, bool]]:
-        """Return for each decision whether the removal was answered before the question, and the decision."""
+        """Return per decision whether the removal was answered before the question, and the decision."""
         if number == 0:
             assert (await acme.remove("owner", "member")).status == 200
             ended.set()

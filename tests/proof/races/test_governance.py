@@ -1,4 +1,4 @@
-"""Concurrent decisions about one organization (security Z-5, Z-6)."""
+"""Concurrent decisions about the same organization (security Z-5, Z-6)."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ Change = tuple[str, str, str]  # an action, and the status and the tier in its r
 
 
 def possible_ends(changes: Sequence[Change]) -> set[tuple[str, str]]:
-    """Return the final statuses and tiers of all allowed orders of these changes.
+    """Return the final statuses and tiers for all allowed orders of these changes.
 
     The organization is pending and has no tier at first.
     """

@@ -1,4 +1,4 @@
-"""Concurrent answers to invitations: the member limit holds, and one of many answers wins."""
+"""Concurrent answers to invitations: the member limit holds, and only one of many answers wins."""
 
 from collections import Counter
 from typing import Any

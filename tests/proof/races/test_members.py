@@ -33,7 +33,7 @@ async def test_one_of_twenty_concurrent_transfers_wins(tenants: Tenants) -> None
 
 @pytest.mark.slow
 async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Tenants) -> None:
-    """Each of twenty admins transfers the ownership to the next one, all at the same time."""
+    """Twenty admins in a circle transfer the ownership to the next admin, all at the same time."""
     acme = await add_members(tenants, 19, ADMIN)
     names = list(acme.people)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Races for the ways in of an account: requests at once take away all but the last one (security PK-8)."""
+"""Races for an account's ways in: requests at once take away all but the last way (security PK-8)."""
 
 import pytest
 
@@ -14,7 +14,7 @@ ROUNDS = range(5)
 
 
 async def added(holder: PasskeyUser, number: int) -> list[str]:
-    """Add passkeys of other authenticators, and return their ids."""
+    """Add passkeys from more authenticators, and return their ids."""
     return [(await PasskeyUser(holder.api, holder.token).add())["id"] for _ in range(number)]
 
 
@@ -52,7 +52,7 @@ async def test_of_a_password_and_a_passkey_one_stays(api: Api, holder: PasskeyUs
 async def test_a_second_factor_that_is_turned_off_meanwhile_ends_the_sign_in_or_completes_it(
     api: Api, holder: PasskeyUser, ports: Ports, pool: Pool
 ) -> None:
-    """Both orders are possible. Afterwards, nothing of the second factor is left."""
+    """The two orders are possible. Afterwards, nothing of the second factor is left."""
     for _ in ROUNDS:
         await holder.add_key()
         login = await start_login(api)

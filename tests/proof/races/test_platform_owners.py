@@ -72,7 +72,7 @@ async def test_owners_who_remove_each_others_second_factor_do_not_deadlock(platf
         answers = await run_concurrently(
             20, lambda number: api.delete(f"/api/platform/users/{people[number % 2][0].id}/mfa?reason=x", token=people[1 - number % 2][1])
         )
-        assert {answer.status for answer in answers} <= {200, 401}  # 401: the other was faster, and has ended the session
+        assert {answer.status for answer in answers} <= {200, 401}  # 401: the other owner was faster, and has ended the session
 
 
 async def remove_mfa(platform: Platform, user: UUID) -> Answer:

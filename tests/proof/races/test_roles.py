@@ -1,4 +1,4 @@
-"""Roles of organizations, changed and deleted while others give them."""
+"""An organization's roles, changed and deleted while members give them."""
 
 import pytest
 
@@ -19,7 +19,7 @@ GIVEN = """
 
 
 async def add_tenant(tenants: Tenants, people: int) -> Tenant:
-    """Add an organization with members, and the role `auditor`, which the last one of them has."""
+    """Add an organization with members, and the role `auditor` for the last member."""
     acme = await tenants.add("acme", cast={"owner": OWNER})
     body = {"slug": "auditor", "name": "Auditor", "capabilities": RIGHTS}
     assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
@@ -101,7 +101,7 @@ async def test_a_role_is_deleted_once(tenants: Tenants) -> None:
 
 
 async def test_a_right_that_is_taken_away_is_not_used_by_a_change_that_began_later(tenants: Tenants) -> None:
-    """Each change takes its rights from the role as it is in its own transaction."""
+    """A change takes its rights from the role as it is in its own transaction."""
     acme = await add_tenant(tenants, 1)
     path, rights = f"{acme.path}/roles/auditor", [*RIGHTS, "webhooks.manage"]
     assert (await acme.api.patch(path, {"capabilities": rights}, token=acme.token("owner"))).status == 200

@@ -1,4 +1,4 @@
-"""Races for codes of the second factor: each code works once, and every failed attempt is counted (security M-1, M-2, Z-1)."""
+"""Races for second-factor codes: a code works once, and every failed attempt is counted (security M-1, M-2, Z-1)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -109,7 +109,7 @@ async def test_a_concurrent_confirmation_and_setup_leave_working_codes(
 async def test_concurrent_disabling_and_use_of_a_code_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
     for _ in range(5):
         authenticator = await add_mfa(ports, user)
-        token = (await sign_in(ports, user, second_factor=True)).access_token  # the factor before left the other sessions
+        token = (await sign_in(ports, user, second_factor=True)).access_token  # the previous factor has left the earlier sessions
 
         async def act(number: int, authenticator: Authenticator = authenticator, token: str = token) -> object:
             if number == 5:

@@ -25,7 +25,7 @@ async def revoke(tenant: Tenant, account: str, robot: Program) -> Answer:
 
 
 async def test_after_a_revocation_no_request_succeeds(acme: Tenant) -> None:
-    """Twenty requests and the revocation race. Those that win are complete, and those that lose change nothing."""
+    """Twenty requests and the revocation race. Requests that win are complete, and requests that lose change nothing."""
     account = await create(acme, role="admin", granted_capabilities=["members.manage"])
     for lap in range(LAPS):
         robot = await add_program(acme, account)
@@ -55,7 +55,7 @@ async def test_after_a_revocation_no_request_succeeds(acme: Tenant) -> None:
 
 
 async def test_a_rotation_causes_no_refused_request(acme: Tenant) -> None:
-    """A new secret is created, programs change to it, and the old one is revoked."""
+    """A new secret is created, programs change to it, and the old secret is revoked."""
     account = await create(acme, role="member")
     current = await add_program(acme, account)
     for _ in range(LAPS):

@@ -17,7 +17,7 @@ async def shop(acme: Tenant) -> Shop:
 async def test_twenty_concurrent_first_logins_make_one_end_user(shop: Shop) -> None:
     pool = shop.tenant.pool
     answers = await run_concurrently(20, lambda _: shop.login())
-    # At most as many attempts as the limit run at the same time; the others must wait.
+    # At most as many attempts as the limit run at the same time; the rest must wait.
     assert {answer.status for answer in answers} <= {200, 429}
     pairs = [answer.json for answer in answers if answer.status == 200]
     assert len(pairs) >= 10

@@ -1,4 +1,4 @@
-"""Concurrent changes of users by API keys and other callers (security Z-1, Z-5, Z-6)."""
+"""Concurrent changes to users by API keys and other callers (security Z-1, Z-5, Z-6)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -110,7 +110,7 @@ async def test_a_login_during_a_removal_leaves_a_consistent_state(shop: Shop, te
 @pytest.mark.slow
 @pytest.mark.parametrize("origin", ["user", "member", "platform owner"])
 async def test_tokens_refreshed_during_a_deletion_do_not_survive_it(shop: Shop, tenants: Tenants, origin: str) -> None:
-    """A refresh locks the row of the token and then needs the session. A deletion needs both."""
+    """A refresh locks the row of the token and then needs the session. A deletion needs the token's row and the session."""
     account = await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=origin == "platform owner")
     if origin == "member":
         await add_member(tenants.pool, shop.tenant.org, account.id)
@@ -159,7 +159,7 @@ async def test_counters_stay_correct_during_concurrent_creations_and_deletions(s
 
 @pytest.mark.slow
 async def test_two_organizations_delete_users_with_entries_in_the_same_log(shop: Shop, foreign: Shop, tenants: Tenants) -> None:
-    """The entries are in the log of a third organization, and each deletion updates its totals."""
+    """The entries are in a third organization's log, and every deletion updates its totals."""
     tenants_without_user = [await tenants.add(slug, cast={}) for slug in ("former", "earlier")]
     people = [await one.add_own_user(f"{one.tenant.slug}-{number}@example.com") for number in range(8) for one in (shop, foreign)]
     for account in people:
@@ -203,7 +203,7 @@ async def test_twenty_concurrent_address_changes_leave_one_address(shop: Shop, t
     assert email in {f"n{number}@example.com" for number in range(3)}
 
 
-# Changes of the account that happen while a request of a key waits for its lock
+# Changes to the account that happen while an API key's request waits for its lock
 
 JOIN = """
     with joined as (

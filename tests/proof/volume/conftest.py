@@ -1,4 +1,4 @@
-"""Fixtures of the tests with large tables, which override those of the worker: a database and connections for each test."""
+"""Fixtures for tests with large tables, which override the worker's fixtures: a database and connections per test."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -13,7 +13,7 @@ __all__ = ["server", "storage"]
 
 @pytest.fixture
 def worker_database(server: str) -> Iterator[database.Database]:
-    """A database for one test, instead of the worker's.
+    """A database for a single test, instead of the worker's.
 
     Many deleted rows in the worker's database would slow down later tests.
     """

@@ -21,7 +21,7 @@ PLAN_MODES: Final = ("force_custom_plan", "force_generic_plan")
 
 @contextmanager
 def filled_database(server: str, inserts: LiteralString, parameters: Mapping[str, object], *tables: str) -> Iterator[str]:
-    """Yield the connection string of a new database with the rows of `inserts`.
+    """Yield the connection string for a new database with the rows from `inserts`.
 
     Foreign keys are not checked. `tables` are vacuumed and analyzed, so that index-only scans are planned.
     """
@@ -36,7 +36,7 @@ def filled_database(server: str, inserts: LiteralString, parameters: Mapping[str
 
 @contextmanager
 def _indexes_built_at_the_end(connection: psycopg.Connection, tables: Sequence[str]) -> Iterator[None]:
-    """Build the indexes of these tables at the end of the block, which costs less than updating them row by row.
+    """Build these tables' indexes at the end of the block, which costs less than updating them row by row.
 
     A superuser can mark an index as unfinished. `reindex` finishes it. Unlike a dropped index, it can have foreign keys.
     """

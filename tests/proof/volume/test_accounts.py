@@ -42,7 +42,7 @@ INSERTS: Final = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for both plan modes."""
+    """A filled database for the two plan modes."""
     with filled_database(server, INSERTS, {"now": NOW, "size": SIZE}, *TABLES) as conninfo:
         yield conninfo
 
@@ -64,7 +64,7 @@ async def test_few_rows_of_large_tables_are_read(large_database: str, mode: str)
             matches, reads = await count_reads(connection, mode, partial(users.search, 100, **filters))
             assert len(matches) == count, filters
             assert not reads.scans.keys() & TABLES, filters
-            # For each user: the account, the membership and its organization.
+            # Per user: the account, the membership and its organization.
             assert reads.rows.total() <= 3 * count + 20, filters
         status, status_reads = await count_reads(connection, mode, partial(users.mfa_status, person))
         assert status is not None

@@ -29,7 +29,7 @@ FIRST = Page(1, 50)
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_logins_of_a_deleted_service_are_not_scanned(storage: Postgres, pool: Pool, mode: str) -> None:
-    """Until the housekeeper removes them, they may be newer than all others."""
+    """Until the housekeeper removes them, they may be newer than all remaining logins."""
     user = await add(storage, account())
     shop = await service_context(pool, await add_service(pool, await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
@@ -54,7 +54,9 @@ async def test_logins_of_a_deleted_service_are_not_scanned(storage: Postgres, po
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_the_activity_of_an_application_is_found_among_many_sign_ins(storage: Postgres, pool: Pool, mode: str) -> None:
-    """Of an application without failures, and of one without recent sign-ins, in an organization with a busy one."""
+    """For an application without failures, and an application without recent sign-ins, in an organization that also has
+    a busy application.
+    """
     user = await add(storage, account())
     org = await add_organization(pool, "acme")
     busy, quiet = [await add_service(pool, org, slug) for slug in ("busy", "quiet")]
@@ -73,7 +75,7 @@ async def test_the_activity_of_an_application_is_found_among_many_sign_ins(stora
 
 ORG, TWIN, SHOP, TINY, OTHER = (UUID(int=number) for number in range(1, 6))
 SIZE: Final = 6000
-# Nine other organizations have three times as many users together. With so few organizations, a
+# Nine more organizations have three times as many users together. With so few organizations, a
 # planner that relies on averages expects a page to be a large part of all accounts.
 INSERTS: Final = """
     insert into users (id, email, origin, created_at, updated_at)
@@ -100,14 +102,14 @@ INSERTS: Final = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for both plan modes."""
+    """A filled database for the two plan modes."""
     names = {"size": SIZE, "org": ORG, "twin": TWIN, "shop": SHOP, "tiny": TINY, "other": OTHER}
     tables = ("users", "services", "service_users", "end_users", "end_user_blocks", "end_user_totals")
     with filled_database(server, INSERTS, names, *tables) as conninfo:
         yield conninfo
 
 
-# Each filter with its number of matches
+# Every filter with how many matches it has
 FILTERS: list[tuple[dict[str, Any], int]] = [
     ({}, SIZE),
     ({"service_id": SHOP}, SIZE),
@@ -136,9 +138,9 @@ async def test_a_page_of_a_large_organization_reads_few_other_rows(large_databas
                 listed, reads = await count_reads(connection, mode, partial(end_users.page, ORG, page, **filters))
                 assert (listed.total, len(listed.items)) == (total, min(total, 50)), filters
                 assert not reads.scans.keys() & {"users", "service_users", "end_users"}, filters
-                # For each user: one account, two rows of service_users, and the three services that
-                # are searched.
-                # With `blocked`, also all blocks of the organization, and one row of end_users.
+                # Per user: one account, two rows in service_users, and the three services that are
+                # searched. With `blocked`, also all the organization's blocks, and a row in
+                # end_users.
                 more = total + 50 if "blocked" in filters else 0
                 assert reads.rows.total() <= 50 * (1 + 2 + 3) + 20 + more, filters
 
@@ -154,7 +156,7 @@ async def test_the_preview_of_a_sign_in_policy_reads_the_users_of_one_batch(larg
                 service,
                 last,
             )
-            # For each user: the account, and a row of end_users or service_users.
+            # Per user: the account, and a row in end_users or service_users.
             assert reads.rows.total() <= 2 * 500 + 300, (service, last, reads)
 
 

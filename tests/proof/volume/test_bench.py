@@ -21,7 +21,7 @@ ROWS: Final = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of the fork, which runs nothing of other threads
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # belongs to the fork, in which no other threads run
 def test_rows_about_large_organizations_and_services_are_measured(tmp_path: Path) -> None:
     """In a forked process, because a new interpreter takes seconds to import the benchmark."""
     if shutil.which("wrk") is None:
@@ -42,7 +42,7 @@ def test_rows_about_large_organizations_and_services_are_measured(tmp_path: Path
     assert table.exists(), output
     document = table.read_text()
     for row in rows:
-        # The verdict does not matter here, because other tests run at the same time.
+        # The verdict does not matter here, because more tests run at the same time.
         assert re.search(
             rf"^\| {row} \|.* ms \|.* ms \|.*(?:{Verdict.AIM.value}|{Verdict.BAR.value}|{Verdict.MISSED.value})", document, re.M
         ), document
@@ -53,7 +53,7 @@ def test_rows_about_large_organizations_and_services_are_measured(tmp_path: Path
 
 
 def _measure(arguments: list[str], log: Path) -> None:
-    from ops.bench.__main__ import main  # other tests of this process do not need it
+    from ops.bench.__main__ import main  # no other test in this process needs it
 
     with log.open("w", buffering=1) as progress, open(os.devnull, "w") as table:
         sys.stdout, sys.stderr = table, progress

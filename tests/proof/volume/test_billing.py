@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 MANY = 4000
 Query = Callable[[Repositories, Shop], Awaitable[object]]
-# Frequent statements, each with the table that it must not scan
+# Frequent statements, with the table that they must not scan
 FREQUENT: dict[str, tuple[str, Query]] = {
     "a repeated event": ("billing_events", lambda tx, shop: tx.billing.record_event("evt_7", NOW)),
     "facts": ("billing_facts", lambda tx, shop: tx.billing.lock_facts("sub_7", NOW)),
@@ -88,7 +88,7 @@ FREQUENT: dict[str, tuple[str, Query]] = {
 
 
 async def fill(pool: Pool, shop: Shop) -> None:
-    """Add many rows to each table. Where rows have a due time, a few are due."""
+    """Add many rows to every table. Where rows have a due time, a few are due."""
     inserts: tuple[LiteralString, ...] = (
         "insert into billing_events (id, received_at) select 'evt_' || n, %(now)s from numbers",
         """insert into billing_facts (provider_subscription_id, org_id, customer_id, heard_at, check_at, waits_for)

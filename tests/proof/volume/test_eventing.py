@@ -38,14 +38,14 @@ FIRST = Page(1, 50)
 FIRST_CENTURY = datetime(99, 1, 1, tzinfo=UTC)
 URL = "https://hooks.example/in"
 
-# A large log. Most entries belong to one organization. Rare entries must be found as quickly as
-# frequent ones.
+# A large log. Most entries belong to the same organization. Rare entries must be found as quickly
+# as frequent entries.
 
 ORG, FREQUENT, RARE = UUID(int=1), UUID(int=2), UUID(int=3)
 USER_FREQUENT, USER_RARE = ("user", str(FREQUENT)), ("user", str(RARE))
-# 36,000 entries; ORG has two thirds of them. FREQUENT is the actor of half of its entries. RARE is
-# the actor of three of the oldest entries, so that a search in the order of time would read all
-# others first.
+# 36,000 entries; ORG has two thirds of them. FREQUENT is the actor in half of its entries. RARE is
+# the actor in three of the oldest entries, so that a search in time order would read all newer
+# entries first.
 INSERTS: Final = """
     insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, success, details, created_at)
     select gen_random_uuid(), case when mod(n, 3) > 0 then %(org)s else md5(mod(n, 600)::text)::uuid end,
@@ -58,7 +58,7 @@ INSERTS: Final = """
     from generate_series(1, 36000) n, lateral (select n = any(%(few)s) as is_rare) l;
     insert into audit_totals (org_id, action, target_type, total)
     select org_id, action, target_type, count(*) from audit_log group by org_id, action, target_type"""
-# 15,000 entries of the platform's log: requests of one busy impersonator, and three old other entries.
+# 15,000 entries in the platform's log: requests by a busy impersonator, and three old entries about something else.
 PLATFORM_INSERTS: Final = """
     insert into audit_log (id, action, target_type, target_id, actor_id, impersonator_id, address, details, created_at)
     select gen_random_uuid(), case when is_rare then 'platform.owner.promoted' else 'impersonation.request' end, 'user',
@@ -71,7 +71,7 @@ PLATFORM_INSERTS: Final = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for both plan modes."""
+    """A filled database for the two plan modes."""
     parameters = {"org": ORG, "frequent": FREQUENT, "rare": RARE, "few": [35_996, 35_998, 35_999]}
     with filled_database(server, INSERTS + ";" + PLATFORM_INSERTS, parameters, "audit_log", "audit_totals") as conninfo:
         yield conninfo
@@ -135,7 +135,7 @@ async def test_a_page_of_a_large_log_reads_few_other_rows(large_database: str, m
             assert reads.rows["audit_log"] <= 700, filter_
 
 
-# The number of counted entries by filter of the platform's log
+# How many entries are counted, by filter on the platform's log
 PLATFORM_TOTALS = {
     PlatformAuditFilter(entry=AuditFilter()): 10_000,
     PlatformAuditFilter(entry=AuditFilter(actions=frozenset({"impersonation.request"}))): 10_000,
@@ -171,7 +171,7 @@ async def test_the_platforms_log_reads_few_other_rows(large_database: str, mode:
             assert reads.rows["audit_log"] <= 700, filter_
 
 
-# 60,000 accounts: half of them are users of the applications of ORG, and ten are its members. LARGE has 10,000 members.
+# 60,000 accounts: half of them use ORG's applications, and ten are its members. LARGE has 10,000 members.
 PEOPLE: Final = """
     insert into users (id, email, origin, name, created_at, updated_at)
     select md5(n::text)::uuid, 'person-' || n || '@example.com', 'platform', 'Person Number' || n, now(), now()
@@ -261,8 +261,8 @@ async def test_statements_read_few_rows_of_a_large_history(ports: Ports, pool: P
             _, reads = await count_reads(connection, mode, partial(act, repository))
         return reads.rows["webhook_deliveries"]
 
-    # The deliveries of one webhook are counted, and some are returned. No other rows are read,
-    # whatever the plan is.
+    # A webhook's deliveries are counted, and some are returned. No further rows are read, whatever
+    # the plan is.
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type="user.removed", delivered=None)) <= 2 * 300
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=False)) <= 2 * 300
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=None)) <= 2 * 300
@@ -290,8 +290,8 @@ async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(ports: 
     [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
     assert await rows_read(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
     assert await rows_read(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
-    # The entries of this queue do not exist, which counts as old. Of any other queue, the sweep
-    # reads one row.
+    # The entries of this queue do not exist, which counts as old. In any other queue, the sweep
+    # reads a single row.
     assert await rows_read(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
     await record(ports, other_tenant, "young")
     await remove_configuration(ports.storage, acme)

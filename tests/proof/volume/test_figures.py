@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 ORG = UUID(int=1)
 SIZE: Final = 20_000
 DAYS: Final = 90
-# Sign-ins to ten applications of two organizations, over 90 days. Every tenth one is of a member to the platform, and
-# every ninth one failed. A user signs in five times.
+# Sign-ins to ten applications of two organizations, over 90 days. Every tenth sign-in is by a member at the platform,
+# and every ninth sign-in failed. A user signs in five times.
 INSERTS: Final = """
     insert into organizations (id, slug, name, status, approved_at, member_count, created_at, updated_at)
     select id, slug, slug, 'active', %(now)s - interval '1 year', 0, %(now)s, %(now)s
@@ -62,8 +62,8 @@ async def test_counting_an_hour_reads_its_sign_ins_and_some_of_their_users(large
         counting = Repositories(connection, make_vault(), NoSignals()).figure_counting
         _, reads = await count_reads(connection, mode, partial(counting.count_hour, hour))
     assert "login_events" not in reads.scans
-    # The rows of the hour for both tables, and for each of their users those of a week: about four, for two organizations
-    # and the platform, each for the day and the week.
+    # The hour's rows for the two tables, and per user the week's rows: about four, for two organizations and the platform, for the day and
+    # the week.
     assert reads.rows["login_events"] <= of_hour * (2 + 4 * 3 * 2) * 2, reads.rows
     assert reads.rows["memberships"] <= of_hour * 4, reads.rows
     assert reads.rows["service_users"] <= of_hour * 8, reads.rows

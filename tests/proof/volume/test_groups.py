@@ -1,4 +1,4 @@
-"""Groups with 100,000 users: a change of 1,000 users, and the decisions of access, read as many rows as in an empty group."""
+"""Groups with 100,000 users: changing 1,000 users, and deciding about access, read as many rows as in an empty group."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ SIZE, CHANGED = 100_000, 1000
 ORG, OTHER, LARGE, EMPTY, FOREIGN, SERVICE = [UUID(int=number) for number in range(1, 7)]
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 WATCHED = {"group_members", "users", "memberships", "scim_users"}
-# The users with the numbers up to SIZE are in the large group, and the next ones in none.
+# The users with numbers up to SIZE are in the large group, and the next users in none.
 INSERTS = """
     insert into users (id, email, origin, origin_org_id, created_at, updated_at)
     select md5('u' || n)::uuid, 'person-' || n || '@example.com', 'scim', %(org)s, now(), now() from generate_series(1, %(size)s + 2000) n;
@@ -122,7 +122,7 @@ async def test_the_end_of_a_membership_reads_the_groups_of_the_user(large_databa
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_power_over_a_large_group_reads_its_members_with_further_rights(large_database: str, mode: str) -> None:
-    """One member is read for each own role, and one for each group with a role."""
+    """A member is read per own role, and per group with a role."""
     async with await connect(large_database, timeout=60) as connection:
         group_roles = Repositories(connection, make_vault(), NoSignals()).group_roles
         for mapped in (False, True):  # the group itself, too

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 MANY: Final = 10_000
 TABLES: Final = ("users", "service_users", "end_users", "login_events", "login_totals", "webhook_deliveries")
-# Each plan mode has a deleted organization of its own, with 100 rows in each table.
+# Every plan mode has its own deleted organization, with 100 rows in all tables.
 GONE = {mode: UUID(int=number) for number, mode in enumerate(PLAN_MODES, 2)}
 INSERTS: Final[LiteralString] = """
     insert into users (id, email, origin, created_at, updated_at)
@@ -38,7 +38,7 @@ INSERTS: Final[LiteralString] = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for both plan modes."""
+    """A filled database for the two plan modes."""
     parameters = {"many": MANY, "gone": list(GONE.values()), "other": UUID(int=1), "user": UUID(int=1)}
     with filled_database(server, INSERTS, parameters, *TABLES) as conninfo:
         yield conninfo
@@ -51,7 +51,7 @@ def conninfo(large_database: str) -> str:
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_records_are_found_by_index_even_if_there_are_few(pool: Pool, mode: str) -> None:
-    """A planner that expects the whole table to belong to one organization would read all of it, every few minutes."""
+    """A planner that expects the whole table to belong to a single organization would read all of it, every few minutes."""
     gone = GONE[mode]
     assert sum((await count_records(pool, gone)).values()) == 100 * (len(TABLES) - 1)
     for kind in TOMBSTONE_TABLES:

@@ -1,4 +1,4 @@
-"""The figures of an overview read few rows of large tables."""
+"""An overview's figures read few rows of large tables."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 ORG = UUID(int=1)
 SIZE: Final = 8000
-# ORG has three admins among its members. Its busy webhook has the newest deliveries, and those of
-# its quiet webhook are the oldest. All certificates of other organizations have expired.
+# ORG has three admins among its members. Its busy webhook has the newest deliveries, and its quiet
+# webhook the oldest. All certificates in the remaining organizations have expired.
 INSERTS: Final = """
     insert into organizations (id, slug, name, status, member_count, created_at, updated_at)
     values (%(org)s, 'acme', 'Acme', 'active', %(size)s, %(now)s, %(now)s);
@@ -69,7 +69,7 @@ OF_CONNECTIONS: Final = ("connections", "connection_health", "home_realm_routes"
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for both plan modes."""
+    """A filled database for the two plan modes."""
     parameters = {"org": ORG, "size": SIZE, "now": NOW}
     with filled_database(server, INSERTS, parameters, *TABLES, *OF_CONNECTIONS, "webhooks", "webhook_deliveries") as conninfo:
         yield conninfo
@@ -93,7 +93,7 @@ async def test_the_figures_of_a_large_organization_read_few_rows(large_database:
             PendingTask.CONNECTIONS_WITHOUT_DOMAIN: 1,
         },
     )
-    assert reads.scans.keys() <= {"organizations"}, reads.scans  # it has one row
+    assert reads.scans.keys() <= {"organizations"}, reads.scans  # it has a single row
     assert reads.rows["webhook_deliveries"] <= 2 * DELIVERIES_CHECKED
     # The invitations that are counted, the services, and a few members, certificates and webhooks
     assert reads.rows.total() - reads.rows["webhook_deliveries"] <= 100 + 1000 + 50, reads.rows

@@ -88,7 +88,7 @@ def own_flow(number: int, **values: Any) -> Flow:
 
 
 def steps(here: Repositories) -> dict[str, Callable[[], Awaitable[Any]]]:
-    """Return the statements of sign-ins. Each finds what it looks for."""
+    """Return the statements of sign-ins. Every step finds what it looks for."""
     flows = here.flows
     begun = new_flow(NOW + 100 * SECOND, FlowTarget.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP)
     proofs = (first_proof("password", NOW),)

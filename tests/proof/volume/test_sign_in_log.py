@@ -35,7 +35,8 @@ INSERTS: Final = """
     insert into login_events (id, user_id, provider, success, address, created_at)
     select gen_random_uuid(), md5('u' || (1 + n %% %(members)s))::uuid, 'password', true, '203.0.113.9', %(now)s - n * interval '1 min'
     from generate_series(0, %(members)s * %(each)s - 1) n"""
-# An application with many attempts, among many with few: a generic plan expects few of each.
+# An application with many attempts, among many with few: a generic plan expects few per
+# application.
 SERVICE: Final = UUID(int=2)
 ATTEMPTS: Final = 20_000
 AT_SERVICES: Final = """
@@ -53,7 +54,7 @@ TABLES: Final = ("organizations", "users", "memberships", "login_events")
 
 @pytest.fixture(scope="module", params=[1, MEMBERS])
 def large_database(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Organizations with few members read those of each member, and others those of the whole platform first."""
+    """Organizations with few members read every member's attempts, and large organizations read the whole platform's attempts first."""
     values = {"org": ORG, "members": MEMBERS, "each": EACH, "count": request.param, "now": NOW}
     with filled_database(server, INSERTS, values, *TABLES) as conninfo:
         yield conninfo
@@ -66,7 +67,7 @@ async def test_a_batch_of_an_export_reads_no_older_attempts_of_each_member(large
         log = Repositories(connection, make_vault(), NoSignals()).sign_in_log
         batch, reads = await count_reads(connection, mode, partial(log.batch, ORG, SignInFilter(), None, size))
     assert [(NOW - each.created_at).total_seconds() / 60 for each in batch] == list(range(size))
-    # The newest one of each member, and the batch a few times
+    # Every member's newest attempt, and the batch a few times
     assert reads.rows["login_events"] <= MEMBERS + 4 * size, reads.rows
 
 
@@ -82,7 +83,7 @@ async def test_the_attempts_of_a_user_are_found_by_index(large_database: str, mo
 
 
 SERVICES, SUCCESSES, FAILURES = 20, 500, 500
-# An organization with many applications. After the last sign-in to each, attempts failed on later days.
+# An organization with many applications. After a user's last sign-in, attempts failed on later days.
 MANY_SERVICES: Final = """
     insert into organizations (id, slug, name, status, approved_at, created_at, updated_at)
     values (%(org)s, 'acme', 'acme', 'active', %(now)s, %(now)s, %(now)s);

@@ -1,4 +1,4 @@
-"""Statements about invitations, members, deleted organizations and the list of organizations read few rows of large tables."""
+"""Statements about invitations, members, deleted organizations and the organization list read few rows of large tables."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow
 ALL = Page(1, 50)
 PENDING, EXPIRED = InvitationStatus.PENDING, InvitationStatus.EXPIRED
 
-# Many invitations. In one organization nearly all have ended. The few pending ones must be found as
-# quickly.
+# Many invitations. In one organization nearly all have ended. The few pending invitations must be
+# found as quickly.
 
 ORG = UUID(int=1)
 INSERTS: Final = """
@@ -47,7 +47,7 @@ TOTALS = {None: 3000, PENDING: 3, EXPIRED: 1497, InvitationStatus.ACCEPTED: 5, I
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for both plan modes."""
+    """A filled database for the two plan modes."""
     with filled_database(server, INSERTS, {"org": ORG, "now": NOW}, "invitations") as conninfo:
         yield conninfo
 
@@ -70,7 +70,7 @@ async def rows_read(pool: Pool, mode: str, limit: int) -> float:
     return sum(rows_of(node) for node in nodes if node.get("Relation Name") in ("audit_log", "events"))
 
 
-# A log with 100 entries of a deleted organization for each plan mode.
+# A log with 100 entries about a deleted organization, per plan mode.
 GONE = {mode: UUID(int=number) for number, mode in enumerate(PLAN_MODES)}
 LOGS: Final = """
     create temporary table numbers as
@@ -85,7 +85,7 @@ LOGS: Final = """
 
 @pytest.fixture(scope="module", params=[1, 30])
 def large_logs(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The logs of one organization or of 30, and of the deleted ones."""
+    """The logs of a single organization or of 30, and the deleted organizations' logs."""
     with filled_database(server, LOGS, {"gone": list(GONE.values()), "others": request.param}, "audit_log", "events") as conninfo:
         yield conninfo
 
@@ -99,7 +99,7 @@ async def pool_of_logs(large_logs: str) -> AsyncIterator[Pool]:
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_a_sweep_finds_few_records_without_reading_the_whole_log(pool_of_logs: Pool, mode: str) -> None:
-    """A planner that expects many records of an organization reads the whole log each time."""
+    """A planner that expects many records about an organization reads the whole log every time."""
     pool, gone = pool_of_logs, GONE[mode]
     assert await records_of(pool, gone) == [100, 100, 0]
     await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", gone, NOW - DAY)
@@ -146,8 +146,8 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_members(s
                 sum(rows_of(node) for node in nodes if node.get("Relation Name") == table) for table in ("users", "memberships")
             )
             assert users <= 50, (mode, status)
-            # If most organizations have few members, the index of members costs as much as that of
-            # owners. With it, the statement reads the members of the large organization until it
+            # If most organizations have few members, the member index costs as much as the owner
+            # index. With it, the statement reads the members of the large organization until it
             # finds the owner.
             assert members <= 10_000 + 50, (mode, status)
             if status is None:
@@ -165,7 +165,7 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_members(s
     assert (listed.total, last.total, pending.total) == (10_000, 10_000, 100)
 
 
-# A list of 20,000 members that begins with the newest of 20,000 invitations.
+# A list with 20,000 members that begins with the newest among 20,000 invitations.
 
 CROWD = UUID(int=2)
 A_MEMBER = UUID(int=17_777)

@@ -70,7 +70,7 @@ async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool) 
 
 def start_slowly() -> None:
     print_line("starting")
-    time.sleep(0.5)  # a signal arrives before the worker has other handlers than its parent
+    time.sleep(0.5)  # a signal arrives while the worker still has its parent's handlers
 
 
 def fail_once() -> int:

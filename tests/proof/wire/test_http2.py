@@ -52,7 +52,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
 
 
 class Http2Client:
-    """A connection of a client. Its events are kept by stream; those of the connection are at 0."""
+    """A connection of a client. Its events are kept by stream; the connection's own events are at 0."""
 
     def __init__(self, stream: "trio.SSLStream[trio.SocketStream]") -> None:
         self.stream = stream
@@ -301,7 +301,7 @@ async def test_a_body_that_the_application_does_not_read_takes_no_more_than_a_wi
         while client.h2.local_flow_control_window(stream_id) > 0:
             client.h2.send_data(stream_id, b"x" * min(16384, client.h2.local_flow_control_window(stream_id)))
         await client.flush()
-        assert (await client.response(await client.request()))[0] == 200  # others on the same connection are served
+        assert (await client.response(await client.request()))[0] == 200  # further streams on the same connection are served
         assert client.h2.local_flow_control_window(stream_id) == 0
         held.leave.set()
         assert (await client.response(stream_id))[0] == 200
@@ -374,7 +374,7 @@ async def test_a_client_that_leaves_does_not_cancel_its_request(ends: str) -> No
         assert "/slow" in [record.path for record in await server.observed()]
 
 
-@pytest.mark.parametrize(("window", "send_within"), [(0, 0.2), (1, 0.2), (1, wire.NEVER)])  # the last one ends by its many frames
+@pytest.mark.parametrize(("window", "send_within"), [(0, 0.2), (1, 0.2), (1, wire.NEVER)])  # the last case ends by its many frames
 async def test_a_client_with_small_windows_is_dropped_and_takes_little_memory(window: int, send_within: float) -> None:
     sent = 0
 
@@ -562,7 +562,7 @@ def settings(number: int) -> list[Frame]:
 
 
 def header_bomb(number: int) -> list[Frame]:
-    # One large header, and 16,000 references to it: 64 MB.
+    # A large header, and 16,000 references to it: 64 MB.
     large = Encoder().encode([*GET, ("x", "y" * 4000)], huffman=False)
     return [headers(2 * number + 1, large + b"\xbe" * (16_000 - len(large)))]
 

@@ -1,4 +1,4 @@
-"""The sockets of `localhost`: both loopback addresses, at one port."""
+"""The sockets for `localhost`: the two loopback addresses, on the same port."""
 
 import errno
 import socket
@@ -110,7 +110,7 @@ def use(failures: Failures, monkeypatch: pytest.MonkeyPatch) -> Failures:
 def test_without_ipv6_one_socket_listens(
     error: int, at_creation: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A kernel without IPv6, and one in which it is switched off."""
+    """A kernel without IPv6, and a kernel in which it is switched off."""
     failures = use(Failures(error, at_creation), monkeypatch)
     with listening("localhost:0") as addresses:
         assert [host for host, _ in addresses] == [IPV4]
@@ -133,7 +133,7 @@ def test_another_port_is_tried_if_the_kernel_chose_one_that_another_program_has(
 @needs_ipv6
 @pytest.mark.parametrize(("host", "name"), [(IPV4, r"127\.0\.0\.1"), (IPV6, r"\[::1\]")])
 def test_a_port_that_another_program_has_on_one_address_is_reported(host: str, name: str) -> None:
-    """Browsers that open `localhost` would reach the other program. The message names the address, and the other one is free again."""
+    """Browsers that open `localhost` would reach the other program. The message names the address, and the second address is free again."""
     other = IPV4 if host == IPV6 else IPV6
     with socket.socket(family_of(host)) as taken:
         taken.bind((host, 0))

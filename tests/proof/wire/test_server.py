@@ -114,7 +114,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> wire.Tls:
 
 @pytest.fixture
 def use_mode(contexts: wire.Tls, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """A function that chooses one of MODES for the next `serving`."""
+    """A function that chooses a mode from MODES for the next `serving`."""
     return lambda mode: monkeypatch.setattr(wire, "tls_in_use", contexts if mode == "TLS" else None)
 
 
@@ -205,9 +205,9 @@ async def note_turns(events: list[str]) -> None:
 
 
 def assert_other_tasks_have_turns(events: list[str], step: str) -> None:
-    """Check that at most three steps follow each other.
+    """Check that at most three steps follow in a row.
 
-    Trio shuffles each batch of tasks, so two can, and the last step can follow at once.
+    Trio shuffles every batch of tasks, so two can, and the last step can follow at once.
     """
     assert events.count(step) > 10
     assert [step] * 4 not in [events[i : i + 4] for i in range(len(events))]
@@ -287,7 +287,7 @@ async def test_http_1_0_is_answered_and_closed(app: App) -> None:
 
 @pytest.mark.slow
 async def test_an_idle_connection_is_closed(use_mode: Callable[[str], None]) -> None:
-    """Both servers run at once, because this test waits for the real times."""
+    """The two servers run at once, because this test waits for the real times."""
     assert max(HEADERS_WITHIN, KEEP_ALIVE) <= 5  # Required are 6 s. Here it only has to happen, with the real settings.
     async with trio.open_nursery() as nursery:
         for mode in MODES:
@@ -422,7 +422,7 @@ async def test_incomplete_headers_get_a_408(app: App) -> None:
 
 
 async def test_incomplete_headers_after_a_head_request_get_a_408(app: App) -> None:
-    """The response to HEAD has no body, but the 408 has one."""
+    """The response to HEAD has no body, but the 408 has a body."""
     async with serving(app, headers_within=SOON) as server, server.client() as client:
         await client.get("/api/quick", method="HEAD")
         await client.send(b"GET /api/quick")
@@ -500,7 +500,7 @@ async def test_an_empty_line_between_requests_is_ignored(app: App) -> None:
 
 
 async def test_an_expectation_of_http_1_0_is_ignored(app: App) -> None:
-    """The client would take an interim response for the final one (RFC 9110 section 10.1.1)."""
+    """The client would take an interim response for the final response (RFC 9110 section 10.1.1)."""
     async with serving(app) as server, server.client() as client:
         await client.send(POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
         await client.send(b"hello")
@@ -845,7 +845,7 @@ async def test_responses_to_disconnected_clients_are_not_faults(application: Sma
             server.shutdown.set()
             await server.finished.wait()
         assert logs == []
-        assert {exchange.error for exchange in server.exchanges} <= {None}  # those that were reset at once never became requests
+        assert {exchange.error for exchange in server.exchanges} <= {None}  # connections that were reset at once never became requests
 
 
 async def test_a_handler_that_fails_when_canceled_does_not_stop_the_shutdown(app: App) -> None:

@@ -1,4 +1,4 @@
-"""Unix sockets, and sockets that systemd passes: their files, and the proxy at the other end."""
+"""Unix sockets, and sockets that systemd passes: their files, and the proxy at the client's end."""
 
 import os
 import socket

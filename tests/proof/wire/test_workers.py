@@ -1,4 +1,4 @@
-"""Several processes on one socket: dead workers are replaced, and SIGTERM stops all processes."""
+"""Several processes on a shared socket: dead workers are replaced, and SIGTERM stops all processes."""
 
 import os
 import signal
@@ -141,7 +141,7 @@ async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
 async def test_an_interrupt_while_workers_start_leaves_no_traceback() -> None:
     async with service("--slow") as several:
         await several.wait_for_lines("starting", 2)
-        # It also reaches the new workers, and must not count as a second and third one of the parent.
+        # It also reaches the new workers, and must not count as the parent's second and third signal.
         os.killpg(several.process.pid, signal.SIGINT)
         await several.wait_for_lines("over")
         assert await several.wait() == 0

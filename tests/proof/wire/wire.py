@@ -27,7 +27,7 @@ NEVER = 10 * PATIENCE
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The TLS contexts of a server and of a client that trusts it."""
+    """The TLS contexts for a server and for a client that trusts it."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -64,7 +64,7 @@ class Client:
         await self.stream.send_all(data)
 
     async def end(self) -> None:
-        """Close this half of the connection. As many clients do, this one sends no close_notify."""
+        """Close this half of the connection. As many clients do, this client sends no close_notify."""
         await self.transport.send_eof()
 
     def reset_when_closed(self) -> None:
@@ -76,7 +76,7 @@ class Client:
         return await self.reply(bodiless=method.upper() == "HEAD")
 
     async def reply(self, *, bodiless: bool = False) -> Reply:
-        """Read the next response, including interim ones (100)."""
+        """Read the next response, including interim responses (100)."""
         with trio.fail_after(PATIENCE):
             first, *lines = (await self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Debian's Apache with one SAML module, set up with the files and commands of docs/guides/saml.md."""
+"""Debian's Apache with a SAML module, set up with the files and commands in docs/guides/saml.md."""
 
 import grp
 import os
@@ -24,7 +24,7 @@ PASSWORD: Final = "all the keys of the house"
 MODULES: Final = Path("/usr/lib/apache2/modules")
 DOCUMENTED_ADDRESS: Final = "https://shop.example.com"
 
-# What Debian's own apache2.conf and a2enmod bring, on another port and with other folders.
+# What Debian's own apache2.conf and a2enmod bring, on another port and with different folders.
 SERVER: Final = """
 ServerRoot {home}
 ServerName 127.0.0.1:{port}
@@ -86,7 +86,7 @@ class Apache:
             (home / "pages" / name).write_text(text)
 
     def here(self, documented: str) -> str:
-        """Return commands or a configuration of the guide with the address, folder and group of this test."""
+        """Return the guide's commands or configuration with this test's address, folder and group."""
         group = "www-data" if os.geteuid() == 0 else grp.getgrgid(os.getegid()).gr_name
         text = documented.replace(DOCUMENTED_ADDRESS, self.address).replace(self._documented_folder, str(self.folder))
         return text.replace("www-data", group)
@@ -134,7 +134,7 @@ def start_gatehouse(service: Start, own_database: Mapping[str, str]) -> Service:
 
 
 def reader(running: Service, apache: Apache, home: Path) -> Shell:
-    """Return the shell of a reader who has done the commands of the guide at Gatehouse, in the folder of the application."""
+    """Return the shell of a reader who has done the guide's commands at Gatehouse, in the application's folder."""
     shell = Shell(home, environment(home, api=running.address))
     shell.run(f". docs/walk.sh\naccount ada {shlex.quote(EMAIL)} {shlex.quote(PASSWORD)}\ncd {shlex.quote(str(apache.folder))}\n")
     for part in parts(GUIDE):

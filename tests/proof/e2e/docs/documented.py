@@ -25,7 +25,7 @@ _MARK: Final = re.compile(r"^<!-- (?:walk|file|step|start)\b", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One marked part of a page. `name` is that of the step or the file, and empty for commands."""
+    """A marked part of a page. `name` is that of the step or the file, and empty for commands."""
 
     kind: str  # walk, step, file or start
     name: str
@@ -34,7 +34,7 @@ class Part:
 
 
 def parts(page: Path) -> list[Part]:
-    """Return the marked parts of a page, in order. Every mark must be one that is understood."""
+    """Return the marked parts of a page, in order. Unknown marks are errors."""
     source = page.read_text("utf-8")
     page_parts = [
         Part(

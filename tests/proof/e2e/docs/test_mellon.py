@@ -40,7 +40,7 @@ def running(service: Start, own_database: dict[str, str]) -> Service:
 
 
 def set_up(running: Service, application: Apache, home: Path) -> None:
-    """Do what the guide says, on both sides."""
+    """Do what the guide says, at Gatehouse and at the application."""
     with reader(running, application, home) as shell:
         (application.folder / "idp.xml").rename(home / "idp.xml")  # the next commands take *.xml
         shell.run(application.here(files(GUIDE)["mellon.sh"]), where="mellon.sh")

@@ -59,7 +59,7 @@ def upload(browser: Browser, address: str, file: Path) -> None:
 
 
 def save(name: str, screenshot: bytes) -> None:
-    """Save a screenshot with few colors, which pages of one design have anyway."""
+    """Save a screenshot with few colors, which pages with the same design have anyway."""
     output = BytesIO()
     with Image.open(BytesIO(screenshot)) as image:
         image.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(output, "PNG", optimize=True)

@@ -1,4 +1,4 @@
-"""nginx and Caddy in front of the service, with the configuration files of docs/operating/tls.md."""
+"""nginx and Caddy in front of the service, with the configuration files from docs/operating/tls.md."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ PAGE: Final = DOCS / "operating" / "tls.md"
 HOST: Final = "id.example.com"
 CLIENT: Final = "127.0.0.9"  # an address that is not in SSO_TRUSTED_PROXIES
 
-# What Debian's nginx.conf brings, with other folders.
+# What Debian's nginx.conf brings, with different folders.
 NGINX: Final = """
 daemon off;
 worker_processes 1;
@@ -80,7 +80,7 @@ def running(service: Start, own_database: dict[str, str]) -> Service:
 
 @pytest.fixture(params=PROXIES)
 def proxy(request: pytest.FixtureRequest, running: Service, home: Path) -> Iterator[httpx.Client]:
-    """A client of the service on the other side of a proxy, which believes in the proxy's certificate."""
+    """A client that reaches the service through a proxy, and trusts the proxy's certificate."""
     name: str = request.param
     if shutil.which(name) is None:
         reason = f"{name} is not installed. On Debian: apt-get install {name}."

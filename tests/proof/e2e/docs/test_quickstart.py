@@ -1,4 +1,4 @@
-"""`gatehouse quickstart`: the files of each framework, beside a running service, and a sentence for each mistake.
+"""`gatehouse quickstart`: every framework's files, beside a running service, and a sentence for every mistake.
 
 tests/foreign/test_quickstarts.py signs a user in to the applications.
 """

@@ -44,7 +44,7 @@ class Shibboleth(Apache):
         self._sockets.chmod(0o755)
         self._socket = self._sockets / "shibboleth" / "shibd.sock"
         self._socket.parent.mkdir()
-        # Shibboleth looks for a directory `shibboleth` in each of them.
+        # Shibboleth looks for a directory `shibboleth` in all of them.
         names = {"SHIBSP_CFGDIR": home, "SHIBSP_RUNDIR": self._sockets, "SHIBSP_LOGDIR": home, "SHIBSP_CACHEDIR": home}
         super().__init__(home, "/etc/shibboleth", {name: str(folder) for name, folder in names.items()})
         for name in ("protocols.xml", "security-policy.xml"):
@@ -115,7 +115,7 @@ def test_shibboleth_signs_users_on_and_out_as_the_guide_says(
         assert (remote_user, email) == (EMAIL, EMAIL)
         assert user_id == own_id(running)
 
-        # With the certificate of another key, Gatehouse refuses the signed LogoutRequest of the application.
+        # With another key's certificate, Gatehouse refuses the application's signed LogoutRequest.
         register = application.here(files(GUIDE)["certificate.sh"])
         shell.run(f'curl -s $saml/certificate -H "$(bearer ada)" | get public_key >certificate.pem\n{register}', where="certificate.sh")
         browser.open(f"{application.address}/Shibboleth.sso/Logout")
@@ -137,7 +137,7 @@ def test_shibboleth_signs_users_on_and_out_as_the_guide_says(
         browser.open(private)
         assert is_step(browser.address.removeprefix(running.address), "sign-in")
 
-        # A LogoutRequest without SessionIndex, signed with the key of the application, ends the sessions of other browsers.
+        # A LogoutRequest without SessionIndex, signed with the application's key, ends the sessions in all browsers.
         with FormBrowser(application.address, running.address) as other:
             sign_on(other)
             shop = describe(running, application)

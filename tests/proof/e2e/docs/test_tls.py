@@ -63,7 +63,7 @@ def test_curl_reaches_a_service_without_a_proxy(service: Start, own_database: di
         assert "HTTP/1.1 400 " in curl("-d", "secret", f"http://localhost:{plain.number}/app/sign-in", trust=certificate)
         assert "https" in curl(running.address.replace("https", "http"), trust=certificate)
 
-        certificate.write_text(renew(home, days=90))  # clients no longer trust the first one
+        certificate.write_text(renew(home, days=90))  # clients no longer trust the first certificate
         os.kill(running.process.pid, signal.SIGHUP)
         until(lambda: len(running.logged("files_reloaded")) == 2, "both workers have read the files")
         for _ in range(8):

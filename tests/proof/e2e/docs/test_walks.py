@@ -33,7 +33,7 @@ OWNER_PASSWORD: Final = "all the keys of the house"
 OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": "owner@gatehouse.example", "SSO_PLATFORM_OWNER_PASSWORD": OWNER_PASSWORD}
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
 
-# In the order in which a reader follows the links; later pages use what earlier ones created.
+# In the order in which a reader follows the links; later pages use what earlier pages created.
 PAGES: Final = [
     "getting-started.md",
     "guides/web-application.md",
@@ -213,7 +213,7 @@ def connect_a_client(running: Service, email: str, password: str, home: Path, **
             return re.findall(rf"^ +({re.escape(running.address)}/auth/authorize\?\S+)\n", output.read_text(), re.MULTILINE)
 
         try:
-            while len(opened) < 2:  # once for each scope
+            while len(opened) < 2:  # once per scope
                 until(lambda: len(addresses()) > len(opened), "the client shows the address to open")
                 opened.append(addresses()[-1])
                 browser.open(opened[-1])

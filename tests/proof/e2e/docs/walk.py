@@ -19,8 +19,8 @@ set -eu -o pipefail
 curl() { command curl --fail-with-body --show-error --max-time 60 "$@"; }
 """
 
-# The commands start `python3` some hundred times. Where a version manager is the first `python3` of the path, each start takes
-# five times as long, so the Python of this process comes first.
+# The commands start `python3` some hundred times. Where a version manager is the path's first `python3`, every start takes five times as
+# long, so this process's Python comes first.
 PROGRAMS: Final = os.pathsep.join([str(Path(sys.executable).resolve().parent), os.environ["PATH"]])
 
 Step = Callable[["Shell"], dict[str, str]]  # returns the variables to set
@@ -31,7 +31,7 @@ class WalkFailed(Exception):
 
 
 class Shell:
-    """A bash in the project's directory that keeps its variables and functions from one block of commands to the next."""
+    """A bash in the project's directory that keeps its variables and functions between blocks of commands."""
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._home = home
@@ -67,7 +67,7 @@ class Shell:
         self._reader.close()
 
     def run(self, commands: str, *, where: str = "") -> str:
-        """Run commands and return their output. Raises: WalkFailed if one of them fails."""
+        """Run commands and return their output. Raises: WalkFailed if a command fails."""
         self._blocks += 1
         block = self._home / f"block-{self._blocks}.sh"
         block.write_text(commands)

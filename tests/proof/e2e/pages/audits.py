@@ -7,13 +7,12 @@ from typing import Final
 
 from tests.proof.e2e.browser import AXE, SCREENSHOTS_VARIABLE, Browser
 
-BATCH: Final = 10  # documents for one script
+BATCH: Final = 10  # documents per script
 WIDE: Final = "it is wider than the window"
 
-# Write each document into the empty page, which keeps axe-core and the variable `looks`. Pass a list for each document: its violations,
-# whether it is as wide as the window, and whether its contrast was checked.
-# The dark look is checked for contrast only.
-# axe-core waits between its rules. Without these waits, the browser does not paint the documents.
+# Write every document into the empty page, which keeps axe-core and the variable `looks`. Pass a list per document: its violations, whether
+# it is as wide as the window, and whether its contrast was checked. The dark look is checked for contrast only. axe-core waits between its
+# rules. Without these waits, the browser does not paint the documents.
 AUDIT: Final = """
 const [documents, look, done] = arguments;
 const { numbers, shapes, entries } = ((window.looks ??= {})[look] ??= { numbers: new Map(), shapes: new Set(), entries: new Set() });
@@ -87,7 +86,7 @@ const audit = async (text) => {
     }
 })().then(done, (error) => done(String(error)));
 """
-# Return for each document whether it is as wide as the window.
+# Return per document whether it is as wide as the window.
 FIT: Final = """
 const results = [];
 for (const text of arguments[0]) {
@@ -101,10 +100,10 @@ return results;
 
 
 def audit(browser: Browser, documents: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the findings by name and look: light, dark and phone. If screenshots are wanted, save those of each document.
+    """Return the findings by name and look: light, dark and phone. If screenshots are wanted, save every document's.
 
-    The light look is checked against all rules, and the dark one for its contrast.
-    In any look, a document that is wider than the window is a finding.
+    The light look is checked against all rules, and the dark look for its contrast. In any look, a document that is
+    wider than the window is a finding.
     """
     findings = _audit(browser, documents)
     if os.environ.get(SCREENSHOTS_VARIABLE):

@@ -1,4 +1,4 @@
-"""The scripts that the tests run in a page. One script takes less time than a request for each element."""
+"""The scripts that the tests run in a page. A single script takes less time than a request per element."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ LABELLED: Final = """
 const isLabelled = (label) => label.checkVisibility() && label.innerText.trim() === arguments[0];
 return [...document.querySelectorAll("label")].filter(isLabelled).map((label) => document.getElementById(label.htmlFor));
 """
-# Select the content of the field of a label. Return whether a user could type into it.
+# Select the content of a label's field. Return whether a user could type into it.
 SELECT_CONTENT: Final = f"""
 const [field] = (() => {{{LABELLED}}})();
 field.scrollIntoView({{ block: "nearest", behavior: "instant" }});
@@ -45,7 +45,7 @@ const { left, top, width, height } = element.getClientRects()[0];
 const [x, y] = [left + width / 2, top + height / 2];
 return element.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
 """
-# Write a document into the empty page, which keeps axe-core, because that takes long to load. Return whether the page is the empty one.
+# Write a document into the empty page, which keeps axe-core, because that takes long to load. Return whether the page is empty.
 WRITE: Final = """
 if (location.href !== "about:blank") return false;
 document.open();
@@ -55,7 +55,7 @@ return true;
 """
 # Return the time at which the page was requested, and whether it is loaded. No two pages have the same time.
 PAGE: Final = "return [performance.timeOrigin, document.readyState === 'complete']"
-# Return the page as one document that needs no server, without its scripts.
+# Return the page as a single document that needs no server, without its scripts.
 SNAPSHOT: Final = """
 const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules].map((rule) => rule.cssText));
 const copy = document.documentElement.cloneNode(true);

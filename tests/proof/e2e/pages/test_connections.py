@@ -1,4 +1,4 @@
-"""The way from the first field of the hosted page to the identity provider of an organization and back, in a real browser."""
+"""The way from the hosted page's first field to an organization's identity provider and back, in a real browser."""
 
 from collections.abc import Iterator
 

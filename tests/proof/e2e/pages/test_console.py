@@ -1,4 +1,4 @@
-"""Each role walks through the console in a real browser, by its links: every page that a link leads to is shown, and works."""
+"""Every role walks through the console in a real browser, by its links: every page that a link leads to is shown, and works."""
 
 import re
 from collections import deque
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 SETTINGS: Final[dict[str, str]] = {}
 DEMO: Final = "/app/organizations/demo"
-# Parts of paths that differ between pages of one kind. One page of each kind is enough.
+# Parts of paths that differ between pages of the same kind. A single page per kind is enough.
 ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/applications/)(?!new\b)[^/]+")
 ORGANIZATION: Final = re.compile(r"(?<=/organizations/)[^/]+")
 # The roles with pages that only they have.
@@ -37,7 +37,7 @@ const [heading] = document.getElementsByTagName("h1");
 const links = [...document.querySelectorAll("a[href]")].map((each) => each.href);
 return [heading.innerText, document.body.innerText, document.querySelector("#navigation a") !== null, links];
 """
-# The roles of one group have pages of the same kinds.
+# The roles in a group have pages of the same kinds.
 GROUPS: Final = [("owner", "admin", "member", "impersonator", "stranger"), ("platform_owner",)]
 NOT_FOR: Final = {
     "member": [f"{DEMO}/webhooks", f"{DEMO}/audit-log", f"{DEMO}/applications/new"],
@@ -117,10 +117,10 @@ def fetch(client: httpx.Client, address: str) -> Shown:
 
 
 def walk(browser: Browser, address: str, known: set[str]) -> dict[str, str]:
-    """Follow every link from this page on, and return the headings of the pages by the kind of path.
+    """Follow every link from this page on, and return the pages' headings by the kind of path.
 
-    The browser shows a page of each kind that is not in `known`, and adds the kind. Other pages are only read, because a
-    page of their kind was shown to another role: its scripts and its policy are the same.
+    The browser shows a page for every kind that is not in `known`, and adds the kind. The remaining pages are only read, because a page of
+    their kind was shown to another role: its scripts and its policy are the same.
     """
     seen: dict[str, str] = {}
     waiting = deque(shown(browser).paths)

@@ -1,4 +1,4 @@
-"""Every page outside the console in a real browser: accessible by the rules of axe-core, as wide as the window, in both color schemes."""
+"""Every page outside the console in a real browser: accessible by axe-core's rules, as wide as the window, in two color schemes."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Users who go back, reload, use several tabs, or come late during a sign-in. Each of them can go on."""
+"""Users who go back, reload, use several tabs, or come late during a sign-in. All of them can go on."""
 
 import re
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ class Sites:
             return rows
 
     def begin(self, application: Shop | None = None, **more: str) -> str:
-        """Open a request of an application. Return the address of the page of the flow."""
+        """Open a request of an application. Return the address of the flow's page."""
         application = application or self.shop
         self.browser.open(application.request(**more))
         assert self.browser.heading == f"Sign in to {application.name}"

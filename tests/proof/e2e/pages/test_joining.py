@@ -31,7 +31,7 @@ SETTINGS: Final = {
     **settings_of_owner(OWNER, OWNERS_PASSWORD),
     "SSO_EMAIL_SIGN_IN": "true",
 }
-# Only an application without https asks each time. One with https does not ask after a sign-up for it (RFC 8252 section 8.6).
+# Only an application without https asks every time. An application with https does not ask after a sign-up for it (RFC 8252 section 8.6).
 CONSENT: Final = "Continue to Shop?"
 
 
@@ -49,7 +49,7 @@ def application() -> Iterator[Callback]:
 
 @pytest.fixture
 def owner(running: Service) -> str:
-    """The access token of the owner of the organization Acme."""
+    """The access token for the owner of the organization Acme."""
     token = str(running.login(OWNER, OWNERS_PASSWORD)["access_token"])
     assert running.post("/api/organizations", {"slug": "acme", "name": "Acme & Sons"}, token=token).status_code == 200
     branding = {"primary_color": "#b0306a"}

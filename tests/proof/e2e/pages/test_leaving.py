@@ -1,6 +1,6 @@
 """Chromium follows an application to another origin after its callback, from every page that leads to an application.
 
-Chromium applies `form-action` to all redirects after a form, also to those of other servers
+Chromium applies `form-action` to all redirects after a form, also to redirects by other servers
 (https://github.com/w3c/webappsec-csp/issues/8). Only a browser can show it.
 """
 
@@ -49,7 +49,7 @@ MCP: Final = "http://127.0.0.1:8000/mcp"
 
 
 class Application(ThreadingHTTPServer):
-    """An application at 127.0.0.1 that redirects each request to another origin, where its users are at home."""
+    """An application at 127.0.0.1 that redirects every request to another origin, where its users are at home."""
 
     daemon_threads = True
 
@@ -303,7 +303,7 @@ def by_saml(world: World) -> None:
 
 
 def by_connection(world: World) -> None:
-    """To the identity provider of a connection, which is at the origin of the application."""
+    """To a connection's identity provider, which is at the application's origin."""
     world.email = OWNER
     post = partial(world.service.post, token=world.service.login(OWNER, PASSWORD)["access_token"])
     saml = {"entity_id": "urn:idp", "sso_url": f"{world.application.origin}/sso", "sso_binding": "post", "signs_requests": False}

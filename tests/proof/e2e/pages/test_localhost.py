@@ -1,4 +1,4 @@
-"""The service at `localhost`: on both loopback addresses, in a browser, and in an installation that was at 127.0.0.1."""
+"""The service at `localhost`: on the two loopback addresses, in a browser, and in an installation that was at 127.0.0.1."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def numeric(running: Service) -> list[str]:
 
 
 def get(url: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-    """Send one request on a new connection."""
+    """Send a request on a new connection."""
     return httpx.get(url, headers=headers, verify=NO_TLS, trust_env=False, timeout=PATIENCE)
 
 
@@ -43,7 +43,7 @@ def test_a_new_installation_is_at_localhost_on_both_loopback_addresses(workers: 
     running = service("--workers", workers, **own_database).start()
     assert issuer(running) == f"http://localhost:{running.port}"
     for address in numeric(running):
-        for _ in range(8):  # each worker listens on each address
+        for _ in range(8):  # every worker listens on the two addresses
             assert get(f"{address}/health/ready").status_code == 200
         assert get(f"{address}/api/user", HTML).status_code == 401
         for path in ("/app", "/docs/", "/auth/recover-owner?token=x"):
@@ -96,7 +96,7 @@ def test_a_proxy_on_this_machine_is_trusted_at_both_addresses(
 
 
 def seen_clients(running: Service) -> list[str]:
-    """Return the client addresses of the logged requests of `/api/user`."""
+    """Return the client addresses from the logged requests for `/api/user`."""
     return [line["address"] for line in running.log if line.get("path") == "/api/user"]
 
 

@@ -19,7 +19,7 @@ SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD
 EVE: Final = "eve@example.com"
 SECURITY: Final = "/app/account/security"
 NEW: Final = "/app/account/passkeys/new"
-# Transport of an authenticator, and whether it keeps passkeys, verifies its user, and syncs. Each two values are in one row.
+# Transport of an authenticator, and whether it keeps passkeys, verifies its user, and syncs. Every two values share a row.
 AUTHENTICATORS: Final = [
     ("internal", True, True, True),
     ("internal", False, False, False),
@@ -30,8 +30,8 @@ AUTHENTICATORS: Final = [
 ]
 KEY: Final = {"transport": "usb", "hasResidentKey": False, "hasUserVerification": False, "isUserVerified": False}  # as a plain security key
 
-# Chromium 156 says that it has conditional creation, but with a virtual authenticator, `navigator.credentials.create` with
-# `mediation: "conditional"` never ends. Without one, and with the browser's own dialogs, it ends with NotAllowedError.
+# Chromium 156 says that it has conditional creation, but with a virtual authenticator, `navigator.credentials.create` with `mediation:
+# "conditional"` never ends. Without a passkey, and with the browser's own dialogs, it ends with NotAllowedError.
 NEVER: Final = """
 const create = navigator.credentials.create.bind(navigator.credentials);
 navigator.credentials.create = (options) => options.mediation === "conditional" ? new Promise(() => {}) : create(options);
@@ -104,7 +104,7 @@ def take_away(authenticator: Authenticator) -> dict[str, Any]:
 
 
 def complaints(browser: Browser) -> list[str]:
-    """Return the messages of the console about anything but the status of a refused form."""
+    """Return the console's messages about anything but a refused form's status."""
     return [each for each in browser.complaints() if "the server responded with a status of 401" not in each]
 
 
@@ -277,7 +277,7 @@ def test_the_browser_creates_a_passkey_without_asking(running: Service, browser:
 
 
 def test_each_kind_of_authenticator_is_a_passkey_or_a_security_key(running: Service, browser: Browser, shared: SharedService) -> None:
-    sign_in(browser, running)  # each row ends with another sign-in
+    sign_in(browser, running)  # every row ends with another sign-in
     for transport, resident, verified, syncs in AUTHENTICATORS:
         options = {"transport": transport, "hasResidentKey": resident, "hasUserVerification": verified, "isUserVerified": verified}
         row = (transport, resident, verified, syncs)

@@ -32,7 +32,7 @@ def websuite() -> Iterator[FakeProvider]:
 
 @pytest.fixture
 def frontend(tmp_path: Path) -> Iterator[str]:
-    """The origin of the files of the guide, which is another one than that of Gatehouse."""
+    """The origin that serves the guide's files, which differs from Gatehouse's origin."""
     for name, text in files(DOCS / "guides" / "reauthentication.md").items():
         (tmp_path / name).write_text(text)
     with serving_files(tmp_path) as origin:

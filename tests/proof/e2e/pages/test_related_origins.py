@@ -1,4 +1,4 @@
-"""An installation that moves to another host: passkeys of the old host, in a browser, at the new one (WebAuthn section 5.11)."""
+"""An installation that moves to another host: the old host's passkeys, in a browser, at the new host (WebAuthn section 5.11)."""
 
 import socket
 import ssl
@@ -48,7 +48,7 @@ class TlsFront:
         self.drop()
 
     def drop(self) -> None:
-        """End all connections, so that a browser makes new ones."""
+        """End all connections, so that a browser makes new connections."""
         for connection in self._connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -106,7 +106,7 @@ def browser(front: TlsFront) -> Iterator[Browser]:
 
 
 def sign_in(running: Service, browser: Browser, host: str) -> Any:
-    """Sign in with a passkey at a page of this host. Return the answer of the service, or the name of the browser's error."""
+    """Sign in with a passkey at a page of this host. Return the service's answer, or the name of the browser's error."""
     options = running.post("/api/auth/passkey/options").json()["publicKey"]
     browser.open(f"https://{host}{PAGE}")
     credential = browser.use_passkey(options)

@@ -1,6 +1,6 @@
 """The set-up link of a customer's IT department, in a real browser: from its email to the first sign-in at the prepared connection.
 
-One walk for each way to give the values: metadata pasted, metadata at an address, and OpenID Connect.
+A walk for every way to give the values: metadata pasted, metadata at an address, and OpenID Connect.
 """
 
 import re
@@ -31,7 +31,7 @@ DOMAIN: Final = "globex.example"
 VERIFIED: Final = """
     insert into domains (org_id, domain, challenge, verified_at, created_at)
     select id, %s, 'x', now(), now() from organizations"""
-EVERYWHERE, ON_PHONE = "okta", "keycloak"  # the walk with axe-core on each page, and the one on a phone
+EVERYWHERE, ON_PHONE = "okta", "keycloak"  # the walk with axe-core on every page, and the walk on a phone
 OF_PRODUCT: Final = frozenset({"values", "key", "prepared", "tested"})
 NAMES: Final = (("email", ["grace@globex.example"]), ("firstName", ["Grace"]), ("lastName", ["Hopper"]), ("groups", ["staff"]))
 
@@ -57,7 +57,7 @@ def issuer() -> Iterator[FakeIssuer]:
 
 @dataclass
 class Walk:
-    """The browsers of an admin, of the reader of a set-up link and of a user."""
+    """The browsers of an admin, of a set-up link's reader and of a user."""
 
     shared: SharedService
     browser: Browser
@@ -70,7 +70,7 @@ class Walk:
         self.browser.open(f"{self.shared.service.address}{path}")
 
     def look(self, page: str) -> None:
-        """Keep the page. Each page is checked in one walk, and those of the product in all."""
+        """Keep the page. The set-up pages are checked in one walk, and the product's pages in all walks."""
         if self.name == EVERYWHERE or page in OF_PRODUCT:
             self.browser.keep(f"setup-{self.name}-{page}")
 
@@ -94,7 +94,7 @@ class Walk:
         self.look("not-opened")
 
     def open_link(self) -> None:
-        """Open the link of the email in a browser without a session, with the code of the second email."""
+        """Open the email's link in a browser without a session, with the second email's code."""
         self.browser.forget()
         self.browser.open(self.shared.sink.wait_for(READER).link)
         self.look("open")

@@ -1,4 +1,4 @@
-"""The pages and clicks that an admin needs for the daily tasks of support, in a real browser from the first page of the task."""
+"""The pages and clicks that an admin needs for daily support tasks, in a real browser from the task's first page."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +23,7 @@ METADATA: Final = """
 
 @dataclass
 class Walk:
-    """A walk through our pages, which counts those that are shown, with the first one, and the links and buttons that are used.
+    """A walk through our pages, which counts the shown pages, including the first page, and the used links and buttons.
 
     The pages of the application at this address are not ours.
     """

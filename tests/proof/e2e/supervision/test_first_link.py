@@ -1,4 +1,4 @@
-"""The first sign-in at a service with a PostgreSQL of its own: a link in a terminal, and in logs the command that prints one."""
+"""The first sign-in at a service with its own PostgreSQL: a link in a terminal, and in logs the command that prints a link."""
 
 import os
 import re

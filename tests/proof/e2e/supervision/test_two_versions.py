@@ -1,4 +1,4 @@
-"""Two releases beside each other, on one database and behind one address, as during an upgrade."""
+"""Two releases side by side, on a shared database and behind a shared address, as during an upgrade."""
 
 import os
 import re
@@ -34,7 +34,7 @@ CALLBACK: Final = "https://shop.example.com/callback"
 
 
 class Balancer(FormBrowser):
-    """A browser in front of two processes with one public address. `process` gets the next requests."""
+    """A browser in front of two processes with a shared public address. `process` gets the next requests."""
 
     def __init__(self, public: str, process: Service) -> None:
         super().__init__(public)
@@ -50,13 +50,13 @@ class Balancer(FormBrowser):
         self._keep_cookies(self._cookies.setdefault("localhost", {}))
 
     def go(self, path: str) -> str:
-        """Open a path. Return the heading of the page, or the address of the application."""
+        """Open a path. Return the page's heading, or the application's address."""
         self.open(urljoin(self.process.settings["SSO_BASE_URL"], path))
         return self.place
 
     @property
     def place(self) -> str:
-        """The heading of the page, or the address of the application."""
+        """The page's heading, or the application's address."""
         if self.address.startswith(CALLBACK):
             return self.address
         assert self.response.status_code in (200, 400, 401, 403), (self.response.status_code, self.text)
@@ -109,7 +109,7 @@ class Pair:
 
     @property
     def directions(self) -> tuple[tuple[Service, Service], tuple[Service, Service]]:
-        """The process where something begins, and the one where it continues."""
+        """The process where something begins, and the process where it continues."""
         return (self.old, self.new), (self.new, self.old)
 
     def add_user(self, email: str) -> None:

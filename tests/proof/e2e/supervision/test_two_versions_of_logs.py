@@ -1,4 +1,4 @@
-"""Two releases beside each other: each continues with the rows of the other, and the logs of both show all of them."""
+"""Two releases side by side: every release continues with the other release's rows, and the logs in the two releases show all rows."""
 
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ class Admin:
         return answer.json()
 
     def attempts(self, process: Service, path: str) -> list[tuple[str | None, str | None, str | None]]:
-        """Return the address, the application and the reason of each attempt in a sign-in log, oldest first."""
+        """Return the address, the application and the reason for every attempt in a sign-in log, oldest first."""
         rows = reversed(self.get(process, path)["sign_ins"])
         return [(row["user_email"], row["service_name"], "success" if row["success"] else row["reason"]) for row in rows]
 
