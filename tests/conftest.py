@@ -1,6 +1,6 @@
-"""Fixtures of all tests: the database, the application, and fakes of the outside world.
+"""Fixtures for all tests: the database, the application, and fakes for the outside world.
 
-A run has one database server. Each worker has one database, which is emptied after each test.
+A run has a single database server. Every worker has its own database, which is emptied after every test.
 """
 
 import gc
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell lets background jobs ignore SIGINT, and every service that tests start would
         # inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    hypothesis.settings.load_profile("ci")  # also elsewhere: the same examples in each run, however long they take
+    hypothesis.settings.load_profile("ci")  # also elsewhere: the same examples in every run, however long they take
     # By default, structlog shows the local variables of an exception in color. This takes longer
     # than most tests.
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
@@ -58,10 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """In a worker, import a part of the test modules. The collection then finds those that other workers have compiled.
+    """In a worker, import a part of the test modules. The collection then finds modules that other workers have compiled.
 
-    In a new checkout, each worker would otherwise rewrite the assertions of all modules, which takes as long as the rest of the
-    collection.
+    In a new checkout, all workers would otherwise rewrite the assertions in all modules, which takes as long as the rest of the collection.
     """
     worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
     if worker is None:
@@ -84,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exclude modules and collected tests from garbage collection, and move them into huge pages, as `entrypoints.main` does.
 
-    Otherwise each full collection of garbage would visit them, and the processor would look up their addresses again and again.
+    Otherwise every full garbage collection would visit them, and the processor would look up their addresses again and again.
     """
     gc.collect()
     gc.freeze()
@@ -172,7 +171,7 @@ def metrics() -> FakeMetrics:
 
 @pytest.fixture(scope="session")
 def kept_connections(worker_database: database.Database) -> Iterator[database.KeptConnections]:
-    """The connections that the tests of this worker pass on to each other."""
+    """The connections that this worker's tests pass on."""
     kept = database.KeptConnections(worker_database.conninfo)
     yield kept
     kept.close()
@@ -224,13 +223,13 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 @pytest.fixture(scope="session")
 def worker_app() -> Application:
-    """The application of this worker. `configure` binds it to the ports and settings of each test."""
+    """The application of this worker. `configure` binds it to a test's ports and settings."""
     return application()
 
 
 @pytest.fixture(scope="module")
 def module_app(request: pytest.FixtureRequest, worker_app: Application) -> Application:
-    """The application of the worker, or a new one with the routes that `add_routes` of the test module adds."""
+    """The worker's application, or a new application with the routes that the test module's `add_routes` adds."""
     add_routes = getattr(request.module, "add_routes", None)
     if add_routes is None:
         return worker_app
@@ -241,7 +240,7 @@ def module_app(request: pytest.FixtureRequest, worker_app: Application) -> Appli
 
 @pytest.fixture
 def app(module_app: Application, ports: Ports, edge: Edge) -> Iterator[QuartTrio]:
-    """The application. Each of its answers must be one that its route declares."""
+    """The application. Every answer must match what its route declares."""
     answers: set[tuple[str, str]] = set()
     configure(
         module_app,

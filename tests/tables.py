@@ -1,4 +1,4 @@
-"""Tables: one test runs all rows, and reports each row that fails."""
+"""Tables: a single test runs all rows, and reports every row that fails."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -10,14 +10,14 @@ import pytest
 # What `pytest.fail` and `pytest.raises` raise is no `Exception`.
 FAILURES = (Exception, pytest.fail.Exception)
 PARAM = type(pytest.param())
-MAX_NAME = 100  # characters of a value in the name of its row
+MAX_NAME = 100  # how many characters of a value its row name has
 
 Test = Callable[..., Any]
 Ids = Iterable[Any] | Callable[[Any], Any]
 
 
 def table(names: str | tuple[str, ...], rows: Iterable[Any], *, ids: Ids | None = None) -> Callable[[Test], Test]:
-    """Run the test for all rows as one test. The arguments are those of `pytest.mark.parametrize`.
+    """Run the test for all rows as a single test. The arguments are the same as for `pytest.mark.parametrize`.
 
     All rows have the same fixtures, so the test must leave them as it finds them.
     """
@@ -60,7 +60,7 @@ def table(names: str | tuple[str, ...], rows: Iterable[Any], *, ids: Ids | None 
 
 
 def _cases(columns: tuple[str, ...], rows: Iterable[Any], ids: Ids | None) -> list[tuple[str, dict[str, Any]]]:
-    """Return the name and the values of each row."""
+    """Return every row's name and values."""
     given = None if ids is None or callable(ids) else list(ids)
     cases = []
     for number, row in enumerate(rows):
@@ -75,7 +75,7 @@ def _cases(columns: tuple[str, ...], rows: Iterable[Any], ids: Ids | None) -> li
 
 
 def _report(failures: Sequence[tuple[str, BaseException]]) -> None:
-    """Raise the failures of the rows with the names of these rows."""
+    """Raise the rows' failures with the row names."""
     __tracebackhide__ = True
     for name, failure in failures:
         failure.add_note(f"row: {name}")

@@ -1,4 +1,4 @@
-"""The housekeeper deletes obsolete rows and no others, in one process at a time."""
+"""The housekeeper deletes obsolete rows and no valid rows, in a single process at a time."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Invitations expire in bounded batches, each once, with any number of processes (security N-9)."""
+"""Invitations expire once, in bounded batches, with any number of processes (security N-9)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

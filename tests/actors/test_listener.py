@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE
 
 
 async def execute(conninfo: str, statement: str) -> None:
-    """Execute one statement on another connection."""
+    """Execute a statement on another connection."""
 
     def run() -> None:
         with psycopg.connect(conninfo, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""The mailer on a real queue: each email is sent once, despite several mailers, crashes, outages and slow recipients."""
+"""The mailer on a real queue: every email is sent once, despite several mailers, crashes, outages and slow recipients."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The metrics refresher keeps gauges fresh, and the key reader keeps the signing keys those of the database."""
+"""The metrics refresher keeps gauges fresh, and the key reader keeps the signing keys as the database has them."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Secrets that end are announced 14 and 3 days before, each announcement once, to the user who can replace them (decision 291)."""
+"""Secrets that end are announced 14 and 3 days before, every announcement once, to the user who can replace them (decision 291)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -42,7 +42,7 @@ from tests.support.waiting import PATIENCE, eventually
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 OWNER, ADMIN, MEMBER, STEWARD = "owner@acme.example", "admin@acme.example", "member@acme.example", "steward@platform.example"
 PLATFORM_CREDENTIAL = "platform_credential"
-# Who is told about a secret that an admin created: the user of a token, the owner of a service account, or the admin.
+# Who is told about a secret that an admin created: a token's user, a service account's owner, or the admin.
 RECIPIENTS: Mapping[str, str] = {
     NoticedSecret.PERSONAL_TOKEN: MEMBER,
     NoticedSecret.API_KEY: ADMIN,
@@ -56,7 +56,7 @@ RECIPIENTS: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class World:
-    """An organization with something of each kind that can have a secret, and a service account of the platform."""
+    """An organization with something of every kind that can have a secret, and a service account at the platform."""
 
     ports: Ports
     pool: Pool
@@ -269,7 +269,7 @@ async def test_the_owner_gets_what_the_creator_can_no_longer_replace(world: Worl
     assert await world.announced() == Counter((name, OWNER) for kind in created for name in (kind.value, f"{kind} of a robot"))
 
 
-# The rights with which a member replaces each kind of secret: those that creating it takes
+# The rights with which a member replaces a secret, by kind: creating it takes the same rights
 REPLACES: Mapping[NoticedSecret, frozenset[Capability]] = {
     NoticedSecret.API_KEY: frozenset({Capability.API_KEYS_MANAGE, Capability.END_USERS_VIEW}),
     NoticedSecret.SCIM_TOKEN: ROLES[ADMIN_ROLE].rights - {Capability.ORGANIZATION_VIEW},

@@ -188,7 +188,7 @@ async def test_a_refused_entry_delays_only_later_entries(
 async def test_a_siem_that_hangs_does_not_delay_others(
     ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One more SIEM hangs than there are slots for struggling ones."""
+    """As many SIEMs hang as there are slots for slow SIEMs, plus another."""
     ports = replace(ports, clock=SystemClock())
     hanging = [acme, *[await add_organization(pool, f"stuck-{number}") for number in range(3)]]
     for org in hanging:

@@ -61,7 +61,7 @@ SOON = timedelta(seconds=0.3)
 
 @dataclass
 class RecordingPayments:
-    """A payment provider that knows no subscription, and records the ids of the requested ones."""
+    """A payment provider that knows no subscription, and records the requested ids."""
 
     is_on: bool = True
     requested: list[str] = field(default_factory=list)
@@ -177,7 +177,7 @@ WORK: Mapping[str, Work] = {
 
 
 async def wait_for_first_look(metrics: FakeMetrics, mailboxes: Mailboxes) -> None:
-    """Wait until each actor has looked for work once. Later work is only done after a message or a poll."""
+    """Wait until every actor has looked for work once. Later work is only done after a message or a poll."""
     await eventually(lambda: metrics.due is not None, "the metrics refresher has set all gauges")
     sweepers = (mailboxes.invitation_sweeper, mailboxes.subscription_sweeper, mailboxes.billing_reconciler)
     inboxes = (mailboxes.mailer, mailboxes.key_reader, mailboxes.webhook_dispatcher, *(inbox._changed for inbox in sweepers))
@@ -188,7 +188,7 @@ async def wait_for_first_look(metrics: FakeMetrics, mailboxes: Mailboxes) -> Non
 async def undone_work(
     ports: Ports, pool: Pool, metrics: FakeMetrics, sent: FakeMailTransport, signals: Signals, mailboxes: Mailboxes, poll: float
 ) -> list[str]:
-    """Run the actors, create each kind of work, and return the kinds that were not done."""
+    """Run the actors, create work of every kind, and return the kinds that were not done."""
     clock, payments = SystemClock(), RecordingPayments()
     storage = Postgres(pool, make_vault(), clock, signals=signals)
     ports = with_loopback_sender(replace(ports, clock=clock, storage=storage, payments=cast("Payments", payments)))

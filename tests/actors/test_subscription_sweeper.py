@@ -1,4 +1,4 @@
-"""Subscriptions expire in bounded batches, each once, with any number of processes (decision 116; security N-9)."""
+"""Subscriptions expire once, in bounded batches, with any number of processes (decision 116; security N-9)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

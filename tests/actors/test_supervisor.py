@@ -20,7 +20,7 @@ class Broken(Exception):
 
 
 class Scripted:
-    """An actor that runs one function of a list per start, and then works forever. It records the times of its starts."""
+    """An actor that runs the list's next function per start, and then works forever. It records the times of its starts."""
 
     def __init__(self, *runs: Callable[[], Awaitable[object]]) -> None:
         self.runs = list(runs)
@@ -49,7 +49,7 @@ def fails(error: Exception, after: float = 0) -> Callable[[], Awaitable[object]]
 
 
 def fails_in_a_nursery(*errors: Exception) -> Callable[[], Awaitable[object]]:
-    async def fail_at_once(error: Exception) -> None:  # without a checkpoint, so that no failure cancels the others
+    async def fail_at_once(error: Exception) -> None:  # without a checkpoint, so that no failure cancels the remaining work
         raise error
 
     async def run() -> None:

@@ -79,7 +79,7 @@ async def run_sweeper(
 ) -> list[float]:
     """Return the times of the sweeps in seconds. Messages for the times in `posts` arrive at the start.
 
-    After each sweep, the next entry of `due` is the next due time in the database.
+    After a sweep, the next entry in `due` is the next due time in the database.
     """
     ports, inbox, started = SweepPorts(), TimedMailbox(), trio.current_time()
     beginning = ports.clock.now()

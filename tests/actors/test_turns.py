@@ -1,4 +1,4 @@
-"""Which actors are stuck: those in a turn without progress, and not those that wait for work, time or the database."""
+"""Which actors are stuck: actors in a turn without progress, and not actors that wait for work, time or the database."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -33,7 +33,7 @@ async def sleep() -> None:
 
 
 async def use_a_frozen_database() -> None:
-    """As the pool reports it: each use begins and ends."""
+    """As the pool reports it: every use begins and ends."""
     while True:
         record_progress()
         await trio.sleep(QUERY)

@@ -1,6 +1,6 @@
 """The port for mail transport, and all its implementations.
 
-These are the fake, SMTP through the server of the platform or of an organization, and the folder.
+These are the fake, SMTP through the platform's or an organization's server, and the folder.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ MESSAGE = EmailMessage(
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEmail:
-    """A transport, and the emails at its other end."""
+    """A transport, and the emails that arrive through it."""
 
     message_id: str
     date: datetime

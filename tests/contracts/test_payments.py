@@ -1,4 +1,4 @@
-"""The port for the payment provider, against a running one.
+"""The port for the payment provider, against a running provider.
 
 Requests can be sent twice, and no text of a failing provider is shown (security W-2).
 """

@@ -16,7 +16,7 @@ OLD = "http://127.0.0.1:8080"
     [
         ({}, None, "http://localhost:8080"),  # a new installation
         ({}, "http://localhost:8080", "http://localhost:8080"),
-        ({}, OLD, OLD),  # an existing one keeps its address
+        ({}, OLD, OLD),  # an existing installation keeps its address
         ({}, "http://[::1]:8080", "http://[::1]:8080"),
         ({"bind": "localhost:9090"}, OLD, "http://localhost:9090"),  # its address changes in any case
         ({"bind": "localhost:80"}, None, "http://localhost"),

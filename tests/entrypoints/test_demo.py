@@ -30,7 +30,7 @@ from tests.support.mfa import Authenticator, add_mfa
 from tests.support.saml import SamlApplication, new_certificate
 from tests.support.saml.browser import SamlBrowser
 
-# Tables with rows that each run replaces or adds, and with old secrets that stay valid for a day.
+# Tables with rows that every run replaces or adds, and with old secrets that stay valid for a day.
 REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates", "setup_links"}
 POLICY = "/api/organizations/demo/sign-in-policy"
 SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", "secret", "setup_link")
@@ -49,7 +49,7 @@ def all_users(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 class CachedCertificates(X509Certificates):
-    """Certificates with one key per organization, because each new key takes a tenth of a second."""
+    """Certificates with a key per organization, because a new key takes a tenth of a second."""
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         return await new_certificate(now, organization)
@@ -326,7 +326,7 @@ async def test_redirect_uris_change_only_if_some_are_given(ports: Ports) -> None
     uris = ["http://localhost:9999/back", "com.example.mine:/back"]
     for redirect_uris in (uris, []):
         tenant = (await creation.seed(ports, redirect_uris)).first
-        assert list(tenant.web.service.redirect_uris) == uris[:1]  # only the mobile application can use the other one
+        assert list(tenant.web.service.redirect_uris) == uris[:1]  # only the mobile application can use the second URI
         assert list(tenant.mobile.service.redirect_uris) == uris
 
 
@@ -364,7 +364,7 @@ def sql(*statements: str) -> CreateObstacle:
 
 
 async def delete_other_organization(ports: Ports, pool: Pool) -> None:
-    """Delete the other organization as a platform owner, and suspend the first one."""
+    """Delete the second organization as a platform owner, and suspend the first."""
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
     async with ports.storage.reading() as read:
         platform_owner = await read.accounts.by_email(demo.PLATFORM_OWNER)

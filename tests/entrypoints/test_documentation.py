@@ -1,4 +1,4 @@
-"""The pages of the documentation: their links, their headers, the search, and that all links of the console to them are right."""
+"""The documentation pages: their links, their headers, the search, and that all links from the console to them are right."""
 
 import re
 from typing import Final

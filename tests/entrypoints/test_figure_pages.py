@@ -1,4 +1,4 @@
-"""The pages of analytics: ranges, empty states, hostile names, and the view of each role."""
+"""The analytics pages: ranges, empty states, hostile names, and every role's view."""
 
 import re
 from datetime import timedelta
@@ -26,7 +26,7 @@ LARGEST = 100_000  # bytes
 
 
 async def fill(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    """Add sign-ins to seven applications with hostile names on each of 90 days, and traffic and members with large numbers."""
+    """On each of 90 days, add sign-ins to seven applications with hostile names, and traffic and members with large numbers."""
     ((org,),) = await run_sql(pool, "select org_id from memberships")
     user = (await add_account(ports, "user@example.com")).id
     for number in range(7):

@@ -1,4 +1,4 @@
-"""Labels: each enumeration that pages and emails show has them, and a page survives a value that it does not know."""
+"""Labels: every enumeration that pages and emails show has labels, and a page survives a value that it does not know."""
 
 import pkgutil
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import run_sql
 from tests.tables import table
 
-# Other tables: a text for each member of an enumeration.
+# Further tables: a text per enumeration member.
 TABLES: dict[str, tuple[object, object]] = {
     "subjects of emails": (SUBJECTS, EmailKind),
     "secrets in emails": (SECRET_TEXTS, NoticedSecret),

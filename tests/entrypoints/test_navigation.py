@@ -14,7 +14,7 @@ ACME = "/app/organizations/acme"
 
 
 def links_in(answer: Answer, start: str, end: str) -> dict[str, str]:
-    """Return the links of a part of a page: label and path."""
+    """Return the links in a part of a page: label and path."""
     part = answer.text.partition(start)[2].partition(end)[0]
     return {re.sub("<[^>]+>", "", text).strip(): path for path, text in re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', part, re.DOTALL)}
 

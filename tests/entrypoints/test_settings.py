@@ -283,7 +283,7 @@ def test_a_host_of_passkeys_that_is_no_host_name_is_refused(settings_from: Setti
 
 @table("text", ["org", "localhost"])
 def test_a_top_level_domain_is_no_host_of_passkeys(settings_from: SettingsFrom, text: str) -> None:
-    """A host of one label can only be that of the base URL itself."""
+    """A host with a single label can only be the base URL's own host."""
     with pytest.raises(SettingsInvalid, match="browsers refuse a top-level domain"):
         settings_from(BASE_URL="https://login.example.org", PASSKEY_RP_ID=text)
     assert settings_from(BASE_URL=f"https://{text}", PASSKEY_RP_ID=text).policy.passkey_rp_id == text

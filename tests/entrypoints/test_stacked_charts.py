@@ -19,7 +19,7 @@ def chart(*series: Series, labels: int = 3) -> StackedChart:
 
 
 def parts(drawn: StackedChart) -> list[list[tuple[int, float, float]]]:
-    """Return the bar, the top and the height of each part, by series."""
+    """Return the bar, the top and the height of the parts, by series."""
     root = ElementTree.fromstring(drawn.to_svg())  # noqa: S314  (our own text)
     moves = [re.findall(r"M([\d.]+) ([\d.]+)h[\d.]+v([\d.]+)", path.get("d") or "") for path in root.iter("path")]
     return [[(int(float(x)), float(y), float(height)) for x, y, height in each] for each in moves]
@@ -78,7 +78,7 @@ def test_the_largest_chart_is_small() -> None:
 
 
 def test_parts_have_contrast_to_the_background_and_to_the_next_part() -> None:
-    """At least 3:1 (WCAG 1.4.11), in both color schemes."""
+    """At least 3:1 (WCAG 1.4.11), in the two color schemes."""
     found = re.findall(r"\.series-(\d) \{ --series: (#\w{6}); \}", CSS["console.css"])
     assert [number for number, _ in found] == [str(number) for number in range(1, MOST_SERIES + 1)] * 2
     colors = [Color.parse(color) for _, color in found]

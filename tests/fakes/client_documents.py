@@ -1,4 +1,4 @@
-"""The servers of external clients: one TLS server that a resolver of the test leads all their hosts to."""
+"""The servers of external clients: a TLS server that a test's resolver leads all their hosts to."""
 
 import json
 import socket
@@ -49,7 +49,7 @@ class ClientServer(FakeServer):
         return GuardedSender(Guard(allowed or (LOOPBACK,), lookup=self._look_up), self.trust)
 
     def sender_of_settings(self) -> LazySender:
-        """Return the sender that the application has if a file of the operator names the authority of this server."""
+        """Return the sender that the application has if an operator's file names this server's authority."""
         own = AllowedTarget.parse(f"{self.own_address}/32")
         return LazySender(Guard([own], lookup=self._look_up), self.certificate)
 

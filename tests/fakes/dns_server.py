@@ -1,4 +1,4 @@
-"""A DNS server in threads: dnslib on one port, by UDP and TCP."""
+"""A DNS server in threads: dnslib on a port, by UDP and TCP."""
 
 from threading import Event, Thread
 from types import TracebackType
@@ -17,12 +17,12 @@ LONGEST_BY_UDP: Final = 512  # RFC 1035 section 4.2.1; clients ask for longer an
 class DnsServer(BaseResolver):  # type: ignore[misc]
     """A DNS server in which no name exists, until a test adds records.
 
-    A context manager. It listens at `address`. Names have no dot at the end. The parts of a text
-    are bytes of at most 255.
+    A context manager. It listens at `address`. Names have no dot at the end. The parts of a text are at most 255 bytes
+    long.
     """
 
     def __init__(self) -> None:
-        self.texts: dict[str, list[list[bytes]]] = {}  # None: the name exists, with other records
+        self.texts: dict[str, list[list[bytes]]] = {}  # None: the name exists, with different records
         self.aliases: dict[str, str] = {}
         self.codes: dict[str, str] = {}  # the error of every answer, such as SERVFAIL
         self.silent: set[str] = set()

@@ -11,7 +11,8 @@ from netaddr import IPSet  # type: ignore[import-untyped]
 
 SHIPPED: Final = Path(__file__).with_name("geoip.mmdb")
 
-# By network, from the ranges for documentation (RFC 5737, RFC 3849). The last ones are malformed.
+# By network, from the ranges for documentation (RFC 5737, RFC 3849). The last records are
+# malformed.
 RECORDS: Final[dict[str, Any]] = {
     "203.0.113.0/24": {"city": {"names": {"de": "Lissabon", "en": "Lisbon"}}, "country": {"iso_code": "PT", "names": {"en": "Portugal"}}},
     "198.51.100.0/25": {"city": {"names": {"en": "São Paulo"}}, "country": {"iso_code": "BR"}, "location": {"latitude": -23.5}},

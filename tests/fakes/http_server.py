@@ -1,4 +1,4 @@
-"""The base of fake HTTP services: a real HTTP server in threads that can fail in all ways of a server."""
+"""The base of fake HTTP services: a real HTTP server in threads that can fail in all ways that a server can."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Images for uploads: good ones, and hostile ones."""
+"""Images for uploads: good and hostile images."""
 
 import struct
 import zlib
@@ -25,7 +25,7 @@ def chunk(name: bytes, content: bytes) -> bytes:
 
 
 def png(width: int, height: int, *chunks: bytes, pixels: bytes | None = None, is_deep: bool = False) -> bytes:
-    """Return a PNG with one bit per pixel, or 64, and with further chunks. By default all pixels are black."""
+    """Return a PNG with 1 or 64 bits per pixel, and with further chunks. By default all pixels are black."""
     header = struct.pack(">IIBBBBB", width, height, *((16, 6) if is_deep else (1, 0)), 0, 0, 0)
     rows = zlib.compress(bytes((width * 8 if is_deep else (width + 7) // 8) + 1) * height, 9) if pixels is None else pixels
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + b"".join(chunks) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
@@ -61,7 +61,7 @@ BOMB: Final = zlib.compress(bytes(50_000_000), 9)  # 50 KB that stand for 50 MB
 
 
 def refused_images() -> Mapping[str, tuple[bytes, str]]:
-    """Return files that are refused, each with a part of the reason."""
+    """Return files that are refused, with a part of the reason."""
     whole = picture("PNG")
     jpeg = picture("JPEG")
     webp = picture("WEBP")

@@ -19,7 +19,7 @@ async def server_that(behaves: Manners) -> AsyncIterator[str]:
 
 
 async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> None:
-    """Speak SMTP. `answers` replace the usual ones; an empty one closes the connection."""
+    """Speak SMTP. `answers` replace the usual answers; an empty answer closes the connection."""
     usual = {b"DATA": b"354 go on", b"QUIT": b"221 bye"}
     received, in_message = b"", False
     with suppress(trio.BrokenResourceError):

@@ -1,7 +1,6 @@
-"""A fake server with several OpenID providers, each below a path of its own, with all possible failures.
+"""A fake server with several OpenID providers below paths of their own, with all possible failures.
 
-joserfc signs their tokens and verifies our assertions. Like a provider, each checks client, redirect URI, PKCE, and that a code
-works once.
+joserfc signs their tokens and verifies our assertions. Like a provider, it checks client, redirect URI, PKCE, and that a code works once.
 """
 
 import base64
@@ -29,7 +28,7 @@ DISCOVERY: Final = "/.well-known/openid-configuration"
 
 @dataclass(slots=True, kw_only=True)
 class FakeIssuer:
-    """One provider. Its user agrees, unless `refuses` names an error."""
+    """A provider. Its user agrees, unless `refuses` names an error."""
 
     url: str
     now: Callable[[], float]
@@ -51,7 +50,7 @@ class FakeIssuer:
     received: list[ReceivedRequest] = field(default_factory=list)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     access_tokens: set[str] = field(default_factory=set)
-    assertions: set[str] = field(default_factory=set)  # used ones
+    assertions: set[str] = field(default_factory=set)  # used codes
 
     def visit(self, address: str) -> dict[str, str]:
         """Open the authorization endpoint as a browser does. Return the parameters of the answer."""

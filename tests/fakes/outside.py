@@ -82,7 +82,7 @@ class FakeMailTransport:
         return self.emails
 
     def newest(self, pattern: str, to: str | None = None) -> EmailMessage:
-        """Return the newest email with a match of this pattern. Emails of one moment come in any order.
+        """Return the newest email with a match of this pattern. Emails from the same moment come in any order.
 
         Raises: IndexError if there is none.
         """

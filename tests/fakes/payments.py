@@ -75,7 +75,7 @@ class FakePayments(FakeServer):
         self.headers: list[dict[str, str]] = []
         self.counted: Counter[str] = Counter()
         self.events: list[Object] = []  # not yet delivered
-        self.answers: dict[str, Answer] = {}  # responses that replace the usual ones, by path
+        self.answers: dict[str, Answer] = {}  # responses that replace the usual responses, by path
         self.lost: set[str] = set()  # paths of requests that are executed, but get a 502 response
         self.page = 100  # maximum number of subscriptions on a page
         self._answered: dict[str, tuple[dict[str, str], Answer | None]] = {}  # by idempotency key
@@ -85,7 +85,7 @@ class FakePayments(FakeServer):
         """Return the settings that an operator would use for it."""
         return PaymentSettings(self.address, API_KEY)
 
-    # Actions of customers and of the provider
+    # What customers and the provider do
 
     def complete(self, session_id: str, **changes: Any) -> Object:
         """Pay for a checkout, and return the new subscription. Its events wait for `deliver`."""
@@ -122,7 +122,7 @@ class FakePayments(FakeServer):
         self.events.append(event(type_, json.loads(json.dumps(subject)), int(self.now())))
 
     async def deliver(self, send: Callable[[Object], Awaitable[int]], seed: int = 0, copies: int = 1) -> Counter[int]:
-        """Send each waiting event `copies` times in random order, and repeat failed ones. Return the number of responses by status."""
+        """Send every waiting event `copies` times in random order, and repeat failed events. Return the number of responses by status."""
         answers: Counter[int] = Counter()
         waiting = [event for event in self.events for _ in range(copies)]
         self.events.clear()

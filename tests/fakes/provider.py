@@ -33,7 +33,7 @@ CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the pro
 
 
 def key(kind: str = "RSA", kid: str = "first") -> jwk.RSAKey | jwk.ECKey:
-    """Return a signing key, always the same for a name, because generating one takes 0.1 seconds."""
+    """Return a signing key, always the same for a name, because generating a key takes 0.1 seconds."""
     return _made(kind, kid)
 
 
@@ -60,7 +60,7 @@ class _Consent:
 
 
 class FakeProvider(FakeServer):
-    """A provider with one visitor, `person`, who agrees unless `refuses` names an error.
+    """A provider with a single visitor, `person`, who agrees unless `refuses` names an error.
 
     The token endpoint waits for the gate.
     """

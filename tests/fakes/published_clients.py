@@ -1,6 +1,6 @@
 """The documents that well-known clients publish at their addresses, as public sources show them.
 
-The source and its date stand beside each document. When a client changes its document, one constant here changes.
+The source and its date stand beside every document. When a client changes its document, a single constant here changes.
 """
 
 from typing import Any, Final

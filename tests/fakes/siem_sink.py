@@ -18,7 +18,7 @@ class Post(Request):
 
     @property
     def items(self) -> list[Any]:
-        """Return the objects in the body: those of an array, or several objects in a row."""
+        """Return the objects in the body: in an array, or several objects in a row."""
         decoder, text, position, items = json.JSONDecoder(), self.body.decode(), 0, []
         while position < len(text):
             item, position = decoder.raw_decode(text, position)
@@ -36,8 +36,8 @@ class Post(Request):
 class FakeSiem:
     """Answers every request with `status`.
 
-    `answers` has another status for some paths. At a path in `gates`, the response waits for the
-    event. `posts` has all requests, `accepted` those that were answered with 2xx.
+    `answers` has another status for some paths. At a path in `gates`, the response waits for the event. `posts` has all
+    requests, `accepted` the requests that were answered with 2xx.
     """
 
     nursery: trio.Nursery

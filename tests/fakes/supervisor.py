@@ -1,4 +1,4 @@
-"""The notification socket of a supervisor, as systemd opens it for a service of the type notify-reload."""
+"""A supervisor's notification socket, as systemd opens it for a service with the type notify-reload."""
 
 import os
 import socket
@@ -15,7 +15,10 @@ CREDENTIALS: Final = struct.Struct("3i")  # process, user and group
 
 
 class NotifySocket:
-    """A socket that receives the messages of the service. Its name is abstract, or a path. `senders` has the processes that sent one."""
+    """A socket that receives the messages of the service.
+
+    Its name is abstract, or a path. `senders` has the processes that sent a message.
+    """
 
     def __init__(self, *, is_abstract: bool = True) -> None:
         self._stack = ExitStack()
@@ -43,7 +46,7 @@ class NotifySocket:
         return dict(line.split("=", 1) for line in message.decode().split("\n"))
 
     def receive_until(self, *lines: str) -> list[str]:
-        """Receive messages until each of these lines has arrived. Return all lines, with the last one at the end."""
+        """Receive messages until all these lines have arrived. Return all lines that arrived so far."""
         received: list[str] = []
         while not set(lines) <= set(received):
             received += [f"{name}={value}" for name, value in self.receive().items()]

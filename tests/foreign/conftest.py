@@ -1,4 +1,4 @@
-"""Fixtures for OpenID Connect clients of other projects: Gatehouse with an organization and a user, and browsers."""
+"""Fixtures for third-party OpenID Connect clients: Gatehouse with an organization and a user, and browsers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -33,7 +33,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientServer
 
 @pytest.fixture(scope="session")
 def gatehouse(documents: ClientServer) -> Iterator[Gatehouse]:
-    """One running Gatehouse for all tests of a worker. Each test registers its own client, or publishes its metadata."""
+    """A running Gatehouse for all tests in a worker. A test registers its own client, or publishes its metadata."""
     with ExitStack() as stack:
         home = stack.enter_context(service_home())
         trust = {"SSO_OUTBOUND_CA_FILE": str(documents.certificate)}

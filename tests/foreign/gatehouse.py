@@ -1,4 +1,4 @@
-"""A running Gatehouse with one organization and one user, who is its owner."""
+"""A running Gatehouse with an organization and a user, who owns it."""
 
 import re
 from dataclasses import dataclass
@@ -36,10 +36,10 @@ class Gatehouse:
         self.user_id: str = self._call("PATCH", "/api/user", {"name": NAME}, token)["id"]
         org = self._call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"}, token)["organization"]
         self._org_id = org["id"]
-        self.limit(100)  # one for each client
+        self.limit(100)  # an application per client
 
     def limit(self, services: int) -> None:
-        """Set the limit of applications of `acme`."""
+        """Set the application limit for `acme`."""
         token = self._token()
         tiers = self.service.get("/api/platform/tiers", token=token).json()
         limits = {"tier_id": tiers[0]["id"], "max_services": services}
@@ -52,7 +52,7 @@ class Gatehouse:
         return Client(self.address, answer["service"]["client_id"], answer["client_secret"] or "")
 
     def services(self, address: str) -> list[dict[str, Any]]:
-        """Return the applications of `acme` at this address, in the order of their creation."""
+        """Return the applications of `acme` at this address, oldest first."""
         services = self.service.get("/api/organizations/acme/services?limit=100", token=self._token()).json()["services"]
         return [service for service in services if service["redirect_uris"][0].startswith(f"{address}/")]
 
@@ -62,12 +62,12 @@ class Gatehouse:
         self._call("PUT", path, {"scopes": scopes}, self._token())
 
     def admit(self, resource_id: str, host: str) -> None:
-        """Let external clients of this host, and those that register themselves, ask for an API resource of `acme`."""
+        """Let external clients at this host, and clients that register themselves, ask for an API resource of `acme`."""
         path = f"/api/organizations/acme/api-resources/{resource_id}/external-clients"
         self._call("PUT", path, {"admit": "listed", "hosts": [host], "registration": True}, self._token())
 
     def grants(self, resource_id: str) -> list[dict[str, Any]]:
-        """Return the access of external clients to an API resource of `acme`."""
+        """Return the external clients' access to an API resource of `acme`."""
         path = f"/api/organizations/acme/api-resources/{resource_id}/external-clients/grants"
         grants: list[dict[str, Any]] = self.service.get(path, token=self._token()).json()["grants"]
         return grants
@@ -91,7 +91,7 @@ class Gatehouse:
     def sign_in(self, browser: FormBrowser, *, cancels: bool = False) -> None:
         """Sign the user in on the page that is open, and agree to the application's scopes, or cancel there.
 
-        Both lead back to the application.
+        The two answers lead back to the application.
         """
         assert self.asks(browser, "sign-in"), (browser.address, browser.text)
         browser.sign_in(EMAIL, PASSWORD)
@@ -101,7 +101,7 @@ class Gatehouse:
             self.agree(browser)
 
     def asks(self, browser: FormBrowser, *steps: str) -> bool:
-        """Return whether the page that is open asks for one of these steps of a sign-in."""
+        """Return whether the open page asks for a sign-in step that is named here."""
         return re.fullmatch(rf"{re.escape(self.address)}/app/flow/[0-9a-f-]{{36}}/(?:{'|'.join(steps)})", browser.address) is not None
 
     def agree(self, browser: FormBrowser) -> None:

@@ -1,4 +1,4 @@
-"""Programs of other projects: the environments in which they are installed, and their processes."""
+"""Third-party programs: the environments in which they are installed, and their processes."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Two readers of a quickstart: of its page, and of the directory that `gatehouse quickstart` writes."""
+"""Two quickstart readers: of its page, and of the directory that `gatehouse quickstart` writes."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _START: Final = re.compile(r"^## Start\n\n```sh\n(.*?)^```$", re.MULTILINE | re.
 
 
 class PageReader:
-    """A reader of a page, who registers the application and saves its files, in the order of the page. Its address has this port."""
+    """A page's reader, who registers the application and saves its files, in the page's order. Its address has this port."""
 
     def __init__(self, gatehouse: Gatehouse, page: Path, folder: Path, port: Port) -> None:
         self._page = page
@@ -107,7 +107,7 @@ def write(running: Gatehouse, framework: str, folder: Path, address: str) -> str
 
 
 def read_files(folder: Path) -> Mapping[str, str]:
-    """Return the files in a folder, by path. Folders of packages and of the shell are left out."""
+    """Return the files in a folder, by path. Folders with packages and the shell's folders are left out."""
     files = (file for file in folder.rglob("*") if file.is_file() and not {"node_modules", "tmp"} & set(file.relative_to(folder).parts))
     return {str(file.relative_to(folder)): file.read_text() for file in files}
 

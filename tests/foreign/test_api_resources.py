@@ -1,4 +1,4 @@
-"""The guide to API resources: its programs check access tokens with PyJWT and with jose, of a user and of an application."""
+"""The guide to API resources: its programs check access tokens with PyJWT and with jose, for a user and for an application."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ CALLBACK: Final = "https://dashboard.example.com/callback"
 
 
 class Guide(PageReader):
-    """A reader of the guide, who starts its programs one after the other."""
+    """A guide's reader, who starts its programs one by one."""
 
     @property
     def identifier(self) -> str:

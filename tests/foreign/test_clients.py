@@ -1,7 +1,7 @@
-"""OpenID Connect clients of other projects sign a user in, unmodified and with their documented settings.
+"""Third-party OpenID Connect clients sign a user in, unmodified and with their documented settings.
 
-Each client is a small application, which shows the claims after the sign-in. Some of them also read
-the userinfo endpoint and renew their tokens.
+A client is a small application, which shows the claims after the sign-in. Some of them also read the userinfo endpoint
+and renew their tokens.
 """
 
 import json
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 Forms = Callable[[str], FormBrowser]
 
-# As words of a command: the folders of the programs.
+# As words in a command: the programs' folders.
 SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, NODE.parent / "applications"))
 
 

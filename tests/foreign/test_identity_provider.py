@@ -1,4 +1,4 @@
-"""An OpenID provider of another project is the identity provider of Gatehouse."""
+"""A third-party OpenID provider is Gatehouse's identity provider."""
 
 import shlex
 from contextlib import ExitStack

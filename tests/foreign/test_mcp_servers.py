@@ -1,6 +1,6 @@
 """The guide to assistants: other people's MCP clients, which no organization has registered, sign in at its MCP servers.
 
-Each client knows the address of the MCP server and of its own metadata. It finds Gatehouse by the server's refusal, and the user agrees.
+A client knows the MCP server's address and its own metadata's address. It finds Gatehouse by the server's refusal, and the user agrees.
 """
 
 import re
@@ -30,8 +30,8 @@ PACKAGES: Final = NODE / "node_modules" / "@modelcontextprotocol"
 SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, FOREIGN / "applications"))
 INSPECTOR: Final = f"{shlex.quote(str(NODE_22))} {shlex.quote(str(PACKAGES / 'inspector' / 'clients' / 'launcher' / 'build' / 'index.js'))}"
 IN_NODE, IN_PYTHON = f"exec node {SCRIPTS}/mcp_sign_in.mjs", f"exec python {PROGRAMS}/mcp_sign_in.py"
-# The clients by the language of the server, which is the other one. `{port}` is that of the callback. A client without a client id
-# registers itself.
+# The clients by the server's language, which differs from theirs. `{port}` is that of the callback. A client without a client id registers
+# itself.
 COMMANDS: Final = {
     "python": {
         "client": f"{IN_NODE} client {{address}} {{port}} {{client_id}}",
@@ -50,7 +50,7 @@ REDIRECT_URIS: Final = ["http://localhost/callback", "http://127.0.0.1/callback"
 
 
 class McpGuide(Guide):
-    """A reader of the guide, who starts one of its servers."""
+    """A guide's reader, who starts a server from it."""
 
     @property
     def identifier(self) -> str:
@@ -80,7 +80,7 @@ def token(gatehouse: Gatehouse, client: Client, identifier: str, scope: str) -> 
 
 
 def call_tools(guide: Guide, *tokens: str) -> list[str]:
-    """Return what the client of the package fastmcp gets from both tools, with each of these tokens."""
+    """Return what the fastmcp client gets from the two tools, with each of these tokens."""
     command = [str(PYTHON / "python"), str(FOREIGN / "applications" / "mcp_client.py"), guide.identifier, *tokens]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
@@ -114,14 +114,14 @@ def check_tokens(gatehouse: Gatehouse, guide: McpGuide) -> None:
 
 
 class Caller:
-    """The programs of one client, and the browser of its user."""
+    """A client's programs, and its user's browser."""
 
     def __init__(self, gatehouse: Gatehouse, command: str, folder: Path, port: int) -> None:
         self._gatehouse = gatehouse
         self._command = command
         self._folder = folder
         self._port = port
-        # Two of the clients open a browser. This one prints the address.
+        # Two of the clients open a browser. This client prints the address.
         opens = {"BROWSER": "echo %s", "MCP_AUTO_OPEN_ENABLED": "true"}
         self._variables = {"HOME": str(folder), "MCP_INSPECTOR_SECRET_STORE": "file", **opens}
         folder.mkdir()
@@ -137,7 +137,7 @@ class Caller:
             return program.finish()
 
     def call_again(self) -> str:
-        """Run the program again, which asks the user nothing. Return the output of both runs."""
+        """Run the program again, which asks the user nothing. Return the output of the two runs."""
         with self._run() as program:
             return program.finish()
 
@@ -181,7 +181,7 @@ def test_external_clients_sign_in(language: str, gatehouse: Gatehouse, guide: Mc
 
 
 def test_the_conformance_suite_of_the_protocol_passes(gatehouse: Gatehouse, tmp_path: Path) -> None:
-    """All of its scenarios for authorization servers, in one run. It sends no `resource`, so its client is registered."""
+    """All its scenarios for authorization servers, in a single run. It sends no `resource`, so its client is registered."""
     suite = PACKAGES / "conformance" / "dist" / "index.js"
     require(NODE_22, suite)
     with Port() as port:

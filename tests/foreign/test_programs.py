@@ -1,4 +1,4 @@
-"""OAuth clients of other projects get tokens for service accounts, and call the API with them (RFC 6749 section 4.4, RFC 7523)."""
+"""Third-party OAuth clients get tokens for service accounts, and call the API with them (RFC 6749 section 4.4, RFC 7523)."""
 
 import json
 import os

@@ -1,6 +1,7 @@
-"""The quickstarts: `gatehouse quickstart` writes the code of each page, and a user signs in to the application.
+"""The quickstarts: `gatehouse quickstart` writes every page's code, and a user signs in to the application.
 
-The commands and files of the pages are run and compared, so that both ways of a reader lead to the same application.
+The pages' commands and files are run and compared, so that a reader of the page and a reader of the files get the same
+application.
 """
 
 import re
@@ -28,7 +29,7 @@ Forms = Callable[[str], FormBrowser]
 
 
 PYTHON_FRAMEWORKS = ["flask", "fastapi", "django"]
-# The page of each framework of the command.
+# The page for every framework that the command knows.
 PAGES = {name: f"{name}.md" for name in (*PYTHON_FRAMEWORKS, "express", "nextjs", "apache")} | {"spa": "single-page-application.md"}
 # Their tools are not part of the test environment. tests/applications/api/test_frameworks.py checks the values and the syntax.
 NOT_RUN = ["spring-boot.md", "go.md", "php.md", "asp-net-core.md", "android.md", "ios.md"]
@@ -69,7 +70,7 @@ def try_again(browser: FormBrowser, log: str) -> None:
 
 
 def sign_in_and_out(gatehouse: Gatehouse, quickstart: WrittenQuickstart, browser: FormBrowser) -> None:
-    """Cancel a sign-in, sign a user in to the application, which shows the claims, and out of the application and of Gatehouse."""
+    """Cancel a sign-in, sign a user in to the application, which shows the claims, and out at the application and at Gatehouse."""
     browser.open(quickstart.address)
     gatehouse.sign_in(browser, cancels=True)
     try_again(browser, quickstart.output)
@@ -144,7 +145,7 @@ def test_next_js(gatehouse: Gatehouse, browser: Browser) -> None:
     """Auth.js. The folder is beside the packages: the bundler of Next.js follows no symbolic link to them."""
     require("node", NODE / "node_modules" / "next")
     with TemporaryDirectory(prefix=".quickstart-", dir=NODE) as folder, start(gatehouse, "nextjs", Path(folder)) as application:
-        for path in ("/", "/api/auth/session"):  # the first request of each compiles it, which takes longer than a browser waits
+        for path in ("/", "/api/auth/session"):  # the first request to a path compiles it, which takes longer than a browser waits
             httpx.get(f"{application.address}{path}", trust_env=False, timeout=4 * PATIENCE).raise_for_status()
         browser.open(application.address)
         sign_in_with_scripts(browser, cancels=True)

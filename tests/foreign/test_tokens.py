@@ -1,4 +1,4 @@
-"""Libraries of other projects verify our tokens with the published keys only."""
+"""Third-party libraries verify our tokens with the published keys only."""
 
 import secrets
 import time

@@ -372,7 +372,7 @@ def test_a_full_disk_is_a_missing_requirement(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 2**30))
     with ExitStack() as stack:
         shared = Shared(tmp_path, stack, lambda _: None, quick=False)
-        for _ in range(2):  # raised again for each row
+        for _ in range(2):  # raised again for every row
             with pytest.raises(RequirementMissing, match=r"The organizations need 16 GB .* which has 5 free"):
                 shared.get(TENANTS)
         with pytest.raises(RequirementMissing, match=r"The end users need 10 GB .* which has 5 free"):

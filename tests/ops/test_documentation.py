@@ -1,4 +1,4 @@
-"""The documentation is complete: each alert has its section, each page is in the navigation, and the README is short."""
+"""The documentation is complete: every alert has its section, every page is in the navigation, and the README is short."""
 
 import re
 import tomllib

@@ -43,8 +43,8 @@ def test_the_claims_page_names_every_claim() -> None:
         for node in (each.keys if isinstance(each, ast.Dict) else [each.slice] if isinstance(each, ast.Subscript) else [])
         if isinstance(node, ast.Constant)
     }
-    # The three claims of a subscription are set in a loop over a tuple of names, and those about the
-    # user in an ID token are those of its scopes.
+    # Three claims about a subscription are set in a loop over a tuple of names. The claims about the user in an ID
+    # token follow from its scopes.
     keys |= {"plan", "subscription_status", "features"} | USER_CLAIMS
     page = (PAGES / "claims.md").read_text()
     claims = {name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
@@ -66,7 +66,7 @@ def test_the_limits_page_names_each_route_that_chooses_its_limit() -> None:
 
 
 def _rates(bucket: Bucket) -> list[tuple[str, str]]:
-    """Return the ways in which the page may state a bucket: tokens per second or minute, or one token per some seconds."""
+    """Return the ways in which the page may state a bucket: tokens per second or minute, or a token per some seconds."""
     burst = str(bucket.burst)
     per_minute = f"{round(60 / bucket.period)} per minute"
     return [

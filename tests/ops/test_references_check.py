@@ -9,7 +9,7 @@ from ops.checks import references
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with one requirement, two decisions, one decision record and a page with a heading."""
+    """A repository with a requirement, two decisions, a decision record and a page with a heading."""
     (tmp_path / "docs/specification").mkdir(parents=True)
     (tmp_path / "docs/adr").mkdir()
     (tmp_path / "docs/specification/security.md").write_text(

@@ -98,7 +98,8 @@ def test_clean_keeps_the_data_by_default(run: Run, project: Path) -> None:
     ],
 )
 def test_a_first_run_without_packages_says_in_one_sentence_what_is_missing(run: Run, project: Path, reason: str, expected: str) -> None:
-    # The Python of the machine, and that of each environment that it creates: `pip` fails in them.
+    # The machine's Python, and the Python in every environment that it creates: `pip` fails in
+    # them.
     shutil.rmtree(project / ".venv")
     created = project.parent / "python"
     script(created, f'case "$*" in *"-m pip"*) echo "{reason}" >&2; exit 1 ;; esac')

@@ -1,4 +1,4 @@
-"""Tables of tests: one test runs all rows, and its failure names each row that fails."""
+"""Test tables: a single test runs all rows, and its failure names every row that fails."""
 
 from pathlib import Path
 from typing import Any

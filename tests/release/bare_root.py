@@ -53,7 +53,7 @@ except OSError as error:
 
 
 class BareRoot:
-    """A copy of a root directory, of which only the changes are kept, in memory.
+    """A copy of a root directory that keeps only the changes, in memory.
 
     Its programs see its files, its processes and a loopback interface alone.
     """
@@ -107,7 +107,7 @@ class BareRoot:
 
     @contextmanager
     def running(self, *command: str, user: str | None = None, **environment: str) -> Iterator[Path]:
-        """Run Gatehouse until the end of the block, and return the file of its output. It must end well within its time for requests."""
+        """Run Gatehouse until the end of the block, and return its output file. It must end well within its time for requests."""
         with tempfile.NamedTemporaryFile("w", suffix=".log") as output:
             process = subprocess.Popen(self._command(*command, user=user, **environment), stdout=output, stderr=output)
             try:
@@ -153,7 +153,7 @@ class BareRoot:
 def _children(process: "subprocess.Popen[Any]") -> list[int]:
     children = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # others end at any time
+        with suppress(FileNotFoundError, ProcessLookupError):  # other processes end at any time
             if path.read_text().rpartition(")")[2].split()[1] == str(process.pid):
                 children.append(int(path.parent.name))
     return children
@@ -161,7 +161,7 @@ def _children(process: "subprocess.Popen[Any]") -> list[int]:
 
 @cache
 def why_without_namespaces() -> str | None:
-    """Return why no root directory can have namespaces and mounts of its own, as in many containers, or None if one can."""
+    """Return why no root directory can have its own namespaces and mounts, as in many containers, or None if it can."""
     if os.geteuid() != 0:
         return "the installation is tested in a root directory of its own, for which the tests must run as root"
     mounts = f"mount -t proc none /proc && mount -t devpts -o newinstance none /dev/pts && {_MOUNT_OVERLAY.format(base='/usr')}"
@@ -195,7 +195,7 @@ def create(folder: Path, suite: str) -> None:
     packed = caches / f"debian-{suite}-{recipe}.tar"
     if not packed.exists():
         for old in caches.glob(f"debian-{suite}-*.tar"):
-            if time.time() - old.stat().st_mtime > _WEEK:  # another checkout can use a newer one
+            if time.time() - old.stat().st_mtime > _WEEK:  # another checkout can use a newer file
                 old.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(dir=caches) as partial:
             subprocess.run(["mmdebstrap", "--quiet", *options, suite, f"{partial}/root.tar"], check=True)

@@ -1,4 +1,4 @@
-"""The files of this release, two releases that follow each other, and a Debian without a network."""
+"""This release's files, two releases that follow each other, and a Debian without a network."""
 
 import fcntl
 import os
@@ -17,13 +17,13 @@ from tests.release.bare_root import BareRoot
 
 Shared = Callable[[str, Callable[[Path], object]], Path]
 
-# The longest tests by words of their names. One worker begins with the first ones, and another with the second ones. Tests of the chart
-# need no release, which the first worker builds in the meantime.
+# The longest tests by words of their names. A worker begins with the first group, and another worker with the second group. Tests of the
+# chart need no release, which the first worker builds in the meantime.
 _LONGEST: Final = (("test_image", "wheel"), ("test_chart", "debian_service", "archive_starts", "debian_package"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest tests at the beginning of the two halves that two workers get, so that they do not wait for each other at the end."""
+    """Put the longest tests at the beginning of the halves that two workers get, so that no worker waits for the other at the end."""
     halves = [[item for word in words for item in items if word in item.nodeid] for words in _LONGEST]
     others = [item for item in items if item not in halves[0] + halves[1]]
     middle = max(0, len(items) // 2 - len(halves[0]))
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def build(output: Path, *arguments: str) -> None:
-    """Run `./run release` for the present commit or another one. If the machine allows it, its temporary files are in memory."""
+    """Run `./run release` for the present commit or another commit. If the machine allows it, its temporary files are in memory."""
     arguments = arguments if "--revision" in arguments else (*arguments, "--revision", "HEAD")
     command: list[str | Path] = [ROOT / "run", "release", "--output", output, *arguments]
     if bare_root.why_without_namespaces() is None:
@@ -44,7 +44,7 @@ def build(output: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
-    """Return a function that calls `make` with a new folder in one worker of the run, while the others wait for the folder."""
+    """Return a function that calls `make` with a new folder in a single worker, while the remaining workers wait for the folder."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -63,7 +63,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 
 @pytest.fixture(scope="session")
 def release(shared: Shared) -> Path:
-    """The files of the present commit, for both kinds of machines."""
+    """The files from the present commit, for the two kinds of machines."""
     return shared("release", build)
 
 
@@ -89,9 +89,9 @@ class Files(NamedTuple):
 
 @pytest.fixture(scope="session")
 def two_releases(shared: Shared, release: Path) -> tuple[Files, Files]:
-    """Two releases that follow each other, as `tests.engine.releases` explains. One of them is `release`.
+    """Two releases that follow each other, as `tests.engine.releases` explains. `release` is the first or the second.
 
-    The present script builds the other release, with the wheels that the build of `release` has downloaded.
+    The present script builds the missing release, with the wheels that the build of `release` has downloaded.
     """
     present, one_machine = Files(VERSION, release), ("--machine", "x86_64", "--revision")
     if RECORDED:

@@ -11,7 +11,7 @@ _DEVICES: Final = ("null", "urandom")
 
 
 class Container(BareRoot):
-    """The root directory of the image with the user and the environment of its configuration. Only /tmp and its volumes can be written."""
+    """The image's root directory with the user and the environment in its configuration. Only /tmp and its volumes can be written."""
 
     def __init__(self, folder: Path, user: str, environment: Mapping[str, str], volumes: Mapping[str, Path]) -> None:
         self._user, self._environment, self._is_sealed = user, environment, False

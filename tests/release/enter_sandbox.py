@@ -3,7 +3,7 @@
 python3 enter_sandbox.py ROOT ALLOWED_CALLS USER_ID COMMAND...
 
 It sets ProcSubset=pid, ProtectProc=invisible, PrivateUsers, NoNewPrivileges, MemoryDenyWriteExecute and SystemCallFilter. It imports all
-that it needs first, because the new root directory has other libraries.
+that it needs first, because the new root directory has different libraries.
 """
 
 import ctypes

@@ -48,7 +48,7 @@ def allowed_calls(unit: Path) -> list[str]:
 
 
 def calls_of(name: str) -> set[str]:
-    """Return the calls of a set such as `@resources`, which can contain other sets, or the call itself."""
+    """Return the calls in a set such as `@resources`, which can contain further sets, or the call itself."""
     if not name.startswith("@"):
         return {name}
     output = subprocess.run(["systemd-analyze", "syscall-filter", name], check=True, capture_output=True, text=True).stdout
@@ -58,7 +58,7 @@ def calls_of(name: str) -> set[str]:
 
 @contextmanager
 def sandboxed(debian: BareRoot) -> Iterator[None]:
-    """Run all commands as the user of the installed unit, and in its sandbox, until the end of the block."""
+    """Run all commands as the installed unit's user, and in its sandbox, until the end of the block."""
     [user] = re.findall(r"^gatehouse:x:(\d+):", (debian.folder / "etc/passwd").read_text(), re.MULTILINE)
     program = Path(__file__).with_name("enter_sandbox.py")
     usual, debian.change_root = (

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm 4 with the values of each documented example, and the Compose files."""
+"""The Helm chart, rendered by Helm 4 with the values from every documented example, and the Compose files."""
 
 import json
 import re
@@ -20,7 +20,7 @@ COMPOSE: Final = ROOT / "docs/operating/compose.md"
 PYTHON: Final = ROOT / ".venv/charts/bin/python"
 KUBERNETES: Final = ["1.30", "1.34", "1.37"]  # the oldest that the chart allows, and two that are supported
 
-# The fields of other projects' resources that the chart may use.
+# The fields in third-party resources that the chart may use.
 CLUSTER: Final = {"instances", "imageName", "bootstrap", "storage", "resources"}
 STORAGE: Final = {"size", "storageClass"}
 ENDPOINT: Final = {"port", "path", "interval", "scheme", "tlsConfig", "authorization"}
@@ -30,7 +30,7 @@ LEAST: Final = {
     "baseUrl": "https://id.example.com",
     "existingSecret": "gatehouse",
 }
-# Whole numbers of a file of values are floating-point for Helm.
+# Whole numbers in a values file are floating-point for Helm.
 SETTINGS: Final = {
     "SSO_REFRESH_TOKEN_TTL": 2592000.0,
     "SSO_WEBHOOK_TIMEOUT": 0.25,
@@ -68,12 +68,12 @@ def in_charts(script: str, task: object) -> Any:
 
 
 def files_of(page: Path) -> list[tuple[str, str]]:
-    """Return the names of the YAML files of a page, and their texts."""
+    """Return the names of a page's YAML files, and their texts."""
     return re.findall(r"<!-- file: (\S+\.yaml) -->\n```yaml\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def examples() -> dict[str, Any]:
-    """Return the values of the page's examples by the names of their files."""
+    """Return the values in the page's examples by file name."""
     found = files_of(PAGE)
     read = "-c\nimport json, sys, yaml; print(json.dumps({name: yaml.safe_load(text) for name, text in json.load(sys.stdin)}))"
     values: dict[str, Any] = in_charts(read, found)
@@ -183,7 +183,7 @@ def test_the_notes_and_the_log_name_the_command_that_prints_the_link_of_the_firs
 
 
 def parse_compose(text: str) -> Any:
-    """Return the content of a Compose file that a parser of the specification accepts."""
+    """Return the content of a Compose file that a parser for the specification accepts."""
     parse = """-c
 import json, re, sys
 from compose_spec import PyCompose
@@ -199,7 +199,7 @@ def test_the_compose_file_is_valid_and_passes_every_setting() -> None:
     gatehouse = parse_compose((ROOT / "ops/compose.yaml").read_text())["services"]["gatehouse"]
     assert gatehouse["env_file"]
     assert gatehouse["read_only"]
-    # Settings of this place win over those in the file, so it has only those that belong to the arrangement.
+    # Settings here win over settings in the file, so only the settings that belong to the arrangement stand here.
     assert set(gatehouse["environment"]) == {"GATEHOUSE_COMMAND", "SSO_DATABASE_URL"}
     assert f"\n    {gatehouse['environment']['GATEHOUSE_COMMAND']} owner link you@example.com\n" in COMPOSE.read_text()
 

@@ -1,6 +1,6 @@
 """The service of the Debian package: when the package's scripts enable, start and stop it.
 
-A program in place of systemctl(1) has the state of the service, because the Debian of the test has no systemd.
+A program in place of systemctl(1) has the service's state, because the test's Debian has no systemd.
 """
 
 import shutil
@@ -28,7 +28,7 @@ for argument; do
     esac
 done
 """
-# The command of the package without its wheels. Like the real one, it makes the directory of the packages.
+# The command of the package without its wheels. Like the real program, it makes the packages' directory.
 COMMAND: Final = """#!/bin/sh
 mkdir -p "/usr/lib/gatehouse/packages/cp311-$(cksum </usr/lib/gatehouse/requirements.txt | tr ' ' -)"
 """

@@ -1,4 +1,4 @@
-"""The files of a release: the same bytes each time, and all packages for each supported Python."""
+"""A release's files: always the same bytes, and all packages for every supported Python."""
 
 import json
 import re

@@ -57,7 +57,7 @@ def image(rebuilt: Path) -> Iterator[Image]:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """The database server of the run, or one of this test. `./run test release` starts none, as no other test of a release needs one."""
+    """The run's database server, or this test's own. `./run test release` starts none, as no other release test needs a server."""
     if SERVER_VARIABLE in os.environ:
         yield os.environ[SERVER_VARIABLE]
     else:
@@ -103,7 +103,7 @@ def test_the_image_has_a_user_without_rights_a_health_check_and_little_else(imag
 
 def test_the_image_serves_from_a_read_only_root(image: Image, server: str, database: str, tmp_path: Path) -> None:
     sockets = Path(str(conninfo_to_dict(server)["host"]))
-    sockets.chmod(0o711)  # the user of the container is another one than that of the server
+    sockets.chmod(0o711)  # the container's user differs from the server's user
     for socket in sockets.glob(".s.PGSQL.*[0-9]"):
         socket.chmod(0o777)
     data = tmp_path / "data"
@@ -134,7 +134,7 @@ def test_the_image_serves_from_a_read_only_root(image: Image, server: str, datab
 
 @contextmanager
 def container_of(image: Image, settings: Mapping[str, str], volumes: Mapping[str, Path]) -> Iterator[Container]:
-    """A container of the image. A platform passes the settings to each program in it, also to the health check."""
+    """A container of the image. A platform passes the settings to every program in it, also to the health check."""
     container = Container(image.root, image.config["User"], {**image.environment, **settings}, volumes)
     try:
         yield container

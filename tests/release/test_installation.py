@@ -1,4 +1,4 @@
-"""Each file of a release, installed and run on a Debian without a network, and upgraded from the release before."""
+"""Every file in a release, installed and run on a Debian without a network, and upgraded from the previous release."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def check_that_the_user_is_still_signed_in(debian: BareRoot, tokens: dict[str, s
 
 
 def unpack(debian: BareRoot, release: Files) -> str:
-    """Unpack the archive of a release in the home of `app`, and return its command."""
+    """Unpack a release's archive in the home of `app`, and return its command."""
     name = f"gatehouse-{release.version}-linux-x86_64"
     shutil.copy(release.folder / f"{name}.tar.gz", debian.folder / "home/app")
     debian.run("tar", "-xzf", f"/home/app/{name}.tar.gz", "-C", "/home/app", user="app")

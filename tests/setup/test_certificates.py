@@ -139,7 +139,7 @@ async def test_a_check_that_reads_no_metadata_keeps_the_warning_about_certificat
 async def test_the_problems_of_values_are_never_stored_with_their_successors(
     acme: Tenant, ports: Ports, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Another window saves other values right after an import was stored, or while a check runs that is refused."""
+    """Another window saves different values right after an import was stored, or while a check runs that is refused."""
     link = await embedded(acme, parts=["connection"])
     parts = (SetupPart.CONNECTION,)
     reader = SetupLinkCaller(link_id=UUID(link["id"]), org_id=acme.org, name="Globex", parts=parts)
@@ -190,7 +190,7 @@ async def test_new_metadata_replace_the_certificates_that_a_link_took_from_earli
     typed, filed, *published = [(await new_certificate(clock.now(), name)).certificate for name in names]
 
     async def apply(part: str, step: str, product: dict[str, str], form: dict[str, str], **values: str) -> dict[str, Any]:
-        """Send forms to the steps of a part of a new link, and let an admin apply it. Return the connection."""
+        """Send forms to a new link's steps for a part, and let an admin apply it. Return the connection."""
         link, reader = await embedded(acme, parts=[part], **values), FakeBrowser(app)
         await reader.fill(await reader.open(path_of(link)), token=token_of(link))
         for path, fields in ((f"{STEPS}/{part}", product), (f"{STEPS}/{part}{step}", form)):

@@ -1,4 +1,4 @@
-"""Set-up links: their opening in one browser, what they propose, and how admins apply it."""
+"""Set-up links: opening them in a browser, what they propose, and how admins apply it."""
 
 import re
 from collections.abc import Callable
@@ -79,7 +79,7 @@ async def publish(dns: FakeTxtRecords, page: str) -> None:
 
 
 async def prepare_all(browser: FakeBrowser, dns: FakeTxtRecords) -> str:
-    """Prepare each part, and return the proposed SCIM token."""
+    """Prepare every part, and return the proposed SCIM token."""
     values = {"issuer": "https://192.0.2.1/globex", "client_id": "gatehouse", "client_secret": SECRET}
     assert (await browser.submit(f"{STEPS}/connection/values", STEPS, **values)).status == 400, "no product is chosen"
     assert (await browser.submit(f"{STEPS}/connection", STEPS, preset="okta", protocol="oidc")).status == 303
@@ -108,7 +108,7 @@ async def prepare_all(browser: FakeBrowser, dns: FakeTxtRecords) -> str:
 
 
 async def everything(pool: Pool) -> dict[str, Any]:
-    """Return the rows of all tables but those of links."""
+    """Return the rows in all tables but the links'."""
     tables = [name for (name,) in await run_sql(pool, "select tablename from pg_tables where schemaname = 'public'")]
     return {
         name: sorted(row for (row,) in await run_sql(pool, f"select t::text from {name} t"))  # noqa: S608  (a name of the catalog)
@@ -134,7 +134,7 @@ async def test_what_a_reader_prepares_has_no_effect_until_an_admin_applies_it(
     shown = (await reader.open(STEPS)).text
     assert ("Present</bdi>, SAML" in shown, SSO_URL in shown, SECRET in shown) == (True, False, False)
 
-    # Each use of a token: the supported features and nothing else.
+    # Every way to use a token: the supported features and nothing else.
     answers = {}
     for route, view in routes(app):
         method, path = route.split()

@@ -73,7 +73,7 @@ async def begin(reader: FakeBrowser, issuer: FakeIssuer) -> str:
 
 
 async def test_a_test_shows_what_arrives_and_no_account(app: QuartTrio, acme: Tenant, pool: Pool, issuer: FakeIssuer) -> None:
-    """The page is the same for an address with an account and without one. The database keeps nothing of it."""
+    """The page is the same for an address with an account and an address without an account. The database keeps nothing of it."""
     reader = await open_link(app, acme, "oidc")
     values = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_secret": SECRET}
     assert (await reader.submit(VALUES, STEPS, **values)).status == 303
@@ -249,7 +249,7 @@ async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant,
 
     # With a key of ours, the request is signed, and the assertion can be encrypted.
     assert certificates_of(await reader.open(f"{STEPS}/connection/metadata")) == []
-    for _ in range(2):  # the second one changes nothing
+    for _ in range(2):  # the second request changes nothing
         assert (await reader.submit(f"{STEPS}/connection/key", STEPS)).status == 303
         shown = await reader.open(f"{STEPS}/connection/metadata")
     [own] = {*certificates_of(shown)}

@@ -1,6 +1,6 @@
 """A Trio loop in a thread, for synchronous tests.
 
-Hypothesis runs many examples in one call of a test.
+Hypothesis runs many examples in a single test call.
 """
 
 import queue

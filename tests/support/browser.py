@@ -30,7 +30,7 @@ def form_token(answer: Answer) -> str:
 
 
 def hidden_fields(answer: Answer) -> dict[str, str]:
-    """Return the hidden fields of all forms of a page."""
+    """Return the hidden fields in all forms on a page."""
     return {name: unescape(value) for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.text)}
 
 
@@ -42,13 +42,13 @@ def action_of(answer: Answer) -> str:
 
 
 def is_step(path: str, step: str) -> bool:
-    """Return whether this is the path of a step of a sign-in, such as `code`."""
+    """Return whether this path belongs to a sign-in step, such as `code`."""
     match = FLOW.fullmatch(path)
     return match is not None and match[1] == f"/{step}"
 
 
 def step_of(page: Answer, step: str) -> str:
-    """Return the path of another step of the flow whose page this is."""
+    """Return the path to another step in the flow that this page belongs to."""
     return f"{action_of(page).rpartition('/')[0]}/{step}"
 
 
@@ -76,7 +76,7 @@ class FakeBrowser:
         self.code_path = ""  # of the step to which an answer has led last
 
     async def open(self, path: str, *headers: Header, method: str = "GET", follows: bool = True) -> Answer:
-        """Open a page. If it leads to a step of a sign-in, return the page of the step, unless `follows` is false."""
+        """Open a page. If it leads to a sign-in step, return the step's page, unless `follows` is false."""
         self.path = path
         answer = self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
         target = answer.headers.get("Location", "")
@@ -91,7 +91,10 @@ class FakeBrowser:
         return await self.fill(page, answer=answer, question=hidden_fields(page).get("question", ""))
 
     async def send(self, path: str, *headers: Header, **fields: str) -> Answer:
-        """Send a form with exactly these fields, without the page's token. Each form with a token is a new copy, unless it has a key."""
+        """Send a form with exactly these fields, without the page's token.
+
+        A form with a token is always a new copy, unless it has a key.
+        """
         if "form_token" in fields:
             fields.setdefault("form_key", token_urlsafe(16))
         sent = [HTML, AGENT, FORM, (b"origin", self._origin.encode()), *self._cookie_header(), *headers]
@@ -126,7 +129,7 @@ class FakeBrowser:
         assert await self.follow(leads_to(await self.show_code(app.code(), **fields))) == HOME
 
     async def follow(self, path: str) -> str:
-        """Return where the end of a sign-in leads, if this is the path of one."""
+        """Return where a sign-in's end leads, if this is the path of an end."""
         return leads_to(await self.open(path)) if FLOW.fullmatch(path) else path
 
     async def ends_at(self, answer: Answer) -> str:

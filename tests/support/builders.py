@@ -126,7 +126,7 @@ def make_vault() -> AesVault:
 
 @lru_cache
 def cheap_passwords() -> Argon2Passwords:
-    """Argon2id with minimal parameters. The benchmark measures real ones."""
+    """Argon2id with minimal parameters. The benchmark measures real hashes."""
     return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=2, queue=200)
 
 
@@ -193,7 +193,7 @@ async def make_ports(
 ) -> Ports:
     """Return real ports with a signing key that was generated before.
 
-    The clock, mail, metrics, DNS and geolocation are fakes. `replaced` names other ports.
+    The clock, mail, metrics, DNS and geolocation are fakes. `replaced` names ports to use instead.
     """
     policy = policy or Policy(common_passwords=default_common_passwords())
     sender = GuardedSender(Guard(), _authorities())
@@ -306,7 +306,7 @@ class Api:
 
 
 async def deliver(ports: Ports) -> None:
-    """Send all due emails once, as the mailer does. Emails of one moment are sent in random order, so that no test depends on it."""
+    """Send all due emails once, as the mailer does. Emails from the same moment are sent in random order, so that no test depends on it."""
     while due := await email_queue.claim_due(ports, 100):
         for mail in sorted(due, key=lambda mail: (mail.created_at, mail.id)):
             prepared = await preparation.prepare(ports, mail)
@@ -316,7 +316,7 @@ async def deliver(ports: Ports) -> None:
 
 
 def link(message: EmailMessage) -> str:
-    """Return the one-time token of the link in an email."""
+    """Return the one-time token from the link in an email."""
     match = re.search(r"[?&]token=([0-9a-f-]{36})", message.text)
     assert match, message.text
     return match[1]
@@ -366,7 +366,7 @@ def one_factor(at: datetime, name: str = "password") -> Proofs:
 
 
 def two_factors(at: datetime, name: str = "password") -> Proofs:
-    """Return the proofs of a sign-in with a code of an authenticator app."""
+    """Return the proofs of a sign-in with an authenticator app's code."""
     return complete(first_proof(name, at), Proof(Method.TOTP, at))
 
 
@@ -429,7 +429,7 @@ async def sign_in(
 
 
 def user_claims(tokens: Tokens, token: str, now: datetime) -> Claims:
-    """Return the claims of the access token of a user."""
+    """Return the claims in a user's access token."""
     claims = tokens.read(token, now)
     assert isinstance(claims, Claims)
     return claims
@@ -568,7 +568,7 @@ async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role
 
 
 async def run_concurrently(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Return the results of `count` tasks that begin at the same moment, in the order of their numbers."""
+    """Return the results of `count` tasks that begin at the same moment, ordered by number."""
     results: dict[int, T] = {}
     start = trio.Event()
 

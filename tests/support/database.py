@@ -1,4 +1,4 @@
-"""The test run's own PostgreSQL: one server for the run, one migrated template, one database for each worker.
+"""The test run's own PostgreSQL: a single server, a migrated template, and a database per worker.
 
 The controller of a run calls `start_server` in `pytest_configure` and `stop` in
 `pytest_unconfigure`; workers find the server by the environment, clone the template with
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Tables with rows from the schema. `empty` skips them, so a test that writes there must restore
 # them.
 SEEDED: Final = frozenset({"schema_migrations", "tiers"})
-# Tables with some rows from the schema, and the condition of the others.
+# Tables with some rows from the schema, and the condition for all further rows.
 PARTLY_SEEDED: Final = {"connections": sql.SQL("where org_id is not null")}
 
 SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
@@ -47,7 +47,7 @@ _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
 
 
 def roomy_directory() -> Path:
-    """Return the directory for test databases: in memory if more than 1 GiB is free, otherwise a temporary one."""
+    """Return the directory for test databases: in memory if more than 1 GiB is free, otherwise a temporary directory."""
     # A database is many small files, and creating them takes most of the time. Memory matters more
     # than fsync.
     memory = Path("/dev/shm")  # noqa: S108
@@ -94,7 +94,7 @@ class Server:
 
 
 def start_server(*, with_template: bool = True) -> Server:
-    """Start the server of this run, in memory if there is enough, and create the migrated template, unless no test needs one.
+    """Start this run's server, in memory if there is enough, and create the migrated template, unless no test needs it.
 
     The controller calls this in its main thread. Workers that start later find the server by
     SERVER_VARIABLE.
@@ -119,7 +119,7 @@ def start_server(*, with_template: bool = True) -> Server:
 
 
 def make_template(server: str) -> None:
-    """Create the database that all others are cloned from."""
+    """Create the database that all test databases are cloned from."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
         trio.run(migrate, make_conninfo(server, dbname=TEMPLATE))
@@ -136,7 +136,7 @@ class Snapshot:
 
 
 class KeptConnections:
-    """Idle connections of one worker to its database, which its tests pass on to each other.
+    """A worker's idle connections to its database, which its tests pass on.
 
     A new connection costs the server a process with cold caches: its first statements take several
     times as long. Tests of races use up to POOL_SIZE connections, so all are kept.
@@ -166,7 +166,7 @@ class PoolOfKept(Pool):
 
     async def aclose(self) -> None:
         """Leave the idle connections to the next test."""
-        # In the same order: the pool takes the last one first, which has the most plans.
+        # In the same order: the pool takes the last connection first, which has the most plans.
         self._kept.idle.extend(connection for connection in self._idle if not connection.has_ended)
         self._idle.clear()
         await super().aclose()
@@ -175,8 +175,8 @@ class PoolOfKept(Pool):
 class Database:
     """A database that is cloned from the template in about 10 ms.
 
-    As a context manager, it is dropped at the end. One for each worker is enough, with `empty` after
-    each test. A test that changes the schema needs a fresh one.
+    As a context manager, it is dropped at the end. A worker needs a single database, with `empty` after every test. A
+    test that changes the schema needs a fresh database.
     """
 
     def __init__(self, server: str, name: str | None = None, *, template: str = TEMPLATE) -> None:
@@ -206,7 +206,7 @@ class Database:
     def _delete_call(self) -> str:
         """Create a temporary function that deletes all rows, and return the call.
 
-        PostgreSQL keeps the plans of a function's statements, but not those of a list of statements.
+        PostgreSQL keeps the plans for statements in a function, but not for a list of statements.
         """
         statements = sql.SQL(" ").join(
             sql.SQL("delete from {} {};").format(sql.Identifier(name), _without_seeds(name)) for name in self._tables
@@ -220,7 +220,7 @@ class Database:
         return "select pg_temp.empty()"
 
     def empty(self) -> None:
-        """Delete all rows of all tables but SEEDED in one round trip.
+        """Delete all rows in all tables but SEEDED in a single round trip.
 
         Sequences continue, so no test can expect a certain number. A lock that a test left behind
         is an error after five seconds.
@@ -228,7 +228,7 @@ class Database:
         self._connection.execute(self._delete_call)
 
     def snapshot(self, *, without: Collection[str] = ()) -> Snapshot:
-        """Return the rows of all tables but SEEDED and those of `without`."""
+        """Return the rows in all tables but SEEDED and the tables in `without`."""
         columns = """
             select string_agg(quote_ident(attname), ', ') from pg_attribute
             where attrelid = %s::regclass and attnum > 0 and attgenerated = '' and not attisdropped"""
@@ -250,13 +250,13 @@ class Database:
         self._connection.execute(snapshot.inserts)
 
     def reset(self, snapshot: Snapshot) -> None:
-        """Replace all rows by those of a snapshot at once: a running service does not add one of them in between."""
+        """Replace all rows by a snapshot's rows at once: a running service does not add a row in between."""
         with self._connection.transaction():
             self.empty()
             self.restore(snapshot)
 
     def plan_once(self) -> None:
-        """Let new sessions plan each statement once, not for each of its first values: with few rows, the plans are alike."""
+        """Let new sessions plan every statement once, not for its first values: with few rows, the plans are alike."""
         with psycopg.connect(self.server, autocommit=True) as connection:
             connection.execute(sql.SQL("alter database {} set plan_cache_mode = force_generic_plan").format(self._name))
 
@@ -277,8 +277,8 @@ class Database:
 def settle(connection: psycopg.Connection, *tables: str) -> None:
     """Vacuum and analyze until every page is visible to all transactions, so that index-only scans are planned.
 
-    One vacuum is not enough. It skips rows that the oldest snapshot might not see, and a client that
-    is just connecting has a snapshot for all databases. The connection must be in autocommit mode.
+    A single vacuum is not enough. It skips rows that the oldest snapshot might not see, and a client that is just
+    connecting has a snapshot for all databases. The connection must be in autocommit mode.
     """
     connection.execute("set synchronous_commit = on")  # unflushed pages are not visible to all transactions either
     names = sql.SQL(", ").join(map(sql.Identifier, tables))

@@ -1,6 +1,6 @@
 """Requests as the server passes them to the application.
 
-Client libraries would repair malformed ones.
+Client libraries would repair malformed requests.
 """
 
 from collections.abc import Iterable, MutableMapping
@@ -25,7 +25,7 @@ Message = MutableMapping[str, Any]
 
 
 def change_ports(app: QuartTrio, **changes: Any) -> None:
-    """Let the application use other ports from now on."""
+    """Let the application use these ports from now on."""
     here = app_context(app)
     bind_context(app, replace(here, ports=replace(here.ports, **changes)))
 
@@ -50,7 +50,7 @@ async def ask(
     chunked: bool = False,
     stalls: bool = False,
 ) -> Answer:
-    """Send one request over ASGI.
+    """Send a request over ASGI.
 
     `target` is that of the request line. A body gets a Content-Length. With `stalls`, it never arrives.
     """

@@ -71,7 +71,7 @@ class ProofKey:
 
 @cache
 def proof_key(algorithm: str = "ES256", name: str = "one") -> ProofKey:
-    """Return a key for this algorithm, the same each time. Other names have other keys."""
+    """Return a key for this algorithm, always the same for a name. Different names have different keys."""
     private: Any = {
         "RS256": lambda: rsa.generate_private_key(65537, 2048),
         "PS256": lambda: rsa.generate_private_key(65537, 2048),

@@ -131,7 +131,7 @@ async def shop(applications: SamlApplications) -> SamlApplication:
 
 @pytest.fixture
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
-    """A running identity provider: `websuite`, or the one that a test asks for with `indirect`."""
+    """A running identity provider: `websuite`, or the provider that a test asks for with `indirect`."""
     with FakeProvider(getattr(request, "param", WEBSUITE), now=lambda: clock.now().timestamp()) as fake:
         yield fake
 

@@ -11,7 +11,7 @@ from ports import Ports
 from tests.support.builders import FIREFOX, Answer, Api, SignedIn, run_sql
 
 HOUR = timedelta(hours=1)
-CLIENT = "0.0.0.0"  # the address of the test client of Quart  # noqa: S104
+CLIENT = "0.0.0.0"  # the address of Quart's test client  # noqa: S104
 REASON = "Ticket 4711: she sees no invoices"
 AGENT = {"User-Agent": FIREFOX}
 

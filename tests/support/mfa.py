@@ -48,7 +48,7 @@ class Authenticator:
 async def add_mfa(
     ports: Ports, account: Account, *, backup_codes: Sequence[str] = BACKUP_CODES, at: datetime | None = None
 ) -> Authenticator:
-    """Enable the second factor of an account, as if it was confirmed one step ago. The current code is unused."""
+    """Enable an account's second factor, as if it was confirmed one step ago. The current code is unused."""
     now = at or ports.clock.now()
     secret, salt = ports.codes.new_secret(), ports.passwords.new_salt()
     hashes = [await ports.passwords.derive(code, salt) for code in backup_codes]

@@ -58,7 +58,7 @@ class _ForEveryRoute(Provider):
 
 @cache
 def every_route() -> dict[str, Any]:
-    """Return what each route of the route table declares, in the form of an API description. Do not change it."""
+    """Return what every route in the route table declares, in the form of an API description. Do not change it."""
     app = application()
     document: dict[str, Any] = json.loads(json.dumps(_ForEveryRoute(app, app.extensions["QUART_SCHEMA"]).schema()))
     return document
@@ -70,7 +70,7 @@ def _inlined_routes() -> dict[str, Any]:
 
 
 def operations(paths: dict[str, Any] | None = None) -> Iterator[tuple[str, str, Operation]]:
-    """Yield method, path and declaration of every operation: by default, of every route, with references replaced by their schemas."""
+    """Yield method, path and declaration for every operation: by default, for every route, with references replaced by their schemas."""
     for path, methods in (_inlined_routes() if paths is None else paths).items():
         for method, operation in methods.items():
             yield method.upper(), path, operation

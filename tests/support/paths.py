@@ -175,7 +175,7 @@ async def restore(pool: Pool, ruler: Account) -> None:
             select gen_random_uuid(), org_id, id, %(user_id)s, %(plan_id)s, 'active', now() + interval '30 days', now(), now() from serving
             on conflict do nothing)
         select id from there"""
-    # A statement of its own, because a trigger reads the address of the member.
+    # A separate statement, because a trigger reads the member's address.
     memberships = """
         insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
         select gen_random_uuid(), %(org_id)s, of.user_id, of.role, now(), now()

@@ -53,7 +53,7 @@ async def add_service_account(
     granted: Iterable[str] = (),
     name: str = "Robot",
 ) -> UUID:
-    """Add a service account of the organization, or of the platform without one. It has no credential yet."""
+    """Add a service account to the organization, or to the platform if there is no organization. It has no credential yet."""
     account = new_id()
     await run_sql(
         pool,

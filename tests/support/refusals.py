@@ -1,4 +1,4 @@
-"""The status and code of a refusal, and the most common ones."""
+"""A refusal's status and code, and the most common refusals."""
 
 from tests.support.builders import Answer
 

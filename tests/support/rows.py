@@ -39,7 +39,7 @@ async def within(storage: Postgres, act: Callable[[Transaction], Awaitable[T]]) 
 
 
 async def in_another_task(act: Callable[[], Awaitable[T]]) -> T:
-    """Run in another task, because a task can hold only one connection."""
+    """Run in another task, because a task can hold only a single connection."""
     results: list[T] = []
 
     async def run() -> None:

@@ -19,7 +19,7 @@ GRACE: Final = "grace@acme.example"
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of one organization, with its SCIM token."""
+    """An organization's directory, with its SCIM token."""
 
     tenant: Tenant
     token: str
@@ -82,7 +82,7 @@ class Directory:
         return f"/Groups/{self.tenant.org}"
 
     async def group_member_ids(self) -> set[str]:
-        """Return the ids of the members of the group."""
+        """Return the ids of the group's members."""
         return {member["value"] for member in (await self.get(self.group_path))["members"]}
 
     async def put_group(self, *user_ids: object, **fields: Any) -> Answer:

@@ -21,7 +21,7 @@ from tests.support.builders import SignedIn, one_factor, run_sql
 
 
 async def add_service(pool: Pool, org: UUID, slug: str = "shop", service_type: str = "web", *, secret: str = "a client secret") -> UUID:
-    """Add a service named after its slug, with one redirect URI and without plans."""
+    """Add a service named after its slug, with a redirect URI and without plans."""
     service = new_id()
     insert = """
         insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at, updated_at)
@@ -52,7 +52,7 @@ async def add_api_key(
     expires_at: datetime | None = None,
     by: UUID | None = None,
 ) -> str:
-    """Add an API key of the service, by default with all permissions, and created by the owner of the organization."""
+    """Add an API key to the service, by default with all permissions, and created by the organization's owner."""
     key = f"sk_abcdef_{new_secret()}"
     insert = """
         insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, expires_at, created_by, created_at)
@@ -67,7 +67,7 @@ async def add_api_key(
 async def add_service_role(
     pool: Pool, service: UUID, user: UUID | None = None, slug: str = "editor", *, at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 ) -> UUID:
-    """Add a role of the service with a permission of its own, give it to the user, and return its id."""
+    """Add a service role with its own permission, give it to the user, and return its id."""
     role, permission = new_id(), f"{slug}:all"
     declare = "insert into service_permissions (org_id, service_id, name) select org_id, id, %s from services where id = %s"
     await run_sql(pool, declare, permission, service)

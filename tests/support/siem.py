@@ -45,7 +45,7 @@ async def fill_queue(pool: Pool, org: UUID, count: int) -> None:
 
 
 async def record(ports: Ports, org: UUID, *targets: str, name: str = "plan.created") -> None:
-    """Record one event for each target in one transaction."""
+    """Record an event per target in a single transaction."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for target in targets:
             tx.record(Event(EVENT_KINDS[name], target, org_id=org))

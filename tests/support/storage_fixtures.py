@@ -17,7 +17,7 @@ from tests.support.services import add_service, service_context
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The connection string of the run's server, or of a new one if the run has none."""
+    """The connection string for the run's server, or for a new server if the run has none."""
     if conninfo := os.environ.get(database.SERVER_VARIABLE):
         yield conninfo
         return
@@ -35,7 +35,7 @@ def blank(server: str) -> Iterator[str]:
 
 @pytest.fixture
 def fresh(server: str) -> Iterator[str]:
-    """The connection string of a database without tables, for one test."""
+    """The connection string for a database without tables, for a single test."""
     with database.Database(server, template="template1") as fresh:
         yield fresh.conninfo
 

@@ -36,7 +36,7 @@ CAST: Final[Mapping[str, RoleName]] = {"owner": OWNER, "admin": ADMIN, "member":
 class Tenant:
     """An organization and its members by name.
 
-    Each has a session with the organization selected.
+    Every person has a session with the organization selected.
     """
 
     api: Api
@@ -68,7 +68,7 @@ class Tenant:
         await self.sign_in(name)
 
     async def sign_in(self, name: str) -> None:
-        """Start a new session for a member, for example after the last one has expired."""
+        """Start a new session for a member, for example after the last session has expired."""
         self.sessions[name] = await sign_in(self.ports, self.people[name], self.org)
 
     # Members
@@ -126,7 +126,7 @@ class Tenant:
         return await self.api.get(f"{self.invitations}{query}", token=self.token(by))
 
     async def statuses(self) -> dict[str, str]:
-        """Return the stored status of the newest invitation for each address."""
+        """Return the stored status of the newest invitation per address."""
         rows = await run_sql(self.pool, "select email, status from invitations where org_id = %s order by created_at", self.org)
         return dict(rows)
 
@@ -135,7 +135,7 @@ class Tenant:
     async def log(self) -> list[dict[str, Any]]:
         """Return the entries about changes, the oldest entry first."""
         # The clock of a test may stand still. Entries are then in the order of the transactions,
-        # and within a transaction in the order of the table.
+        # and within a transaction in the table's order.
         columns = ("action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "details")
         entries = f"select {', '.join(columns)} from audit_log where org_id = %s order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         rows = [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries, self.org)]
@@ -148,7 +148,7 @@ class Tenant:
         return await run_sql(self.pool, entries, self.org)
 
     async def recorded(self) -> list[tuple[Any, ...]]:
-        """Return action, target type, target, actor and details of each entry."""
+        """Return action, target type, target, actor and details for every entry."""
         return [tuple(entry[name] for name in ("action", "target_type", "target_id", "actor_id", "details")) for entry in await self.log()]
 
     async def entry(self, action: str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Tenant:
         return match
 
     async def webhook_events(self) -> list[tuple[Any, ...]]:
-        """Return name, target and data of the events about changes, and of sign-ins to services, for webhooks."""
+        """Return name, target and data for the webhook events about changes and about sign-ins to services."""
         rows = await run_sql(
             self.pool, "select name, target_id, data from events where org_id = %s order by created_at, xmin::text::bigint, ctid", self.org
         )
@@ -214,7 +214,7 @@ TenantSnapshots = dict[tuple[object, ...], tuple[Snapshot, Tenant]]
 
 @dataclass(frozen=True, slots=True)
 class PreparedTenants:
-    """Adds tenants from snapshots, which each worker takes once."""
+    """Adds tenants from snapshots, which a worker takes once."""
 
     tenants: Tenants
     cast: Mapping[str, RoleName]
@@ -231,8 +231,8 @@ class PreparedTenants:
         return replace(tenant, api=api, ports=ports, pool=pool, people=dict(tenant.people), sessions=dict(tenant.sessions))
 
     async def _take(self, slug: str) -> tuple[Snapshot, Tenant]:
-        # With a database and a clock of its own, because other fixtures write to the database of the
-        # test, and move its clock, at the same time.
+        # With its own database and clock, because further fixtures write to the test's database, and move its clock, at
+        # the same time.
         clock = FakeClock(self.tenants.ports.clock.now())
         with Database(self.database.server) as empty:
             pool = Pool(empty.conninfo, size=1)

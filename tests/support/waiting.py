@@ -1,4 +1,4 @@
-"""Waiting for results in other tasks, databases or processes that cannot signal them."""
+"""Waiting for results in tasks, databases or processes that cannot signal them."""
 
 import inspect
 import time
@@ -15,7 +15,7 @@ PATIENCE: Final = 30.0
 
 
 def until(condition: Callable[[], object], what: str, patience: float = PATIENCE, *, pause: float = 0.01) -> None:
-    """Return soon after the condition holds: it is tested again after each pause, in seconds. `what` describes it in the error."""
+    """Return soon after the condition holds: it is tested again after every pause, in seconds. `what` describes it in the error."""
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"after {patience:g} s, this does not hold yet: {what}"
@@ -27,7 +27,7 @@ async def eventually(look: Callable[[], Awaitable[T | None]], what: str = ..., p
 @overload
 async def eventually(look: Callable[[], T | None], what: str = ..., patience: float = ...) -> T: ...
 async def eventually(look: Callable[[], object], what: str = "the condition holds", patience: float = PATIENCE) -> object:
-    """Return the result of `look` as soon as it is true, while other tasks run.
+    """Return the result of `look` as soon as it is true, while all further tasks run.
 
     `what` describes it in the error.
     """

@@ -37,7 +37,7 @@ async def add_webhook(
 
 
 async def happen(ports: Ports, org: UUID, count: int = 1, name: str = EVENT) -> None:
-    """Record events in one transaction of the system."""
+    """Record events in a single system transaction."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(count):
             tx.record(event_catalog.Event(EVENT_KINDS[name], f"target {number}", org_id=org, details={"number": number}))

@@ -10,7 +10,7 @@ from tests.support.tenants import Tenant
 
 
 class GroupAdmin:
-    """The groups of an organization, and the requests of one of its members about them."""
+    """An organization's groups, and a member's requests about them."""
 
     def __init__(self, tenant: Tenant, by: str = "admin") -> None:
         self.tenant, self.by, self.path = tenant, by, f"{tenant.path}/groups"
@@ -42,7 +42,7 @@ class GroupAdmin:
         return await self.call("DELETE", f"/{group}/members/{user}")
 
     async def emails(self, group: str, query: str = "") -> list[str]:
-        """Return the addresses of the members in order, after checking that the count of the group is right."""
+        """Return the members' addresses in order, after checking that the group's count is right."""
         answer = await self.call("GET", f"/{group}/members{query}")
         assert answer.status == 200, answer.text
         await check_counts(self.tenant.pool)
@@ -69,7 +69,7 @@ async def add_group(pool: Pool, org: UUID, *users: UUID, name: str = "Group") ->
 
 
 async def check_counts(pool: Pool) -> None:
-    """Check that each group has as many members as its counter says, and that no other rows exist."""
+    """Check that every group has as many members as its counter says, and that no other rows exist."""
     wrong = """
         select g.name, g.member_count from groups g
         where g.member_count <> (select count(*) from group_members m where m.group_id = g.id and m.org_id = g.org_id)"""

@@ -13,7 +13,7 @@ PASSWORD: Final = "s3cr3t-pa55word"
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """One integration: the last part of its path, and a full request body."""
+    """An integration: the last part of its path, and a full request body."""
 
     name: str
     full: Mapping[str, Any]

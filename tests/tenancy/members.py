@@ -1,4 +1,4 @@
-"""The members of the organizations in the tests of members, and every call about members."""
+"""The organizations' members in the member tests, and every call about members."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

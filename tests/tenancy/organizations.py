@@ -1,4 +1,4 @@
-"""Helpers for the tests of one organization, and of its audit log and events."""
+"""Helpers for tests about an organization, its audit log and its events."""
 
 from typing import Any
 from uuid import UUID

@@ -1,6 +1,6 @@
 """The webhook dispatcher with a real queue and real receivers.
 
-Deliveries arrive signed, at least once and normally exactly once, and slow receivers do not delay others.
+Deliveries arrive signed, at least once and normally exactly once, and slow receivers do not delay other receivers.
 
 Sources: decisions 219, 220; security W-1, W-2, W-3, W-4, W-5, W-6, Z-4.
 """
@@ -155,8 +155,8 @@ FAILURES: dict[str, tuple[Any, int | None, str | None, str]] = {
 @pytest.mark.parametrize("case", FAILURES)
 async def test_the_response_or_the_failure_is_stored(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, case: str) -> None:
     response, status, body, error = FAILURES[case]
-    # Only responses without an end need a short timeout. The others get the normal one, for busy
-    # machines.
+    # Only responses without an end need a short timeout. All remaining responses get the normal
+    # timeout, for busy machines.
     timeout = timedelta(seconds=0.1) if error is SendFailure.TIMED_OUT else ports.policy.webhook_timeout
     ports = replace(ports, policy=replace(ports.policy, webhook_timeout=timeout))
     await add_webhook(ports, acme, receiver.url())

@@ -47,7 +47,7 @@ def logout_token(request: ReceivedDelivery) -> dict[str, Any]:
 
 
 class Application:
-    """An application with a back-channel address at the receiver, and sessions of one user."""
+    """An application with a back-channel address at the receiver, and a user's sessions."""
 
     def __init__(self, ports: Ports, pool: Pool, service: UUID, user: UUID) -> None:
         self.ports, self.pool, self.service, self.user = ports, pool, service, user
@@ -129,7 +129,7 @@ async def test_a_notice_is_a_signed_logout_token(shop: Application, ports: Ports
 async def test_each_status_is_final_or_repeated(
     shop: Application, ports: Ports, receiver: Receiver, clock: FakeClock, status: int, attempts: int
 ) -> None:
-    """Each attempt has a token of its own. A notice that is given up is in the audit log, once."""
+    """Every attempt has its own token. A notice that is given up is in the audit log, once."""
     receiver.answers["/shop"] = answer(status)
     session_id = await shop.end_session()
     async with notifying(ports) as [inbox]:
@@ -188,7 +188,7 @@ async def test_a_hanging_application_does_not_delay_others(
 
 
 async def test_a_killed_notifier_loses_no_notice(shop: Application, ports: Ports, receiver: Receiver, clock: FakeClock) -> None:
-    """Its lease ends, and another process sends the notice, with a new token. A late failure of the first one changes nothing."""
+    """Its lease ends, and another process sends the notice, with a new token. A late failure of the first attempt changes nothing."""
     await shop.end_session()
     batch = await deliveries.record_and_claim_notices(ports, (), CAPACITY)
     [lost] = batch.claimed
@@ -247,6 +247,6 @@ async def test_the_end_of_a_session_wakes_the_notifier_of_the_same_process(
 
 
 async def _listens(pool: Pool) -> bool:
-    # Only the listener of this test: other test processes have their databases at the same server.
+    # Only this test's listener: further test processes have their databases at the same server.
     listeners = "select 1 from pg_stat_activity where application_name = 'gatehouse listen' and datname = current_database()"
     return bool(await run_sql(pool, f"{listeners} and state = 'idle'"))

@@ -35,7 +35,7 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_grace")
 async def test_hanging_receivers_do_not_delay_others(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
-    """This holds for other organizations and the same one, and for any number of deliveries to hanging receivers."""
+    """This holds for other organizations and the same organization, and for any number of deliveries to hanging receivers."""
     other_tenant = await add_organization(pool, "twin")
     for path in ("/hangs", "/drips"):
         await add_webhook(ports, acme, receiver.url(path), ["user.joined"])

@@ -32,7 +32,7 @@ async def reconcile(ports: Ports) -> dict[str, int]:
 
 
 async def run_rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list[Mapping[str, int]]:
-    """Reconcile `count` times with a pause before each, and return the results that are not empty."""
+    """Reconcile `count` times with a pause before every round, and return the results that are not empty."""
     counts = []
     for _ in range(count):
         till.clock.advance(pause)
@@ -41,7 +41,7 @@ async def run_rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> 
 
 
 async def active_subscriptions(till: Till) -> list[str | None]:
-    """Return the provider's ids of the active subscriptions, with None for those without a provider."""
+    """Return the provider's ids for the active subscriptions, with None for subscriptions without a provider."""
     rows = await run_sql(till.tenant.pool, "select provider_subscription_id from subscriptions where status = 'active'")
     return [id_ for (id_,) in rows]
 

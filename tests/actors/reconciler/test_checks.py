@@ -1,6 +1,6 @@
 """The billing reconciler repairs the effects of lost events.
 
-It asks the payment provider in bounded batches, in one process at a time (security N-9).
+It asks the payment provider in bounded batches, in a single process at a time (security N-9).
 """
 
 from datetime import UTC, datetime, timedelta
@@ -93,7 +93,7 @@ async def test_a_subscription_unknown_to_the_provider_ends_with_its_period(till:
 
 
 async def test_an_unknown_subscription_is_reported_once_a_day_while_it_is_active(till: Till, provider: FakePayments, ports: Ports) -> None:
-    """This is the only sign of an API key of another account or mode."""
+    """Nothing else shows that the API key belongs to another account or mode."""
     subscription = await buy(till, provider, delivered=True)
     del provider.subscriptions[subscription["id"]]
     with structlog.testing.capture_logs() as log:

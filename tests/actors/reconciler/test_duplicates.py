@@ -1,4 +1,4 @@
-"""A second subscription of the same user waits until the first one ends."""
+"""A user's second subscription waits until the first subscription ends."""
 
 from datetime import timedelta
 

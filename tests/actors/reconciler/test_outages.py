@@ -57,7 +57,7 @@ async def test_checkouts_started_one_after_the_other_take_one_request(till: Till
 async def test_a_subscription_unknown_to_the_provider_does_not_count_as_canceled(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    """With an API key of the other mode, the provider knows no subscription and continues to charge."""
+    """With an API key for the wrong mode, the provider knows no subscription and continues to charge."""
     subscription = await buy(till, provider, delivered=True)
     hidden = provider.subscriptions.pop(subscription["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
@@ -86,7 +86,7 @@ async def test_the_cancellation_of_a_permanently_unknown_subscription_is_given_u
 
 
 async def test_reconciliation_waits_while_the_provider_is_down(till: Till, provider: FakePayments, ports: Ports) -> None:
-    """It continues with the checks that were not tried yet, then with the failed ones. No check waits for an hour."""
+    """It continues with the checks that were not tried yet, then with the failed checks. No check waits for an hour."""
     names = [f"sub_{number}" for number in range(8)]
     for number, name in enumerate(names):
         await add_failing_check(till, provider, name, till.clock.now() - timedelta(minutes=10 - number))

@@ -1,4 +1,4 @@
-"""The identity providers, each behind the adapter."""
+"""The identity providers, all behind the adapter."""
 
 from collections.abc import Iterator
 

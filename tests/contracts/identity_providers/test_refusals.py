@@ -130,7 +130,7 @@ def sign_with(signing: Any, claims: dict[str, Any], kid: str) -> str:
 
 
 def by_another_key(claims: dict[str, Any]) -> str:
-    """Sign with another key under the id of the right one."""
+    """Sign with another key under the right key's id."""
     return sign_with(key("RSA", "stranger"), claims, "first")
 
 
@@ -215,7 +215,7 @@ async def test_a_token_for_several_audiences_with_our_client_id_is_accepted(open
 
 @pytest.mark.parametrize("kid", ["second", "first"])
 async def test_keys_are_loaded_once_and_again_for_a_new_key(openid: Case, kid: str) -> None:
-    """The provider may publish the new key under a new id or under the old one."""
+    """The provider may publish the new key under a new id or under the old id."""
     for _ in range(3):
         await openid.identify()
     assert openid.server.counted["/keys"] == 1

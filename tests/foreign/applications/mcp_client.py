@@ -1,4 +1,4 @@
-"""Call the tools of an MCP server with each of these tokens, with the client of the package fastmcp. Print a line for each call."""
+"""Call an MCP server's tools with each of these tokens, through the client in the package fastmcp. Print a line per call."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A running Gatehouse. Its organization acme has connections to identity providers of other projects."""
+"""A running Gatehouse. Its organization acme has connections to third-party identity providers."""
 
 import base64
 import subprocess
@@ -73,7 +73,7 @@ class House:
 
     @contextmanager
     def active(self, slug: str) -> Iterator[None]:
-        """Let people sign in through a connection. An organization has few active ones."""
+        """Let people sign in through a connection. An organization can have few active connections."""
         self.call("POST", f"{CONNECTIONS}/{slug}/activate")
         try:
             yield
@@ -97,7 +97,7 @@ class House:
         self.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"url": url})
 
     def submit_messages(self, browser: FormBrowser) -> bytes:
-        """Submit the forms with SAML messages, as their scripts do. Return all messages, one after the other."""
+        """Submit the forms with SAML messages, as their scripts do. Return all messages, one by one."""
         messages = b""
         while sent := [form.fields[name] for form in browser.forms for name in ("SAMLResponse", "SAMLRequest") if name in form.fields]:
             messages += base64.b64decode(sent[0])
@@ -129,7 +129,7 @@ class House:
         return browser.response.status_code == 200 and "/app/sign-in" not in browser.address
 
     def sign_ins(self, slug: str) -> list[tuple[str | None, str | None, set[str]]]:
-        """Return the sign-ins through a connection: the address of the user, the fault, and the names of the claims that came."""
+        """Return the sign-ins through a connection: the user's address, the fault, and the names of the claims that came."""
         listed = self.call("GET", f"/api/organizations/acme/sign-ins?connection={slug}")["sign_ins"]
         return [(each["user_email"], each["fault"], set(each["received"])) for each in listed]
 

@@ -10,7 +10,7 @@ ROOT: Final = Path(os.environ.get("GATEHOUSE_PROVIDERS", "/nowhere"))
 
 
 def requires(name: str, path: str) -> pytest.MarkDecorator:
-    """Skip the tests of a module if this file of its provider is missing."""
+    """Skip a module's tests if this file from its provider is missing."""
     return pytest.mark.skipif(not (ROOT / path).exists(), reason=f"only `./run test foreign --all` extracts {name} from Debian's packages")
 
 

@@ -74,7 +74,7 @@ class Keycloak:
         self.call("POST", "/acme/clients", {**client, "attributes": {**logout, **keys, "backchannel.logout.session.required": "true"}})
 
     def add_saml_connection(self, slug: str, *, encrypts: bool) -> None:
-        """Each side reads the metadata of the other one."""
+        """Gatehouse and Keycloak read each other's metadata."""
         metadata = self.house.add_saml(slug, **ATTRIBUTES)
         self.house.read_metadata(slug, f"{self.realm}/protocol/saml/descriptor")
         client = self.call("POST", "/acme/client-description-converter", document=metadata)
@@ -140,7 +140,10 @@ def test_people_sign_in_and_out_by_openid_connect(house: House, keycloak: Keyclo
 
 @pytest.mark.parametrize("encrypts", [False, True], ids=["signed", "encrypted"])
 def test_people_sign_in_and_out_by_saml(house: House, keycloak: Keycloak, *, encrypts: bool) -> None:
-    """Keycloak signs the response and the assertion, and can encrypt the assertion. A sign-out at either side ends both sessions."""
+    """Keycloak signs the response and the assertion, and can encrypt the assertion.
+
+    A sign-out on one side ends the sessions on the two sides.
+    """
     slug, name = ("encrypted", "kim") if encrypts else ("signed", "lee")
     keycloak.add_user(name)
     keycloak.add_saml_connection(slug, encrypts=encrypts)

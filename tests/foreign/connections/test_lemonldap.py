@@ -76,7 +76,7 @@ def write_configuration(folder: Path, address: str, settings: dict[str, Any]) ->
 
 
 class LemonLdap:
-    """A portal of LemonLDAP::NG with its demonstration users, which has one application."""
+    """A LemonLDAP::NG portal with its demonstration users, which has a single application."""
 
     def __init__(self, house: House, folder: Path, port: int, settings: dict[str, Any], *, encrypts: bool = False) -> None:
         self.house, self.encrypts = house, encrypts
@@ -144,7 +144,7 @@ def test_people_sign_in_and_out_by_openid_connect(house: House, tmp_path: Path) 
 
 @pytest.mark.parametrize("encrypts", [False, True], ids=["signed", "encrypted"])
 def test_people_sign_in_and_out_by_saml(house: House, tmp_path: Path, *, encrypts: bool) -> None:
-    """It verifies our requests, and can encrypt the assertion. A sign-out at either side ends both sessions."""
+    """It verifies our requests, and can encrypt the assertion. A sign-out on one side ends the sessions on the two sides."""
     slug = f"lemon-{'encrypted' if encrypts else 'signed'}"
     metadata = house.add_saml(slug).decode()
     options = {

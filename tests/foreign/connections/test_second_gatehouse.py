@@ -1,4 +1,4 @@
-"""A second Gatehouse is the identity provider of an organization of the first one, by OpenID Connect and by SAML."""
+"""A second Gatehouse is an organization's identity provider at the first Gatehouse, by OpenID Connect and by SAML."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ SERVICES = "/api/organizations/acme/services"
 
 @pytest.fixture(scope="module")
 def second() -> Iterator[House]:
-    """The second Gatehouse. Its organization acme has the first one as an application."""
+    """The second Gatehouse. Its organization acme has the first Gatehouse as an application."""
     with settings_of_own_database() as database, service_home() as home:
         service = Service(home, **database, **{**SETTINGS, "SSO_PLATFORM_OWNER_EMAIL": IVAN}, SSO_OUTBOUND_ALLOW="127.0.0.1,::1")
         try:
@@ -41,7 +41,7 @@ def sign_in(house: House, second: House, browser: FormBrowser, slug: str) -> Non
 
 
 def test_people_sign_in_by_openid_connect(house: House, second: House) -> None:
-    """An admin ends the sessions at the second one, which reports that to the first one."""
+    """An admin ends the sessions at the second Gatehouse, which reports that to the first Gatehouse."""
     endpoints = house.add("second", second.service.address)
     client = {"redirect_uris": [endpoints["redirect_uri"]], "backchannel_logout_uri": endpoints["backchannel_logout_uri"]}
     created = second.call("POST", SERVICES, {"slug": "first", "name": "First", "service_type": "web", **client})
@@ -60,7 +60,7 @@ def test_people_sign_in_by_openid_connect(house: House, second: House) -> None:
 
 
 def test_people_sign_in_by_saml(house: House, second: House) -> None:
-    """Each reads the metadata of the other one."""
+    """The two read each other's metadata."""
     created = house.call("POST", CONNECTIONS, {"slug": "by-saml", "name": "SAML", "saml": {"trusts_email": True}})
     house.call("POST", f"{CONNECTIONS}/by-saml/keys", {})
     second.call("POST", SERVICES, {"slug": "first-saml", "name": "First", "service_type": "web"})

@@ -28,7 +28,7 @@ def write_settings(file: Path, variable: str, settings: Any) -> None:
 
 
 class SimpleSamlPhp:
-    """A SimpleSAMLphp that knows one service provider by its metadata. It refuses requests without a signature."""
+    """A SimpleSAMLphp that knows a single service provider by its metadata. It refuses requests without a signature."""
 
     def __init__(self, house: House, folder: Path, port: int, metadata: bytes, *, encrypts: bool) -> None:
         self.house = house
@@ -96,7 +96,7 @@ class SimpleSamlPhp:
 def test_people_sign_in_and_out(house: House, tmp_path: Path, *, encrypts: bool) -> None:
     """It verifies our requests. It signs the response and the assertion, and can encrypt the assertion, with AES-CBC.
 
-    A sign-out at either side ends both sessions.
+    A sign-out on one side ends the sessions on the two sides.
     """
     slug = f"php-{'encrypted' if encrypts else 'signed'}"
     metadata = house.add_saml(slug, groups="groups")

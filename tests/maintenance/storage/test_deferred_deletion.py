@@ -57,15 +57,15 @@ async def test_every_table_of_an_organization_is_deleted_or_kept_on_purpose(pool
     kept_tables |= {"policy_passes"}  # they go with their sessions
     kept_tables |= {"account_recoveries"}  # they end within a day
     kept_tables |= {"sign_in_flows"}  # they end within a day, and start nothing for an application that was deleted
-    kept_tables |= {"logout_notices"}  # those of deleted services are never sent, and deleted after a week
+    kept_tables |= {"logout_notices"}  # notices for deleted services are never sent, and deleted after a week
     kept_tables |= {"removed_siem_configurations"}  # it is a tombstone itself
     kept_tables |= {"billing_checkouts", "billing_facts", "billing_cancellations"}  # pending work at the payment provider
-    kept_tables |= {"webhook_deliveries"}  # deleted by the tombstones of their webhooks, which are created with that of the organization
+    kept_tables |= {"webhook_deliveries"}  # deleted by their webhooks' tombstones, which are created with the organization's tombstone
     assert with_column - cascaded - set(TABLES[Sweep.DELETED_ORGANIZATIONS]) == kept_tables
 
 
 async def test_each_foreign_key_that_deletes_rows_has_an_index(pool: Pool) -> None:
-    """Otherwise each deletion of the other row reads the whole table."""
+    """Otherwise every deletion of the referenced row reads the whole table."""
     unindexed = """
         select c.conname from pg_constraint c
         where c.contype = 'f' and c.confdeltype in ('c', 'n') and c.connamespace = 'public'::regnamespace and not exists (

@@ -42,7 +42,7 @@ async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, events: 
 
 
 async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
-    """Count the audit entries, events, totals and logins of an organization, or of the platform if `org` is None."""
+    """Count the audit entries, events, totals and logins in an organization, or at the platform if `org` is None."""
     [(entries,)] = await run_sql(pool, "select count(*) from audit_log where org_id is not distinct from %s", org)
     [(events,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
     [(totals,)] = await run_sql(pool, "select count(*) from audit_totals where org_id is not distinct from %s", org)

@@ -1,4 +1,4 @@
-"""Leases, and the deletion of obsolete rows and no others."""
+"""Leases, and the deletion of obsolete rows only."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -63,7 +63,7 @@ async def test_a_lease_is_refused_without_waiting_while_a_batch_of_its_holder_ru
 
     first, second = uuid4(), uuid4()
     await within(storage, lambda tx: tx.leases.take("work", first, NOW, NOW + HOUR))
-    for holder in (first, second):  # it has ended for both, so the first one extends it, and the second one takes it
+    for holder in (first, second):  # it has ended for the two holders, so the first extends it, and the second takes it
         async with storage.transaction(by=SYSTEM) as tx:
             assert await tx.leases.take("work", holder, NOW + HOUR, NOW + HOUR)
             assert not await in_another_task(ask)
@@ -85,7 +85,7 @@ async def add_rates(pool: Pool, expires_at: datetime, count: int = 1) -> None:
 
 
 async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh: datetime) -> None:
-    """Add to every table one row that is obsolete at `old`, and one that is not obsolete before `fresh`."""
+    """Add to every table a row that is obsolete at `old`, and a row that is not obsolete before `fresh`."""
     await add(storage, user := account())
     async with storage.transaction(by=SYSTEM) as tx:
         for time in (old, fresh):
@@ -260,7 +260,7 @@ SWEPT_TABLES = {
 
 
 def test_every_sweep_is_tested() -> None:
-    # The others are tested with logins, flows, privacy, webhooks, SIEMs, SAML and DPoP.
+    # All further tables are tested with logins, flows, privacy, webhooks, SIEMs, SAML and DPoP.
     with_own_statements = {Sweep.LOG_REDACTIONS, Sweep.DPOP_PROOFS}
     with_secrets = {Sweep.FLOW_SECRETS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.PREVIOUS_SAML_KEYS}
     tested_elsewhere = {Sweep.LOGIN_TOTALS, Sweep.FAILED_LOGINS, Sweep.SIEM_BACKLOGS, *with_secrets, *with_own_statements}

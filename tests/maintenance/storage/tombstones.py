@@ -1,4 +1,4 @@
-"""Records of organizations, services and webhooks that do not exist, and the tombstones of their deletion."""
+"""Records for organizations, services and webhooks that do not exist, and their deletion tombstones."""
 
 from typing import Final
 from uuid import UUID
@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.rows import DAY, NOW
 
-# For each table a statement that adds rows of an organization, usually one row per user.
+# Per table a statement that adds rows for an organization, usually a row per user.
 FILLING: Final = {
     "service_users": """
         insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)

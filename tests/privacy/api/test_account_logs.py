@@ -1,4 +1,4 @@
-"""The logs of second factors and of privacy, as the user and as platform owners see them (security I-5, M-6, Y-1)."""
+"""The second-factor and privacy logs, as the user and as platform owners see them (security I-5, M-6, Y-1)."""
 
 from uuid import uuid4
 
@@ -29,7 +29,7 @@ async def test_users_and_platform_owners_read_the_log_of_second_factors(platform
     assert answer.status == 200, answer.text
     removal, failure = answer.json["events"]
     assert (removal["event_type"], removal["success"], removal["by_user"]) == ("mfa_force_disabled_by_admin", True, False)
-    assert (removal["ip_address"], removal["user_agent"]) == (None, None)  # those of the platform owner
+    assert (removal["ip_address"], removal["user_agent"]) == (None, None)  # the platform owner's are not shown
     assert "reason" not in removal
     assert (failure["success"], failure["by_user"], failure["ip_address"], failure["user_agent"]) == (
         False,

@@ -136,7 +136,7 @@ async def test_an_impersonator_is_refused(api: Api, ports: Ports, pool: Pool, us
 
 @pytest.mark.slow
 async def test_no_organization_is_left_with_a_deleted_owner(api: Api, acme: Tenant, pool: Pool) -> None:
-    """The deletion of an account against the transfer of the ownership to it."""
+    """Deleting an account races with transferring the ownership to it."""
     for name in (f"n{number}" for number in range(5)):
         await acme.join(name, await add_account(acme.ports, f"{name}@example.com", None), ADMIN)
         owner = next(person for person, role in (await acme.roles()).items() if role == "owner")

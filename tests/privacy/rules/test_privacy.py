@@ -1,4 +1,4 @@
-"""Tests of the placeholder address of anonymized accounts (decision 148)."""
+"""Tests for the placeholder address of anonymized accounts (decision 148)."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

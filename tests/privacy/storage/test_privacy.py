@@ -1,4 +1,4 @@
-"""Tests of the storage of privacy: control over users, and anonymization."""
+"""Tests for the privacy storage: control over users, and anonymization."""
 
 from datetime import datetime
 from uuid import UUID, uuid4

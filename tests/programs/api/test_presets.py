@@ -1,4 +1,4 @@
-"""Presets of scopes and permissions, and whole areas of events: links and boxes that work without scripts."""
+"""Presets for scopes and permissions, and whole event areas: links and boxes that work without scripts."""
 
 import re
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ async def test_a_box_stands_for_all_events_of_an_area(owner: FakeBrowser, pool: 
 
 
 async def test_a_webhook_can_get_all_events(owner: FakeBrowser, pool: Pool) -> None:
-    """The boxes of whole groups select them, and its page sends a box for each event."""
+    """The boxes for whole groups select them, and its page sends a box per event."""
     path = f"{ORGANIZATION}/webhooks/new"
     areas = {f"all-of:{area}": "yes" for area in GROUPS}
     page = await owner.open(path)

@@ -47,7 +47,7 @@ async def services(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 async def test_a_client_registers_as_an_application(acme: Tenant, clock: FakeClock) -> None:
-    """It is not trusted, asks each user, and admits members only, until an admin changes that."""
+    """It is not trusted, asks every user, and admits members only, until an admin changes that."""
     token = await create(acme, uses=2)
     assert token["token"].startswith(token["prefix"])
     answer = await register(acme, token["token"], token_endpoint_auth_method="client_secret_post", grant_types=["authorization_code"])
@@ -160,7 +160,7 @@ async def test_a_token_works_while_its_creator_may_create_applications(acme: Ten
 
 
 async def test_of_twenty_at_once_as_many_register_as_the_token_has_uses(acme: Tenant) -> None:
-    """Each copy of a program registers with the same name."""
+    """Every copy of a program registers with the same name."""
     await run_sql(acme.pool, "update organizations set max_services = 30")
     for uses in (1, 3, 20, 4):
         token = await create(acme, uses=uses)

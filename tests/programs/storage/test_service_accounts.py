@@ -28,7 +28,7 @@ KEY = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwI
 
 @pytest.fixture
 async def owner(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> UUID:
-    """A platform owner who also owns both organizations."""
+    """A platform owner who also owns the two organizations."""
     user_id = (await add(storage, account(is_platform_owner=True))).id
     for org in (acme, other_tenant):
         await add_member(pool, org, user_id, "owner")
@@ -160,7 +160,8 @@ async def test_a_secret_authenticates_its_program_until_it_expires(storage: Post
     assert replaced.credential_id == new.id
 
 
-# Each end of an owner's rights, and the roles of the accounts that go on. The role None is that of the platform's.
+# Every way in which an owner's rights end, and the roles of the accounts that go on. The role None is that of the
+# platform's.
 ENDS: dict[str, tuple[str, set[RoleName | None]]] = {
     "deactivated": ("update users set deactivated_at = now() where id = %s", set()),
     "anonymized": ("update users set anonymized_at = now(), email = 'anonymized@example.com' where id = %s", set()),

@@ -101,7 +101,7 @@ def sign_ins(policies: list[Policy], user: User, now: int) -> list[tuple[int, in
     """Return the minute of every first factor that counts, and its strength with second factors from up to 10 minutes before it."""
     seconds = [method for method, is_there in (("totp", user.has_totp), ("key", user.has_key)) if is_there]
     allowed = [is_allowed(policies, method) for method in seconds]
-    of_code = any(allowed) or not any("methods" in policy for policy in policies)  # it stands for one of them, and a device for all
+    of_code = any(allowed) or not any("methods" in policy for policy in policies)  # stands for a single address, a device for all
     is_trusted = user.trusted_at is not None and not user.risk and all(allowed)
     for policy in policies:
         is_trusted = is_trusted and now - (user.trusted_at or 0) < policy.get("device_trust_days", 90) * DAY

@@ -257,7 +257,7 @@ async def test_each_offered_way_is_enough_for_the_act(world: World, sent: FakeMa
             await ada.begin(age)
             assert (await ada.act()).status == 401, "the sign-in is too old"
             await ada.confirm(way)
-            if (await (ada.act() if way == ALONE else ada.act_again())).status != 200:  # one passkey is enough for account and policies
+            if (await (ada.act() if way == ALONE else ada.act_again())).status != 200:  # a passkey is enough for account and policies
                 wrong[f"{name} after {age}"] = way
     assert not wrong, wrong
 

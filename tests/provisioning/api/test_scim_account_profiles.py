@@ -1,4 +1,4 @@
-"""The profile of an account and the attributes of a directory (decisions 128, 247)."""
+"""An account's profile and a directory's attributes (decisions 128, 247)."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ async def test_a_directory_sets_the_profile_of_an_account_that_its_organization_
     assert await stored(acme, user["id"]) == Profile("Amazing Grace", PICTURE, "en-US", "America/New_York")
     await directory.patch(user["id"], {"op": "remove", "path": "displayName"}, {"op": "replace", "path": "locale", "value": "de"})
     assert await stored(acme, user["id"]) == Profile("Grace Brewster Hopper", PICTURE, "de", "America/New_York")
-    # An unchanged attribute leaves what the user wrote since, and one that is not valid for an account stays in the organization.
+    # An unchanged attribute leaves what the user wrote since, and a value that is not valid for an account stays in the organization.
     await set_profile(acme.ports, user["id"])
     changed = (await directory.put(user["id"], userName=GRACE, locale="de", timezone="Eastern Standard Time")).json
     assert (changed["locale"], changed["timezone"]) == ("de", "Eastern Standard Time")

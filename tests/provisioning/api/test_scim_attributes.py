@@ -1,4 +1,4 @@
-"""Attributes that the organization declared and its directory writes: an extension of the schema of users."""
+"""Attributes that the organization declared and its directory writes: an extension to the user schema."""
 
 import json
 from typing import Any, Final
@@ -240,7 +240,7 @@ async def test_entra_id_provisions_a_custom_attribute(acme: Tenant, directory: D
 
 
 async def test_okta_provisions_a_custom_attribute(acme: Tenant, directory: Directory) -> None:
-    """The external namespace of the attributes is the URN of the extension, and each update is a PUT of the whole user."""
+    """The attributes' external namespace is the extension's URN, and every update is a PUT with the whole user."""
     await declare_all(acme)
     body: dict[str, Any] = {
         "schemas": [CORE, ATTRIBUTES_URN],

@@ -119,7 +119,7 @@ async def test_only_the_membership_of_a_shared_account_is_deactivated(
 async def test_a_deactivated_user_cannot_use_services_of_the_organization(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     """This includes their use as an end user (security C-5, T-5).
 
-    Services of other organizations stay usable.
+    Services in other organizations stay usable.
     """
     user_id = (await directory.create_user("ada@example.com"))["id"]
     await set_password(acme, user_id)

@@ -131,7 +131,7 @@ async def test_a_new_token_continues_with_the_groups_of_a_revoked_one(groups: Gr
 
 
 async def test_names_are_unique_in_any_case(groups: GroupDirectory, acme: Tenant) -> None:
-    """Among groups of directories and of admins, applications for assigned users, and the organization."""
+    """Among the groups of directories and admins, applications for assigned users, and the organization."""
     await add_service(acme.pool, acme.org, "store")
     await run_sql(acme.pool, "update services set access_policy = 'assigned'")
     await GroupAdmin(acme).create("Sales")

@@ -66,7 +66,7 @@ async def test_no_user_signs_in_after_the_answer_to_a_push_that_removes_them(
 async def test_pushes_during_sign_ins_leave_sessions_only_to_members_of_the_group(
     groups: GroupDirectory, acme: Tenant, api: Api, pool: Pool
 ) -> None:
-    """Users sign in and refresh while pushes add and remove them. Afterwards each session continues if its user is in the group."""
+    """Users sign in and refresh while pushes add and remove them. Afterwards a session continues only if its user is in the group."""
     people, group = await open_store(groups, acme, 8)
     tokens: list[tuple[str, str]] = []
 

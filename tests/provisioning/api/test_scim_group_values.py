@@ -1,4 +1,4 @@
-"""The values of groups that a directory creates: empty lists, ids in capitals, and other forms."""
+"""The values in groups that a directory creates: empty lists, ids in capitals, and further forms."""
 
 import pytest
 

@@ -58,7 +58,7 @@ async def test_a_replacement_that_deactivates_is_applied_as_far_as_it_can_be(dir
 async def test_a_user_name_that_is_refused_does_not_prevent_deactivation(
     acme: Tenant, other_tenant: Tenant, directory: Directory, reason: str, method: str
 ) -> None:
-    """The user changed their address, and the directory still sends the old one with every request."""
+    """The user changed their address, and the directory still sends the old address with every request."""
     user = await directory.create_user("old@acme.example")
     refusal: tuple[int, str | None] = (409, "uniqueness")
     if reason == "domain of another organization":

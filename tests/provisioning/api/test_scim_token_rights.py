@@ -17,7 +17,7 @@ OF_ADMINS = ROLES[ADMIN].rights - {Capability.ORGANIZATION_VIEW}
 
 
 async def try_to_empower(acme: Tenant, token: str, token_id: str) -> list[Answer]:
-    """Create a token, and switch directory groups on for another one."""
+    """Create a token, and switch directory groups on for another token."""
     tokens = f"{acme.path}/scim-tokens"
     return [
         await acme.api.post(tokens, {"name": "Mine"}, token=token),

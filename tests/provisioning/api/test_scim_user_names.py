@@ -41,7 +41,7 @@ async def test_a_user_name_is_unique_in_the_organization(acme: Tenant, other_ten
             await directory.patch(ada["id"], {"op": "replace", "path": "userName", "value": taken}),
         ]
         assert [problem(answer) for answer in answers] == [(409, "uniqueness")] * 3, taken
-    # An address becomes the userName if there is no other, so it must not be one already.
+    # An address becomes the userName if there is no userName, so it must not be a userName already.
     await directory.put(grace["id"], **named("next@acme.example", GRACE))
     assert problem(await directory.try_create_user("Next@acme.example")) == (409, "uniqueness")
     assert await load_accounts(acme, "next@acme.example") == []

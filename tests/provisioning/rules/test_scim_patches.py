@@ -40,7 +40,7 @@ def with_case(name: str, in_capitals: bool) -> str:
 
 @st.composite
 def operations(draw: st.DrawFn) -> tuple[PatchOperation, dict[str, str | None]]:
-    """An operation on a single value, written in one of several ways, and the expected change."""
+    """An operation on a single value, written in some way, and the expected change."""
     op = draw(st.sampled_from(list(PatchOp)))
     name, value, in_capitals = draw(st.sampled_from(NAMES)), draw(texts), draw(st.booleans())
     if op is PatchOp.REMOVE:
@@ -122,7 +122,7 @@ lists = st.lists(ids, max_size=3)
 
 @st.composite
 def member_operations(draw: st.DrawFn) -> tuple[PatchOperation, Any]:
-    """An operation on members, written in one of several ways, and the same change of a set."""
+    """An operation on members, written in some way, and the same change on a set."""
     op, ids_in_value = draw(st.sampled_from(list(PatchOp))), draw(lists)
     values = [{"value": id_} for id_ in ids_in_value]
     if op is PatchOp.REMOVE:

@@ -23,10 +23,10 @@ PROFILES = [
 
 
 async def add_users(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> list[ScimUser]:
-    """Add seven users of acme, and one of the other tenant. Return those of acme.
+    """Add seven users at acme, and a user at the second tenant. Return acme's users.
 
-    Five of them have a profile. Two are blocked, one of these with a deactivated account. One is known
-    and neither blocked nor a member.
+    Five of them have a profile. Two are blocked, and the second has a deactivated account. Another user is known and
+    neither blocked nor a member.
     """
     users = [account(Email(f"{name}@example.com"), is_platform_owner=False) for name in ("ada", "b_b", "c%d", "eve", "f-1", "g", "h")]
     await add(storage, *users)

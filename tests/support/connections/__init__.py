@@ -35,7 +35,7 @@ def make_connection(org_id: UUID, slug: str = "okta", **changes: Any) -> Organiz
 
 
 async def add_connection(storage: Storage, org_id: UUID, slug: str = "okta", **changes: Any) -> OrganizationConnection:
-    """Add a connection of the organization: an active one with OpenID Connect, unless `changes` say otherwise."""
+    """Add a connection to the organization: an active OpenID Connect connection, unless `changes` say otherwise."""
     connection = make_connection(org_id, slug, **changes)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.connections.add(connection)

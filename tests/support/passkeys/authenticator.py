@@ -40,7 +40,7 @@ class Credential:
 
 @dataclass(slots=True, kw_only=True)
 class SoftAuthenticator:
-    """An authenticator in a browser at a page with this origin. Its flags are those of its next answer."""
+    """An authenticator in a browser at a page with this origin. Its flags are for its next answer."""
 
     origin: str
     algorithm: int = -7
@@ -50,10 +50,10 @@ class SoftAuthenticator:
     backed_up: bool = True
     step: int = 0  # by which the counter grows; synced passkeys have none
     aaguid: UUID = BITWARDEN
-    client_data: Mapping[str, Any] = field(default_factory=dict)  # members that replace those of clientDataJSON
+    client_data: Mapping[str, Any] = field(default_factory=dict)  # members that replace members in clientDataJSON
     extensions: bytes = b""  # of its answers, in CBOR
     credentials: list[Credential] = field(default_factory=list)
-    next_id: bytes | None = None  # of the next credential, instead of a random one
+    next_id: bytes | None = None  # for the next credential, instead of a random id
 
     def create(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the new credential as `RegistrationResponseJSON`."""

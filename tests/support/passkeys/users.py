@@ -49,7 +49,7 @@ class PasskeyUser:
         return answer.json
 
     async def confirm(self, authenticator: SoftAuthenticator | None = None) -> None:
-        """Show the newest passkey of this authenticator, or else of the user's own authenticator, in the session."""
+        """Show this authenticator's newest passkey in the session, by default the user's own authenticator's."""
         options = await self.api.post("/api/auth/reauthenticate/passkey/options", token=self.token)
         body = {"passkey": (authenticator or self.authenticator).get(options.json["publicKey"])}
         answer = await self.api.post("/api/auth/reauthenticate", body, token=self.token)
@@ -66,7 +66,7 @@ class PasskeyUser:
 
 
 async def add_passkeys(pool: Pool, user_id: UUID, *rp_ids: str) -> None:
-    """Store a passkey of the user for each of these RP IDs."""
+    """Store a passkey for the user per RP ID."""
     for rp_id in rp_ids:
         await run_sql(
             pool,
@@ -108,7 +108,7 @@ async def sign_in_with_passkey(api: Api, authenticator: SoftAuthenticator, body:
 
 
 def new_credential(session_id: UUID) -> dict[str, str]:
-    """Return the texts of a credential that the user of this session can add, at the first time of the clock."""
+    """Return the texts for a credential that this session's user can add, at the clock's first time."""
     challenge = WebAuthnPasskeys([VAULT_KEY]).new_challenge(ChallengeBinding(Ceremony.REGISTER, session_id.bytes), FakeClock().now())
     party = {"rp": {"id": RP_ID}, "user": {"id": "AAAA"}, "pubKeyCredParams": [{"alg": -7}], "excludeCredentials": []}
     credential = SoftAuthenticator(origin=BASE_URL).create({**party, "challenge": b64(challenge)})

@@ -46,7 +46,7 @@ _certificates: dict[tuple[datetime, str], SamlCertificate] = {}
 async def new_certificate(now: datetime, organization: str = "acme") -> SamlCertificate:
     """Return a certificate with a new id.
 
-    Its key is generated once for each argument, because that takes 0.1 seconds.
+    Its key is generated once per argument, because that takes 0.1 seconds.
     """
     if (now, organization) not in _certificates:
         _certificates[now, organization] = await X509Certificates().create(organization, "shop", now, 3)
@@ -119,7 +119,7 @@ def service_provider_metadata(
     certificates: Sequence[str] = (),
     formats: Sequence[str] = (),
 ) -> str:
-    """Return the metadata of a service provider, with the texts of its logout services, and certificates in base64."""
+    """Return a service provider's metadata, with the texts of its logout services, and certificates in base64."""
     keys = "".join(
         f'<md:KeyDescriptor use="signing"><ds:KeyInfo><ds:X509Data><ds:X509Certificate>\n{certificate}\n</ds:X509Certificate>'
         "</ds:X509Data></ds:KeyInfo></md:KeyDescriptor>"
@@ -141,7 +141,7 @@ def identity_provider_metadata(
     certificates: Sequence[str] = (PROVIDER_CERTIFICATE,),
     formats: Sequence[str] = (),
 ) -> str:
-    """Return the metadata of an identity provider, with certificates in PEM, and the URNs of NameID formats."""
+    """Return an identity provider's metadata, with certificates in PEM, and the URNs of NameID formats."""
     bindings = "urn:oasis:names:tc:SAML:2.0:bindings"
     addresses = "".join(f'<md:SingleSignOnService Binding="{bindings}:{name}" Location="{url}"/>' for name, url in sso.items())
     return service_provider_metadata(
@@ -155,7 +155,10 @@ def identity_provider_metadata(
 
 
 def with_validity(metadata: str, *ends: str) -> str:
-    """Return metadata in an EntitiesDescriptor. The ends are the `validUntil` of the EntityDescriptor, the one around it, and the role."""
+    """Return metadata in an EntitiesDescriptor.
+
+    The ends are the `validUntil` of the EntityDescriptor, of the EntitiesDescriptor around it, and of the role.
+    """
     own, around, role = (f' validUntil="{end}"' if end else "" for end in (*ends, "", "", "")[:3])
     text = metadata.partition("?>")[2].replace("<md:EntityDescriptor", f"<md:EntityDescriptor{own}", 1)
     text = re.sub("<md:(SP|IDP)SSODescriptor", lambda match: match[0] + role, text, count=1)
@@ -181,8 +184,8 @@ def authn_request(
 ) -> bytes:
     """Return an AuthnRequest without special options.
 
-    `changes` are XML attributes by name, with None to remove one. `inside` follows the issuer, and
-    `before` and `after` surround the root.
+    `changes` are XML attributes by name. None removes an attribute. `inside` follows the issuer, and `before` and
+    `after` surround the root.
     """
     attributes: dict[str, str | None] = {
         "ID": saml_messages.new_message_id(),
@@ -300,7 +303,7 @@ class PostedResponse:
 
     @property
     def statuses(self) -> list[str]:
-        """The last parts of the status codes, the top-level one first."""
+        """The last parts of the status codes, the top-level code first."""
         codes = self.root.xpath("//samlp:StatusCode/@Value", namespaces=NS)
         return [str(value).removeprefix(STATUS) for value in codes]
 

@@ -36,13 +36,13 @@ Interruption = Callable[[SamlApplication], Awaitable[object]]
 
 
 class SamlApplications:
-    """The SAML applications that one user is assigned to."""
+    """The SAML applications that a user is assigned to."""
 
     def __init__(self, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
         self._ports, self._pool, self._acme, self._ada = ports, pool, acme, user
 
     async def add(self, slug: str = "shop", tenant: Tenant | None = None, **changes: Any) -> SamlApplication:
-        """Add an application of acme or of `tenant`.
+        """Add an application to acme or to `tenant`.
 
         `changes` override the default configuration.
         """

@@ -37,7 +37,7 @@ def find(element: Any, path: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The content of a response; each text is written into the document as it is."""
+    """What a response contains; every text is written into the document as it is."""
 
     response_id: str = "_response"
     assertion_id: str = "_assertion"
@@ -49,7 +49,7 @@ class Content:
         f'<saml:NameID Format="{PERSISTENT}" NameQualifier="{ENTITY_ID}" SPNameQualifier="{AUDIENCE}">ada &amp; 7f3a</saml:NameID>'
     )
     bearer: str = f'Recipient="{ACS_URL}" InResponseTo="{REQUEST}" NotOnOrAfter="{format_instant(NOW + timedelta(minutes=5))}"'
-    confirmations: str = ""  # further ones, before the bearer
+    confirmations: str = ""  # further confirmations, before the bearer
     conditions: str = (
         f'NotBefore="{format_instant(NOW - timedelta(minutes=1))}" NotOnOrAfter="{format_instant(NOW + timedelta(minutes=10))}"'
     )
@@ -152,7 +152,7 @@ def sign(element: Any, certificate: SamlCertificate, form: Form = USUAL) -> Any:
 
 @cache
 def _private_key(pem: bytes, certificate: bytes) -> Any:
-    """Return the key. Loading a key checks it, which takes longer than a signature, so each is loaded once."""
+    """Return the key. Loading a key checks it, which takes longer than a signature, so every key is loaded once."""
     key = xmlsec.Key.from_memory(pem, constants.KeyDataFormatPem)
     key.load_cert_from_memory(certificate, constants.KeyDataFormatPem)
     return key
@@ -166,7 +166,7 @@ class Encryption:
     bits: int = 256
     transport: Any = constants.TransformRsaOaep
     is_beside: bool = False  # the key is beside the data, as Okta writes it
-    algorithm: str | None = None  # of the key transport, in place of that of `transport`
+    algorithm: str | None = None  # the key transport's, in place of the algorithm in `transport`
     parts: Mapping[str, str] = field(default_factory=dict)  # the algorithms of its child elements, by tag
 
 
@@ -175,7 +175,7 @@ CBC: Final = Encryption(cipher=constants.TransformAes128Cbc, bits=128)
 
 
 def encrypt(response: Any, certificate: SamlCertificate, encryption: Encryption = GCM) -> Any:
-    """Replace the assertion of a response by an encrypted one. Return the EncryptedAssertion."""
+    """Replace a response's assertion by an encrypted assertion. Return the EncryptedAssertion."""
     assertion = find(response, "saml:Assertion")
     holder = etree.Element(f"{{{NS['saml']}}}EncryptedAssertion")
     response.replace(assertion, holder)
@@ -210,10 +210,10 @@ def serialize(root: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class IdentityProvider:
-    """The keys of an identity provider, of an attacker and of the connection."""
+    """The keys of an identity provider, an attacker and the connection."""
 
     certificate: SamlCertificate
-    others: tuple[SamlCertificate, ...]  # further ones of the provider
+    others: tuple[SamlCertificate, ...]  # further provider keys
     attacker: SamlCertificate
     ours: SamlCertificate  # to decrypt
     our_next: SamlCertificate

@@ -27,7 +27,7 @@ def signed_url(
 ) -> str:
     """Return the path and query that sends a signed LogoutRequest with HTTP-Redirect.
 
-    The parameters are in an unusual order, and quoted as other libraries do.
+    The parameters are in an unusual order, and quoted as many libraries do.
     """
     relay = {} if relay_state is None else {"RelayState": relay_state}
     query = urlencode({"SAMLRequest": encode_base64(deflate(message)), **relay, "SigAlg": algorithm}, quote_via=quote)
@@ -37,7 +37,7 @@ def signed_url(
 
 @cache
 def _private_key(pem: bytes) -> rsa.RSAPrivateKey:
-    """Return the key. Loading a key checks it, which takes longer than a signature, so each is loaded once."""
+    """Return the key. Loading a key checks it, which takes longer than a signature, so every key is loaded once."""
     key = load_pem_private_key(pem, None)
     assert isinstance(key, rsa.RSAPrivateKey)
     return key

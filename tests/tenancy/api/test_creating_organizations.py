@@ -198,7 +198,7 @@ async def test_five_organizations_of_one_account_can_wait_for_approval(api: Api,
 
 
 async def test_an_organization_of_a_platform_owner_is_active_at_once_on_the_page(owner_browser: FakeBrowser, pool: Pool) -> None:
-    """In the API it waits, as all others do."""
+    """In the API it waits, as all organizations do."""
     await run_sql(pool, "update users set is_platform_owner = true")
     created = await owner_browser.submit("/app/organizations/new", "/app/organizations/new", name="Globex", slug="")
     assert leads_to(created) == "/app/organizations/globex"

@@ -136,7 +136,7 @@ async def test_one_of_twenty_concurrent_deletions_wins(api: Api, ports: Ports, p
 
 @pytest.mark.slow
 async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, ports: Ports, pool: Pool) -> None:
-    """Updates, selections, and password changes, which write an event for each organization."""
+    """Updates, selections, and password changes, which write an event per organization."""
     org = await add_organization(pool, "acme")
     user, token = await add_person(ports, pool, "ada", org, "owner")
     other_accounts = [await add_account(ports, f"person-{number}@example.com") for number in range(6)]

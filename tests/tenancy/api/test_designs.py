@@ -1,4 +1,4 @@
-"""The design of emails and of the pages behind their links.
+"""The design of emails, and of the pages behind their links.
 
 It is that of the named organization while it is active (decision 66; security B-2, B-3, E-1, E-2).
 """
@@ -62,7 +62,7 @@ def without_token(letter: EmailMessage) -> EmailMessage:
 def is_designed(page: Answer) -> bool:
     """Return whether the page has the organization's design.
 
-    Checks that it has all of the design or nothing of it.
+    Checks that it has all of the design or nothing.
     """
     parts = {
         "name": " · Acme Portal</title>" in page.text and "<bdi>Acme Portal</bdi></span></header>" in page.text,

@@ -110,7 +110,7 @@ async def test_each_domain_stands_alone(acme: Tenant, other_tenant: Tenant, dns:
     listed = (await list_domains(acme)).json["domains"]
     assert listed == [first.json, second.json, third.json]
     assert listed == [(await get_domain(acme, each["domain"])).json for each in listed]
-    # The record of one verifies no other one.
+    # A domain's record verifies no other domain.
     dns.published["_gatehouse-challenge.acme.test"] = dns.published[RECORD]
     assert (await verify_domain(acme, "acme.test")).status == 400
     assert (await remove_domain(acme)).status == 204

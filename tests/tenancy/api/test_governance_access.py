@@ -104,7 +104,7 @@ async def test_only_platform_owners_can_call_these_routes(platform: Platform, po
     ):
         for org_id in (org, NOWHERE, "nothing"):
             for method, path in calls(org_id):
-                # Other users learn neither which organizations exist nor the format of a body.
+                # Everyone else learns neither which organizations exist nor the format of a body.
                 for raw in (None, b"{"):
                     answer = await platform.api.call(method, path, raw=raw, token=token)
                     assert (answer.status, answer.code) == (403, "FORBIDDEN"), (method, path)

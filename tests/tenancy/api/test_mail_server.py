@@ -1,6 +1,6 @@
 """The mail server of an organization, and its emails through a real server.
 
-The rules are those of security E-1, E-4, L-1, L-3, W-1, W-7, Z-5.
+The rules come from security E-1, E-4, L-1, L-3, W-1, W-7, Z-5.
 """
 
 import json
@@ -195,8 +195,8 @@ async def test_only_invitations_use_the_mail_server_of_the_organization(
     assert response["token"] in message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
     assert "reset-password" not in str(message)
     assert real_servers.server.envelopes[0].mail_from == "post@acme.example"
-    # The other two use the platform's server: the invitation of another organization, and the
-    # password reset.
+    # Two emails use the platform's server: the invitation by another organization, and the password
+    # reset.
     assert len(list(real_servers.folder.iterdir())) == 2
     assert response["token"] not in real_servers.filed
     assert "You are invited to Twin" in real_servers.filed

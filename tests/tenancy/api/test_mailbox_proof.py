@@ -60,7 +60,7 @@ async def account_row(acme: Tenant, email: str = CEO) -> dict[str, Any]:
 async def test_only_the_token_of_the_email_proves_the_mailbox(acme: Tenant, api: Api, sent: FakeMailTransport) -> None:
     """A squatter registered the account. Their password does not survive."""
     await api.post("/api/auth/register", {"email": CEO, "password": PASSWORD})
-    await deliver(acme.ports)  # emails of one delivery arrive in any order
+    await deliver(acme.ports)  # emails from the same delivery arrive in any order
     token = (await acme.invite(CEO))["token"]
     by_mail = await mail_token(acme, sent)
     assert token != by_mail
@@ -207,7 +207,7 @@ async def test_another_directory_cannot_create_accounts_at_a_verified_domain(
     user = await directory.create_user("ada@acme.example")
     assert problem(await directory.put(user["id"], userName=CEO)) == (403, None)
     assert await account_row(acme) == {}
-    await deliver(acme.ports)  # emails of one delivery arrive in any order
+    await deliver(acme.ports)  # emails from the same delivery arrive in any order
     # A guest can be invited. The inviter's token creates no account, and that of the email does.
     answer = await accept(acme.api, (await acme.invite(CEO))["token"])
     assert (answer.status, answer.json["error"]) == (400, MailTokenRequired.__doc__)

@@ -300,7 +300,8 @@ async def test_members_leave_even_an_inactive_organization(tenants: Tenants, acm
     assert (await tenants.api.post(f"{acme.path}/leave", token=acme.token("member"))).status == 204
     assert "member" not in await acme.check()
     assert (await acme.recorded())[-1] == ("user.removed", "user", acme.id("member"), acme.people["member"].id, {"role": "member"})
-    # The session in the organization ended. Another one lives, and is no longer that of a member.
+    # The session in the organization ended. Another session lives, and no longer belongs to a
+    # member.
     assert (await tenants.api.get("/api/user", token=acme.token("member"))).status == 401
     assert (await tenants.api.get(f"{other_tenant.path}/members", token=own_token)).status == 200
     again = await tenants.api.post(f"{acme.path}/leave", token=own_token)

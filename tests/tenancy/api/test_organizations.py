@@ -111,7 +111,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 async def test_non_members_cannot_reach_the_organization(api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any) -> None:
-    """Platform owners and owners of other organizations are not members either (decision 19)."""
+    """Platform owners and the owners of other organizations are not members either (decision 19)."""
     org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await add_person(ports, pool, "ada", org, "owner")
     twins_owner, _ = await add_person(ports, pool, "eve", other_tenant, "owner")

@@ -1,4 +1,4 @@
-"""The transfer of ownership, and invitations that a change of role revokes (security R-2, R-4)."""
+"""How the ownership is transferred, and invitations that a role change revokes (security R-2, R-4)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -111,7 +111,7 @@ async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme:
 
 
 async def _invitations(tenants: Tenants, acme: Tenant, other_tenant: Tenant, inviter: str) -> dict[str, str]:
-    """Add one invitation of each kind, and return their ids."""
+    """Add an invitation per kind, and return their ids."""
     await other_tenant.join("same", acme.people[inviter], ADMIN)
     invitations = {
         "admin": await acme.add_pending_invitation(inviter, "new-admin@example.com", ADMIN),

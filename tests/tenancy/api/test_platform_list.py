@@ -29,7 +29,7 @@ LONG_NAME = "The Society for the Preservation of Analytical Engines"
 
 
 async def add_hourly(pool: Pool, *slugs: str) -> list[UUID]:
-    """Add active organizations, each created an hour after the one before."""
+    """Add active organizations, created at intervals of an hour."""
     org_ids = [await add_organization(pool, slug) for slug in slugs]
     for hours, org in enumerate(org_ids):
         await run_sql(
@@ -238,7 +238,7 @@ async def test_invalid_query_parameters_are_refused(platform: Platform) -> None:
         assert query.partition("=")[0] in answer.json["error"]
 
 
-# Names that look like others
+# Names that look like further names
 
 
 async def add_named(pool: Pool, slug: str, name: str, status: str = "pending") -> str:

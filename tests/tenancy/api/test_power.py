@@ -1,6 +1,6 @@
-"""What an organization may do with accounts: one table for all pairs of account and action (security C-5, K-4, R-5, Y-1, Y-2).
+"""What an organization may do with accounts: a single table for all pairs of account and action (security C-5, K-4, R-5, Y-1, Y-2).
 
-Each account is a confirmed member of the organization and a user of its service.
+All accounts are confirmed members and use the organization's service.
 """
 
 from datetime import timedelta
@@ -18,12 +18,12 @@ from tests.support.scim import Directory, directory_of
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant
 
-# Who created the account, who else uses it, and the effect of each action of the organization:
+# Who created the account, who else uses it, and the effect of every action by the organization:
 #   account     the whole account is anonymized, deactivated or deleted
 #   membership  only the membership, or only the use of the service, ends
 #   part        the export has the part that belongs to the organization
 #   -           the action is refused, and changes nothing
-# "elsewhere" stands for each kind of use by other organizations, "unused" for none.
+# "elsewhere" stands for every kind of use by other organizations, "unused" for none.
 POWER: Final = """
 created by    used by          forget      export  deactivate  delete      key
 user          unused           account     part    membership  membership  membership
@@ -42,7 +42,7 @@ ACTIONS: Final = ("forget", "export", "deactivate", "delete", "key")
 
 
 def rows() -> list[tuple[str, str, dict[str, str]]]:
-    """Return the rows of the table, with one row for each kind of use elsewhere."""
+    """Return the table's rows, with a row per kind of use elsewhere."""
     parsed = []
     for line in POWER.strip().splitlines()[1:]:
         creator, use, *effects = line.split()
@@ -52,7 +52,7 @@ def rows() -> list[tuple[str, str, dict[str, str]]]:
 
 
 class Accounts:
-    """Adds accounts of an organization that are used by others."""
+    """Adds an organization's accounts that are also used elsewhere."""
 
     def __init__(self, acme: Tenant, other: Tenant, service: UUID, other_service: UUID, plan: UUID) -> None:
         self.acme, self.other = acme, other
@@ -132,8 +132,8 @@ async def test_an_organization_has_power_only_over_accounts_that_it_created_and_
     assert differences == []
 
 
-# The creator of an API key, and the effect of its deletion of an account that the organization created, by the role of the
-# member. With "!", the key may not change the member: it is refused with 403.
+# Who created an API key, and what happens if the key deletes an account that the organization created, by the member's role. With "!", the
+# key may not change the member: it is refused with 403.
 POWER_OF_KEYS: Final = """
 created by     member       admin        lead
 owner          account      account      account
@@ -147,7 +147,7 @@ former-member  membership   membership!  membership!
 
 
 async def add_people(acme: Tenant) -> dict[str, UUID]:
-    """Add the roles and the creators of keys, and return the ids of the creators. A lead has a right that admins lack."""
+    """Add the roles and the keys' creators, and return the creators' ids. A lead has a right that admins lack."""
     keeper = [*ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW}, "api_keys.manage", "end_users.manage"]
     for slug, rights in (("keeper", keeper), ("manager", [*keeper, "members.manage"]), ("lead", ["members.view", "roles.manage"])):
         body = {"slug": slug, "name": slug.title(), "capabilities": rights}
@@ -174,7 +174,7 @@ async def add_target(acme: Tenant, service: UUID, role: str, email: str) -> UUID
 
 
 def refused(answer: Answer, text: str | None) -> bool:
-    """Return whether the answer refuses with this text. Any other answer is a success."""
+    """Return whether the answer refuses with this text. Any answer but a refusal is a success."""
     assert answer.status < 300 or (answer.status == 403 and text is not None and text in answer.text), answer.text
     return answer.status == 403
 

@@ -293,7 +293,7 @@ async def test_a_service_account_adds_no_rights_to_a_role_that_has_holders(acme:
 
 
 async def test_a_role_with_a_right_beyond_member_counts_as_admin_for_the_sign_in_policy(acme: Tenant) -> None:
-    """A change of the role asks each session again."""
+    """A role change asks every session again."""
     await join_with(acme, "ann", "viewer", OF_MEMBERS)
     await require_second_factor_of_admins(acme)
     path = f"{acme.path}/members"

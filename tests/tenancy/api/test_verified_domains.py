@@ -13,7 +13,9 @@ from tests.tenancy.domains import DOMAIN, prove_domain, remove_domain
 
 
 async def test_every_rule_counts_each_verified_domain_of_an_organization(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
-    """Routes, the directories of others, what others did there, and API resources: the same for the second domain as for the first."""
+    """Routes, foreign directories, what foreign organizations did there, and API resources: the same for the second domain as for the
+    first.
+    """
     names = (DOMAIN, "acme.test")
     await acme.api.call(
         "PUT", f"{acme.path}/hrd", {"domains": [{"domain": name, "provider": "codehost"} for name in names]}, token=acme.token("owner")

@@ -1,4 +1,4 @@
-"""The attributes of an organization: kinds, writers, and the values of several groups."""
+"""An organization's attributes: kinds, writers, and the values from several groups."""
 
 from typing import Any, Final
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Any color gives readable text and buttons in both modes (WCAG 2, 1.4.3 and 1.4.11)."""
+"""Any color gives readable text and buttons in the light and the dark mode (WCAG 2, 1.4.3 and 1.4.11)."""
 
 import re
 from itertools import product

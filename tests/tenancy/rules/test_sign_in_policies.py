@@ -17,7 +17,7 @@ WITH_APP = {"methods": ["password", "totp"], "second_factor": ["everyone"]}
 
 
 def policy_of(*saved: list[dict[str, Any]]) -> EffectivePolicy:
-    """Return the policy of an organization, and of its application, if there are two lists: rules that were saved one after the other."""
+    """Return the policy of an organization, and with two lists, of its application: rules that were saved one by one."""
     parts = []
     for name, documents in zip(("Acme", "Shop"), saved, strict=False):
         rules = Rules()

@@ -1,4 +1,4 @@
-"""Storage of the facts that decide about account control, and the removal of accounts."""
+"""Storage for the facts that decide about account control, and removing accounts."""
 
 from dataclasses import replace
 from uuid import UUID

@@ -80,12 +80,12 @@ async def add_role(pool: Pool, org: UUID) -> None:
 
 
 async def test_all_statements_agree_about_the_rights_of_groups(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
-    """Every own role, role of a group and state of both. Only confirmed members without power over the platform get rights."""
+    """Every own role with every group role, in every state. Only confirmed members without power over the platform get rights."""
     for org in (acme, other_tenant):
         await add_role(pool, org)
     own: dict[RoleName, Rights] = {**{name: role.rights for name, role in ROLES.items() if name != OWNER}, AUDITOR: OF_GROUP[AUDITOR]}
     expected: dict[UUID, Rights] = {}
-    counts = defaultdict[RoleName, list[int]](lambda: [0, 0])  # members with the role as their own one, and by groups
+    counts = defaultdict[RoleName, list[int]](lambda: [0, 0])  # members with the role as their own, and by groups
     for number, (role, given, flaw) in enumerate(itertools.product(own, OF_GROUP, FLAWS)):
         confirmed, platform, stopped, here = flaw != "unconfirmed", flaw == "platform owner", flaw == "stopped", flaw != "elsewhere"
         user = await add_person(pool, acme, f"user-{number}", role=role, confirmed=confirmed, platform=platform)
@@ -142,7 +142,7 @@ async def test_the_roles_of_groups_are_named_after_the_own_one(storage: Postgres
 async def test_the_statements_of_each_request_start_no_scan_of_tables_that_few_organizations_need(
     pool: Pool, acme: UUID, storage: Postgres, statement: LiteralString
 ) -> None:
-    """A scan that never runs is started, too: together they were a third of the time of these statements."""
+    """A scan that never runs is started, too: together they took a third of these statements' time."""
     del storage
     of_session = {"session_id": new_id(), "user_id": new_id(), "org_id": acme, "slug": "acme", "now": NOW, "browser_hash": b"browser"}
     of_token = {"old_hash": b"old", "new_hash": b"new", "expires_at": NOW, "key_thumbprint": None, "binds_refresh_token": False}
@@ -157,7 +157,7 @@ async def test_the_statements_of_each_request_start_no_scan_of_tables_that_few_o
 
 
 async def test_the_end_of_the_grants_of_many_members_reads_the_roles_once(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    """Each of very many members can have given something when the rights of their role change."""
+    """Very many members can have given something when the rights in their role change."""
     await add_role(pool, acme)
     users = [await add_person(pool, acme, f"user-{number}") for number in range(6)]
     counter = "select coalesce(seq_scan, 0) + coalesce(idx_scan, 0) from pg_stat_xact_user_tables where relname = 'organization_roles'"

@@ -1,4 +1,4 @@
-"""Storage of invitations: every field, status, order and lock, in one organization only."""
+"""Storage for invitations: every field, status, order and lock, in a single organization only."""
 
 from dataclasses import replace
 from typing import Any

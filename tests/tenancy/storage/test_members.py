@@ -1,4 +1,4 @@
-"""Storage of memberships: every field, order, lock and the count, in one organization only."""
+"""Storage for memberships: every field, order, lock and the count, in a single organization only."""
 
 from dataclasses import replace
 from typing import Any

@@ -60,7 +60,7 @@ async def add_organizations(storage: Postgres, *organizations: Organization) -> 
     return organizations[0]
 
 
-# An invitation of an organization, with the hash of its token.
+# An organization's invitation, with the hash of its token.
 INVITED: LiteralString = """
     (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
     values (gen_random_uuid(), %s, 'x@example.com', 'member', gen_random_uuid(), 'pending', %s, now(), now())"""
@@ -288,7 +288,7 @@ async def test_a_batch_starts_with_the_newest_records(storage: Postgres, pool: P
 async def test_a_purge_skips_locked_rows(storage: Postgres, pool: Pool) -> None:
     """The deletion already locks the organization and its members.
 
-    Rows locked by others are left to the housekeeper.
+    Rows that other transactions lock are left to the housekeeper.
     """
     org = await add_organization(pool, "acme")
     await leave_records(storage, org, 1)

@@ -1,4 +1,4 @@
-"""Storage of the list of all organizations."""
+"""Storage for the list of all organizations."""
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres

@@ -143,7 +143,7 @@ async def test_the_policies_of_used_applications_count_for_removals_by_others(st
 
 
 async def test_the_required_connections_of_a_user_come_with_the_facts_for_an_address(storage: Postgres, pool: Pool) -> None:
-    """Of a member, of a user of an application, and of an organization without the rule."""
+    """For a member, for an application's user, and for an organization without the rule."""
     acme, globex, initech, hooli = [await add_organization(pool, slug) for slug in ("acme", "globex", "initech", "hooli")]
     user, stranger = await add(storage, account(email=ADA)), await add(storage, account("stranger@example.com"))
     await run_sql(
@@ -172,7 +172,7 @@ async def test_the_required_connections_of_a_user_come_with_the_facts_for_an_add
 
 
 async def test_the_address_binds_only_users_who_take_part(storage: Postgres, pool: Pool) -> None:
-    """Others can take another address. A link binds them all."""
+    """Everyone else can take another address. A link binds them all."""
     counts = {"member": True, "unconfirmed member": True, "blocked": False, "user": True, "blocked user": False, "refused user": False}
     user, links = await add(storage, account(email=ADA)), list[tuple[UUID, UUID]]()
     for number, state in enumerate(counts):

@@ -11,7 +11,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 async def user(ports: Ports, pool: Pool, acme: Tenant) -> Account:
-    """A confirmed member of the organization that created the account, and of no other."""
+    """A confirmed member in the organization that created the account, and in no other organization."""
     account = await add_account(ports, EMAIL)
     await acme.join("ada", account)
     await mark_created_by(pool, acme.org, account.id)

@@ -78,7 +78,7 @@ async def columns_with(pool: Pool, text: str) -> set[str]:
 
 
 async def count_rows(pool: Pool, user_id: UUID, *tables: str) -> dict[str, int]:
-    """Return the number of the user's rows in each table."""
+    """Return how many rows the user has, per table."""
     counts = {}
     for table in tables:
         [(counts[table],)] = await run_sql(pool, f"select count(*) from {table} where user_id = %s", user_id)  # noqa: S608

@@ -46,7 +46,7 @@ async def test_no_data_that_identifies_the_user_or_lets_them_sign_in_remains(
     # Actions of the user inside and outside an organization
     passwords = {"current_password": PASSWORD, "new_password": "another good password"}
     assert (await api.post("/api/user/change-password", passwords, token=acme.token("ada"))).status == 200
-    # Invitations to the address: one invitation, one pending in another organization
+    # Invitations to the address: one here, and a pending invitation in another organization
     invitation = await add_invitation(ports, acme.org, EMAIL)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.invitations.end(acme.org, invitation.id, InvitationStatus.ACCEPTED, clock.now())

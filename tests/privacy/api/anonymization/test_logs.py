@@ -1,4 +1,4 @@
-"""The redaction of log entries and of former addresses."""
+"""How log entries and former addresses are redacted."""
 
 import pytest
 
@@ -105,7 +105,7 @@ async def test_entries_of_the_users_actions_on_others_are_redacted(
 async def test_former_and_pending_addresses_are_removed_too(
     api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, other_tenant: Tenant
 ) -> None:
-    """In entries and events of answered invitations, in pending invitations, in changes of the address, and in emails."""
+    """In entries and events about answered invitations, in pending invitations, in address changes, and in emails."""
     user = await add_account(ports, FORMER_EMAIL)
     await acme.join("ada", user)
     invitation = await add_invitation(ports, acme.org, FORMER_EMAIL)

@@ -1,4 +1,4 @@
-"""The redaction of logs that are too long for one transaction."""
+"""How logs are redacted that are too long for a single transaction."""
 
 from typing import Final
 from uuid import UUID
@@ -21,13 +21,13 @@ from tests.support.builders import EMAIL, Api, run_concurrently, run_sql
 from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 
-ENTRIES: Final = 23  # of each log
+ENTRIES: Final = 23  # in every log
 HOME_ADDRESS: Final = "203.0.113.77"
 
 
 @pytest.fixture
 async def long_logs(pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add more entries of the user to every log than one batch redacts."""
+    """Add more entries about the user to every log than a batch redacts."""
     monkeypatch.setattr(housekeeping_model, "FIRST_REDACTION", 3)
     monkeypatch.setattr(model_housekeeping, "REDACTION_BATCH", 7)
     monkeypatch.setattr(model_housekeeping, "BATCH", 5)
@@ -52,7 +52,7 @@ async def long_logs(pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest
         f"""
         insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
         select {random_id}, 'user_anonymized', {random_id}, {user_id}, {origin}, {times}""",
-        # Entries of other users
+        # Entries about other users
         f"""
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values ({random_id}, {admin}, 'password', true, '198.51.100.7', 'a browser', now())""",  # noqa: S608

@@ -36,7 +36,7 @@ class Subject:
         return answer.json
 
     async def add_login(self, number: int, service: UUID | None = None, **columns: Any) -> str:
-        """Add a login on the day with this number, to the service if one is given."""
+        """Add a login on the day with this number, to the given service, if any."""
         id_ = uuid4()
         row: dict[str, Any] = {
             "id": id_,
@@ -149,7 +149,7 @@ async def request_export(api: Api, user_id: object, token: str | None = None) ->
 
 
 async def add_all_data(subject: Subject, *services: UUID) -> None:
-    """Add data of every kind, for the platform and for each service."""
+    """Add data of every kind, for the platform and for every service."""
     for number, service in enumerate((None, *services)):
         await subject.add_login(number, service)
         await subject.add_identity(number, "codehost", service)

@@ -1,4 +1,4 @@
-"""The contents of a user's export, complete or one organization's part (security Y-1)."""
+"""What a user's export contains, complete or an organization's part (security Y-1)."""
 
 import json
 from dataclasses import replace
@@ -253,7 +253,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
 
 
 async def test_each_change_of_the_address_has_the_address_before_it(user: Subject) -> None:
-    """An undo returns to the first address of a chain, so each change has this one in the database."""
+    """An undo returns to a chain's first address, so every change has the first address in the database."""
     hours = [FIRST_LOGIN + timedelta(hours=number) for number in range(5)]
     undoable = {"undo_until": FIRST_LOGIN + timedelta(days=3)}
     chain = [("b", True, None), ("c", True, hours[3]), ("d", False, hours[3]), ("e", True, None)]

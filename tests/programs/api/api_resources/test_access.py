@@ -23,7 +23,7 @@ from tests.tenancy.groups import GroupAdmin
 
 
 class Orders:
-    """The API resource of acme, and requests of an admin about it."""
+    """The API resource of acme, and an admin's requests about it."""
 
     def __init__(self, tenant: Tenant, resource: UUID) -> None:
         self.tenant = tenant

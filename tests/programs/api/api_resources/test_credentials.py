@@ -1,4 +1,4 @@
-"""Credentials of API resources, and the introspection of tokens with them."""
+"""Credentials for API resources, and token introspection with them."""
 
 from uuid import UUID, uuid4
 

@@ -94,7 +94,7 @@ async def test_external_clients_lose_a_scope_with_the_resource(orders: Orders) -
 
 
 async def test_the_switch_can_replace_the_access_policy(orders: Orders, acme: Tenant) -> None:
-    """Without it, the answer that everyone who signs up may connect a client is missing. One that is switched on needs none again."""
+    """Without it, the answer that everyone who signs up may connect a client is missing. A switch that is already on needs no answer."""
     of_clients, of_access, recorded = "api_resource.external_clients.updated", "api_resource.access.updated", Counter[str]()
     for access, policy, actions in (
         ("anyone", "anyone", [of_clients]),

@@ -1,4 +1,4 @@
-"""Service accounts of an organization: creation, changes, deletion, and the rules of roles and grants (security R-1)."""
+"""An organization's service accounts: creation, changes, deletion, and the rules for roles and grants (security R-1)."""
 
 from typing import Any
 from uuid import uuid4
@@ -138,7 +138,7 @@ async def test_no_admin_creates_or_touches_an_account_above_their_role(acme: Ten
     ]
     assert [message(answer) for answer in answers] == [refusal] * len(answers)
     assert (await acme.api.get(account, token=acme.token("admin"))).json["role"] == "owner"
-    assert len(await acme.refusals()) == 8  # each refusal is in the audit log
+    assert len(await acme.refusals()) == 8  # every refusal is in the audit log
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ async def test_no_admin_creates_or_touches_an_account_above_their_role(acme: Ten
         ({"granted_capabilities": ["service_accounts.manage"]}, CapabilityNotGrantable),
         ({"granted_capabilities": ["platform.own"]}, CapabilityNotGrantable),
         ({"granted_capabilities": ["platform_users.manage"]}, CapabilityNotGrantable),
-        ({"granted_capabilities": ["roles.manage"]}, CapabilityNotGrantable),  # not one of an admin
+        ({"granted_capabilities": ["roles.manage"]}, CapabilityNotGrantable),  # not an admin's capability
         ({"granted_capabilities": ["sudo"]}, CapabilityNotGrantable),
     ],
 )

@@ -1,4 +1,4 @@
-"""Secrets end with the rights of the person who made them, and what a program made can be ended with one button (security J-12)."""
+"""Secrets end with the rights of the person who made them, and a single button can end what a program made (security J-12)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

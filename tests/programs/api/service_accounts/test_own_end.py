@@ -76,7 +76,7 @@ async def add_robot_of_admin(acme: Tenant, **fields: Any) -> Robot:
 
 
 def renewed(robot: Robot) -> Robot:
-    """Return the account with a new access token, as it gets one at any time."""
+    """Return the account with a new access token, as it gets a token at any time."""
     return replace(robot, token=sign_token(robot.tenant.ports, robot.tenant, robot.id, robot.credential_id))
 
 

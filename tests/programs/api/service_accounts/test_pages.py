@@ -20,7 +20,7 @@ STORED = "select name, role, owner_id, scopes, granted from service_accounts"
 
 @pytest.fixture
 async def owner(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
-    """A browser of the owner of acme, who is a platform owner, too. Acme has an admin."""
+    """A browser for the owner of acme, who is a platform owner, too. Acme has an admin."""
     acme = await add_organization(pool, "acme")
     for email, role in (("grace@example.com", OWNER), ("ada@example.com", ADMIN)):
         await add_member(pool, acme, (await add_account(ports, email, PASSWORD)).id, role, confirmed=True)

@@ -10,7 +10,7 @@ PRIVATE_EMAIL = "grace@home.example"
 
 
 async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE_EMAIL) -> None:
-    """Change the email address of an account, as its user, and let the days pass in which the old one is reserved."""
+    """Change an account's email address, as its user, and let the days pass in which the old address is reserved."""
     answer = await try_change_own_email(acme, user_id, email)
     assert answer.status == 200, answer.text
     await run_sql(acme.pool, "delete from email_changes")

@@ -1,4 +1,4 @@
-"""The attributes of groups: written by admins, and had by users without a value of their own."""
+"""Group attributes: written by admins, and valid for users without their own value."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ OF_MANAGERS = {*ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW}, "groups.m
 
 @pytest.fixture
 async def manager(acme: Tenant) -> GroupAdmin:
-    """Return the groups for a member who manages groups, members and end users, and has no other right beyond `member`."""
+    """Return the groups for a member who manages groups, members and end users, and has no further right beyond `member`."""
     for slug, rights in (("manager", OF_MANAGERS), ("auditor", ["audit.view"])):
         body = {"slug": slug, "name": slug.title(), "capabilities": sorted(rights)}
         assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
@@ -62,7 +62,7 @@ async def test_a_group_is_deleted_and_gets_values_only_with_power_over_each_memb
 
 
 async def test_users_of_a_group_change_with_the_rights_grants_and_scopes_for_all_that_it_gives(acme: Tenant) -> None:
-    """A service account needs an owner's grant, and a token the scopes. The routes that give these to one user ask for the same."""
+    """A service account needs an owner's grant, and a token the scopes. The routes that give these to a single user ask for the same."""
     service, owner, member = await add_service(acme.pool, acme.org), GroupAdmin(acme, "owner"), acme.id("member")
     role, resource = await add_service_role(acme.pool, service), await add_api_resource(acme.pool, acme.org)
     groups = plain, giving, opening, reaching = [await owner.create(name) for name in ("Plain", "Giving", "Opening", "Reaching")]

@@ -1,4 +1,4 @@
-"""The page of the role that a group gives, and the notice of a stopped one on the overview."""
+"""The page for the role that a group gives, and the overview's notice about a stopped role."""
 
 import pytest
 from quart_trio import QuartTrio
@@ -61,7 +61,7 @@ async def test_a_role_is_given_stops_is_given_again_and_taken_on_pages(acme: Ten
 
 
 async def test_pages_offer_no_change_that_a_stronger_member_prevents(acme: Tenant, app: QuartTrio) -> None:
-    """A keeper has all rights of the role, and one holder has a further right."""
+    """A keeper has all rights in the role, and a further holder has a further right."""
     auditor = {"slug": "auditor", "name": "Auditor", "capabilities": ["audit.view"]}
     for body in (auditor, {"slug": "keeper", "name": "Keeper", "capabilities": [*KEEPER, "groups.manage"]}):
         assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201

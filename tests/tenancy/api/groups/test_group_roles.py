@@ -192,7 +192,7 @@ async def test_a_mapping_stops_when_its_giver_loses_the_rights(loss: Loss, roles
 
 
 async def test_a_mapping_stops_with_the_groups_that_gave_its_giver_the_rights(roles: Roles, acme: Tenant) -> None:
-    """Rights by a group found a mapping as long as the group gives them. Mappings in a circle do not hold each other up."""
+    """Rights by a group found a mapping as long as the group gives them. Mappings in a circle do not keep each other alive."""
     for name in ("ada", "tim", "reader"):
         await roles.join(name)
     first = await roles.group("keeper", "ada")
@@ -210,7 +210,7 @@ async def test_a_mapping_stops_with_the_groups_that_gave_its_giver_the_rights(ro
 
 
 async def test_a_policy_for_admins_counts_rights_by_a_group_at_once(roles: Roles, acme: Tenant) -> None:
-    """The pass of a session ends with a change of its user's roles."""
+    """A session's pass ends when its user's roles change."""
     group = await roles.group("auditor")
     await add_mfa(acme.ports, acme.people["owner"])
     acme.sessions["owner"] = await sign_in(acme.ports, acme.people["owner"], acme.org, second_factor=True)

@@ -1,1 +1,1 @@
-"""Tests of the API of invitations."""
+"""Tests for the invitation API."""

@@ -1,6 +1,6 @@
 """The pages of an invitation: the redirect, the page and its forms.
 
-The rules are those of decision 196 and security G-1, G-2, L-3, R-3, R-7.
+The rules come from decision 196 and security G-1, G-2, L-3, R-3, R-7.
 """
 
 import re

@@ -194,7 +194,7 @@ async def test_another_signed_in_user_learns_which_account_is_invited(
     accepted = await browser.send(PAGE, token=token)
     assert (accepted.status, f"You're signed in as {OTHER}" in unescape(accepted.text)) == (200, True)
     assert leads_to(await browser.send("/app/sign-out", form_token=form_token(accepted), next=ORGANIZATIONS)) == TO_ORGANIZATIONS
-    # A new user is signed in instead of the other one.
+    # A new user is signed in instead of the first user.
     newcomer = await invited(acme, sent, "new@example.com")
     await browser.sign_in(OTHER, PASSWORD)
     assert leads_to(await join(browser, newcomer)) == ORGANIZATIONS
@@ -244,7 +244,7 @@ async def store_policy(acme: Tenant, document: dict[str, object]) -> None:
 async def test_a_new_user_joins_with_a_passkey_where_passwords_are_not_accepted(
     acme: Tenant, browser: SamlBrowser, sent: FakeMailTransport, ports: Ports, document: dict[str, object]
 ) -> None:
-    """One email, one page, and the page of the passkey. What a squatter left behind is gone."""
+    """One email, one page, and the passkey page. What a squatter left behind is gone."""
     squatter = await add_account(ports, verified=False)
     token = await invited(acme, sent)
     await store_policy(acme, document)

@@ -43,7 +43,7 @@ async def test_an_uploaded_logo_of_an_organization_fills_the_logo_url(acme: Tena
     assert (await acme.api.get(f"{acme.path}/branding", token=acme.token("member"))).json["logo_url"] == url
     response = await app.test_client().get(url.removeprefix(BASE_URL))
     assert (response.status_code, response.headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
-    # Other values of the branding leave it alone, and another logo replaces it.
+    # Other branding values leave it alone, and another logo replaces it.
     await acme.api.patch(f"{acme.path}/branding", {"product_name": "Portal"}, token=acme.token("admin"))
     assert await status_of(app, url) == 200
     await acme.api.patch(f"{acme.path}/branding", {"logo_url": "https://cdn.acme.example/logo.png"}, token=acme.token("admin"))

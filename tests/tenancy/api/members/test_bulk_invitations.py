@@ -1,4 +1,4 @@
-"""Inviting many addresses in one call (security Z-5)."""
+"""Inviting many addresses in a single call (security Z-5)."""
 
 from dataclasses import replace
 from typing import Any

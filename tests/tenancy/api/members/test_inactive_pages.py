@@ -1,4 +1,4 @@
-"""The pages of an organization that is not active: its owner and admins learn why, other members are told to ask these."""
+"""The pages for an organization that is not active: its owner and admins learn why, and its members are told to ask them."""
 
 from html import unescape
 

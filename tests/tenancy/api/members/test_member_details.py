@@ -1,4 +1,4 @@
-"""What an organization sees of a member, and the end of their sessions in it (security R-9, S-4)."""
+"""What an organization sees about a member, and how their sessions in it end (security R-9, S-4)."""
 
 from tests.support.builders import run_sql, sign_in
 from tests.support.refusals import MISSING, refused

@@ -1,4 +1,4 @@
-"""The export of the members of an organization."""
+"""The export of an organization's members."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The pages of members and the search of the console: what an admin finds, and what the pages say without results."""
+"""The member pages and the console's search: what an admin finds, and what the pages say without results."""
 
 import re
 
@@ -19,7 +19,7 @@ HOSTILE = "<b>ada</b>"
 
 @pytest.fixture
 async def admin(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
-    """A browser of an admin of acme, which has two more members."""
+    """A browser for an admin of acme, which has two more members."""
     acme = await add_organization(pool, "acme")
     for email, role in (("grace@example.com", ADMIN), ("zoe@example.com", MEMBER), ("ada@example.com", MEMBER)):
         user = await add_account(ports, email, PASSWORD)
@@ -82,7 +82,7 @@ async def test_each_action_on_a_member_has_a_page(admin: FakeBrowser) -> None:
 
 
 async def test_pages_show_and_ask_only_what_the_api_would_allow(app: QuartTrio, admin: FakeBrowser, ports: Ports, pool: Pool) -> None:
-    """The caller manages members and users, but has not the rights of an admin, and does not see the users of groups."""
+    """The caller manages members and users, but has no admin rights, and does not see the users in groups."""
     rights = [*ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW, Capability.END_USERS_VIEW}, "members.manage", "end_users.manage"]
     await run_sql(pool, "update organizations set members_see_end_users = false")
     role = """

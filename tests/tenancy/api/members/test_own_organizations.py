@@ -15,7 +15,7 @@ OWN = "/app/account/organizations"
 
 @pytest.fixture
 async def owner(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
-    """A browser of the owner of three organizations. The first two by name are not active."""
+    """A browser for the owner of three organizations. The first two by name are not active."""
     user = await add_account(ports, "zoe@example.com", PASSWORD)
     for slug, status in (
         ("alpha", OrganizationStatus.PENDING),

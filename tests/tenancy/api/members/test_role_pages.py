@@ -1,4 +1,4 @@
-"""The pages of roles, and the roles that other pages show."""
+"""The role pages, and the roles that further pages show."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ AUDITS: Final = {"right:audit.view": "yes", "right:sign_ins.view": "yes"}
 
 @pytest.fixture
 async def owner(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
-    """A browser of the owner of acme, which has the role `auditor` and a member with it."""
+    """A browser for the owner of acme, which has the role `auditor` and a member with it."""
     acme = await add_organization(pool, "acme")
     await add_member(pool, acme, (await add_account(ports, "grace@example.com", PASSWORD)).id, OWNER, confirmed=True)
     browser = FakeBrowser(app)

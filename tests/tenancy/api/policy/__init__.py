@@ -1,1 +1,1 @@
-"""Tests of the sign-in policy of organizations and applications."""
+"""Tests for the sign-in policies of organizations and applications."""

@@ -115,7 +115,7 @@ TIGHTER: Final[Mapping[str, Any]] = {
 async def test_every_rule_that_can_keep_out_is_told_and_returns_to_the_owners(
     acme: Tenant, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
-    """Each rule alone, then all of them with a grace period: the owner's values stand again, and at once."""
+    """Every rule alone, then all rules with a grace period: the owner's values stand again, and at once."""
     for name in ("owner", "clerk"):  # so that no rule keeps its maker out
         await add_passkeys(pool, acme.people[name].id, RP_ID)
     await write_proofs(
@@ -157,7 +157,7 @@ async def test_the_rules_that_an_owner_saved_stay_when_another_member_saves(acme
     assert (await remove(acme)).status == 204
     rules = (await load(acme))["in_force"]
     assert (rules["admin_networks"], rules["session_idle_minutes"], rules["session_lifetime_minutes"]) == (HERE, None, None)
-    # The owner makes the rules of others their own, also without a change.
+    # The owner makes other members' rules their own, also without a change.
     await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "clerk")
     await saved(acme, {"admin_networks": HERE, "session_idle_minutes": 30}, "owner")
     assert await imposed(acme) == {}
@@ -369,7 +369,7 @@ async def test_a_removed_subdomain_imposes_only_the_rule_of_its_parent(
 
 
 async def test_a_dropped_domain_is_an_imposed_rule(acme: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    """Without the connection of its domain, an address needs the other connection that knows its user."""
+    """Without its domain's connection, an address needs the second connection, which knows its user."""
     owner, subdomain = acme.people["owner"], f"eu.{DOMAIN}"
     await set_up(ports, pool, acme.org, owner.id)
     own = await add_connection(ports.storage, acme.org, "own")

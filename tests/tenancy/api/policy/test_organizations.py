@@ -294,7 +294,7 @@ async def test_rules_that_no_user_meets_at_some_moment_are_refused(
     refused: tuple[str | None, dict[str, Any]],
     period: str,
 ) -> None:
-    """A rule in force can meet a stricter one that starts later, of the same policy or of another one."""
+    """A rule in force can meet a stricter rule that starts later, in the same policy or in another policy."""
     await add_service(pool, acme.org)
     await give_password_and_passkey(acme)
     for service, rules in saved:

@@ -59,7 +59,7 @@ async def test_an_organization_sets_the_least_length_for_accounts_that_it_contro
 async def test_pages_for_a_new_password_say_the_least_length_of_the_account(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, is_controlled: bool
 ) -> None:
-    """They say it to a signed-in user, and to one who proved the mailbox."""
+    """They say it to a signed-in user, and to a user who proved the mailbox."""
     user = await add_account(ports, EMAIL)
     await add_member(pool, acme.org, user.id, confirmed=True)
     if is_controlled:

@@ -1,4 +1,4 @@
-"""The pages of sign-in policies: the same form saves and previews, and each refusal stands beside its field."""
+"""The sign-in policy pages: the same form saves and previews, and every refusal stands beside its field."""
 
 import re
 from dataclasses import replace
@@ -66,7 +66,7 @@ async def test_an_admin_previews_and_saves_each_rule_and_sees_it_again(owner_bro
         "grace_days": "14",
         "min_password_length": "14",
         "session_lifetime_minutes": "720",
-        "session_idle_minutes": "45",  # another one than the page offers, as over the API
+        "session_idle_minutes": "45",  # not among the page's values, as over the API
         "device_trust_days": "0",
         "admin_networks": " 0.0.0.0/0 \n\n::/0",
         "invited_domains": "acme.com\nExample.org",

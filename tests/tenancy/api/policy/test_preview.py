@@ -1,4 +1,4 @@
-"""The preview of a sign-in policy against what happens to each member after it was saved."""
+"""A sign-in policy's preview against what happens to every member after it was saved."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Kind:
-    """The role and the factors of a member. Each has a password, an identity or a passkey."""
+    """The role and the factors of a member. A user has a password, an identity or a passkey."""
 
     role: str
     has_password: bool

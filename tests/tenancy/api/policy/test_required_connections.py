@@ -25,7 +25,7 @@ from tests.tenancy.api.policy.test_pages import preview as preview_page
 from tests.tenancy.api.policy.test_pages import save as save_page
 from tests.tenancy.api.test_roles import add_role
 
-DOMAIN: Final = "acme.example"  # of the addresses of all members
+DOMAIN: Final = "acme.example"  # all members' addresses have it
 BY_DOMAIN: Final = {"required_connections": {DOMAIN: "okta"}}
 LOCKED_OUT: Final = "First sign in through this connection, or list yourself for break glass"
 
