@@ -14,8 +14,8 @@ from tests.proof.access.table import CODES, REQUESTS, read_matrix
 from tests.proof.access.world import World
 from tests.support.openapi import operations
 
-# The callers that try to learn about the home organization: all of the rival organization and some
-# without a tenant. The value is the home organization's caller with the same rights.
+# The callers that try to learn about the home organization: the rival organization's callers and
+# some without a tenant. The value is the home organization's caller with the same rights.
 SPIES = {
     "foreign-owner": "owner",
     "foreign-admin": "admin",
@@ -35,9 +35,9 @@ SPIES = {
 TABLE = read_matrix()
 # The callers that get furthest with their kind of credentials. They try the most values.
 THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser", "foreign-directory")
-# Credentials that are parts of the request, so that every spy can send them.
+# Credentials that are part of the request, so that every spy can send them.
 IN_THE_REQUEST = {"client", "registration_token", "billing_signature"}
-# Fields of free text are tried with these values.
+# Fields with free text are tried with these values.
 FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
 
 # Fields with references. All further fields hold free text and are tried with FEW values. Form
@@ -47,17 +47,18 @@ _FORM_TOKEN = "form_token"
 # Where an attempt changes the valid request: nowhere, or by fields that do not exist.
 NO_FIELD = "no field"
 EXTRA_FIELDS = "fields that do not exist"
-# The access decorator finds the organization of these routes, and knows it by nothing but its slug.
+# The access decorator finds the organization for these routes, and knows it by nothing but its
+# slug.
 _OF_ORGANIZATION = re.compile(r"^[A-Z]+ /(api|app)/organizations/<org_slug>")
 
 _Field = TypeVar("_Field")
-Schema = Mapping[str, Any]  # of JSON
+Schema = Mapping[str, Any]  # a JSON schema
 Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request, and the value of the home organization in it."""
+    """A request, and the home organization's value in it."""
 
     request: Request
     sent: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     try ids of the same kind: an id per column, and all ids in the table that the field names. They also try texts from columns of the same
     kind in which the decoy has none. The remaining callers reach the same handlers. They take turns in trying the paths, query parameters
     and references. A caller that the access check refuses sends everything in a single request, except `foreign-owner`, which sends it in
-    two. Secrets, such as the token of an invitation, are not sent alone.
+    two. Secrets, such as an invitation token, are not sent alone.
     """
     plain, turned_away = REQUESTS.get(route, Request()), is_turned_away(route, spy)
     home_things = {name: text for name, text in world.home.things.items() if text in secrets.texts}
@@ -144,7 +145,7 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
 
 
 def literal(text: str) -> str:
-    """Return the text of a request that sends this value. Requests of sign-ons in the database have braces."""
+    """Return the request text that sends this value. Sign-on requests in the database have braces."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -157,7 +158,7 @@ def kind_of(name: str) -> frozenset[str]:
 def is_turned_away(route: str, spy: str) -> bool:
     """Return whether the spy is refused by the access check, or another spy is the same client to this route.
 
-    A route that reads access tokens refuses that of a revoked service account, as the matrix shows. To a route that does not read access
+    A route that reads access tokens refuses a revoked service account's token, as the matrix shows. To a route that does not read access
     tokens, any spy is the rival organization's client that the request names.
     """
     schemes = {scheme for alternative in operation(route).get("security", ()) for scheme in alternative}

@@ -1,4 +1,4 @@
-"""Personal things of the users in the access tests: devices, second factors, linked accounts, sessions and browsers."""
+"""The users' personal things in the access tests: devices, second factors, linked accounts, sessions and browsers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa, waiting_flow
 from tests.support.personal_tokens import add_personal_token
 
-COUNTRY: Final = "DE"  # the location of all addresses
+COUNTRY: Final = "DE"  # where all addresses are
 
 
 def password_of(email: str) -> str:
@@ -53,7 +53,7 @@ class Belongings:
         self._things: dict[UUID, Mapping[str, str]] = {}
 
     async def of(self, account: Account, slug: str, *, guarded: bool = False) -> Mapping[str, str]:
-        """Return the things of this user.
+        """Return this user's things.
 
         With `guarded` the second factor is active, otherwise its setup is pending.
         """
@@ -109,7 +109,7 @@ class Belongings:
         await add_identity(
             pool, account.id, subject=f"{name} there", email=f"{slug}@codehost.example", token=f"token of {name}", scopes=[f"{slug}:all"]
         )
-        # It has not verified its user, so no change of a way in asks for it (security PK-12).
+        # It has not verified its user, so no change to the ways in asks for it (security PK-12).
         passkey_id = new_id()
         passkey = """
             insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
@@ -117,13 +117,13 @@ class Belongings:
             values (%s, %s, %s, %s, %s, 0, %s, true, %s, 'gatehouse.test', -7, false)"""
         await run_sql(pool, passkey, passkey_id, account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
         await run_sql(pool, "update users set passkey_count = 1, passkey_handle = %s where id = %s", digest(name) * 2, account.id)
-        # A login at the platform itself, which only the organizations of the user's confirmed memberships see.
+        # A login at the platform itself, which only organizations with the user as a confirmed member see.
         login = """
             insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
             values (%s, %s, 'password', true, %s, %s, 20, %s, %s, %s, %s)"""
         where = (f"{slug}:4", f"laptop of {name}", [f"{slug} hour"], f"{slug.title()} Village", COUNTRY)
         await run_sql(pool, login, new_id(), account.id, *where, now)
-        # A code of the platform's own frontend, which belongs to no organization.
+        # A code for the platform's own frontend, which belongs to no organization.
         browser = digest(await begin_in_browser(ports, account))
         await add_code(ports, pool, digest(f"code of {name}"), browser, f"https://{slug}.example/auth/callback", f"challenge of {name}")
         token = await add_personal_token(ports, account, name=f"Token of {name}")
@@ -137,7 +137,7 @@ class Belongings:
             "personal_token_id": str(token.id),
             "passkey_id": str(passkey_id),
             "recovery_id": str(recovery.id),
-            **{"new_credential_id": "AAAA", "client_data": "AAAA", "attestation": "AAAA"},  # of no session
+            **{"new_credential_id": "AAAA", "client_data": "AAAA", "attestation": "AAAA"},  # belongs to no session
             "mfa_secret": authenticator.secret,
             "code": authenticator.code(),
             "provider_token": f"token of {name}",
@@ -151,7 +151,7 @@ def backup_codes(slug: str) -> list[str]:
 
 
 async def begin_in_browser(ports: Ports, account: Account) -> str:
-    """Return the cookie of a browser in which this user is signed in."""
+    """Return the cookie from a browser in which this user is signed in."""
     cookie = new_secret()
     now = ports.clock.now()
     start = SessionStart(user_id=account.id, caller=Anonymous(address="203.0.113.9", agent="tests"), proofs=one_factor(now))
@@ -229,7 +229,7 @@ async def add_flows(ports: Ports, account: Account, slug: str, org: UUID, servic
 
 
 async def wait_for_code(ports: Ports, account: Account) -> str:
-    """Return the pre-auth token of a sign-in that waits for the second factor."""
+    """Return the pre-auth token for a sign-in that waits for the second factor."""
     flow = waiting_flow(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.flows.add(flow)

@@ -1,4 +1,4 @@
-"""Requests of the access tests, and how they are sent."""
+"""Requests in the access tests, and how they are sent."""
 
 import json
 import re
@@ -27,7 +27,7 @@ PEER = "203.0.113.9"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The parts of a request besides method and path.
+    """What a request has besides method and path.
 
     In every text, `{name}` stands for a thing of the caller (world.py).
     """
@@ -43,13 +43,13 @@ class Request:
 
 
 async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
-    """Prepare the world for this request of this caller."""
+    """Prepare the world for this caller's request."""
     if request.setup_sql:
         await run_sql(pool, filled(request.setup_sql, caller.things))
 
 
 async def age_sessions(pool: Pool, caller: Caller, age: timedelta) -> None:
-    """Age the sessions of the caller's account, with their proofs."""
+    """Age the sessions and proofs in the caller's account."""
     assert caller.account is not None
     old = """
         update sessions set created_at = created_at - %s, authenticated_at = null, proofs = (
@@ -61,8 +61,8 @@ async def age_sessions(pool: Pool, caller: Caller, age: timedelta) -> None:
 async def call(app: QuartTrio, route: str, request: Request, caller: Caller, patience: float = PATIENCE, peer: str = PEER) -> Answer:
     """Send the request.
 
-    `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, with an optional
-    `#` variant. `patience` is the time in seconds after which the test fails, and `peer` the address of the client.
+    `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, with an optional `#` variant.
+    `patience` is the time in seconds after which the test fails, and `peer` the client's address.
     """
     method, rule = without_variant(route).split()
     things = {**caller.things, **filled(request.things, caller.things)}

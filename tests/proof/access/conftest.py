@@ -1,4 +1,4 @@
-"""The world, in a separate database with a journal of its changes."""
+"""The world, in a separate database with a change journal."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -21,7 +21,7 @@ _made: list[World] = []
 
 @pytest.fixture(scope="session")
 def world_database() -> Iterator[psycopg.Connection]:
-    """The database of the world, which this worker creates once."""
+    """The world's database, which this worker creates once."""
     with journaled_database() as connection:
         yield connection
 
@@ -51,7 +51,7 @@ async def pool(conninfo: str, kept_connections: KeptConnections, world_database:
 
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
-    """Ports with all providers, and without limits of guesses.
+    """Ports with all providers, and without guess limits.
 
     Users call more often here than they may guess.
     """
@@ -69,7 +69,7 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
 
 @pytest.fixture
 def dns() -> FakeTxtRecords:
-    """The DNS records that prove the domains of all tenants."""
+    """The DNS records that prove all tenants' domains."""
     records = FakeTxtRecords()
     records.published |= {f"{RECORD_PREFIX}.{slug}.example": [f"{VALUE_PREFIX}{challenge_of(slug)}"] for slug in SLUGS}
     return records

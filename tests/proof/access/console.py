@@ -1,4 +1,4 @@
-"""The rows of the console's pages in the access matrix. They follow from the operations of the API that the pages name.
+"""The rows for console pages in the access matrix. They follow from the API operations that the pages name.
 
 So nothing is possible on a page that the API refuses, and the reverse.
 """
@@ -15,11 +15,11 @@ from entrypoints.http.pages.curl import operations_of
 from tests.proof.access.calls import without_variant
 from tests.support.builders import application
 
-# A page answers success with itself, or with a redirect to a page of the console.
+# A page answers success with itself, or with a redirect to a console page.
 DONE: Final = "done"
 CONSOLE: Final = frozenset({"member_page", "platform_page"})
 NO_MEMBERS: Final = frozenset({"stranger-browser", "platform-browser"})
-# The caller of the API with the same user as a browser.
+# The API caller with the same user as a browser.
 SAME_USER: Final = {
     "browser": "owner",
     "browser-with-mfa": "with-mfa",
@@ -78,10 +78,10 @@ def _row(page: str, access: Access, row: Mapping[str, str]) -> dict[str, str]:
 
 def _cell(access: Access, effect: EffectRow, browser: str, cell: str) -> str:
     if access.name == "platform_page" and browser != "platform-browser":
-        return "403"  # the API lets owners of organizations export and anonymize some people, too
+        return "403"  # the API lets organization owners export and anonymize some people, too
     if browser == "impersonating-browser" and effect.outlives:
         return "403"
     if cell.startswith("2"):
         return DONE
-    # To users who are not members, the page of an organization does not exist (decision 264).
+    # To users who are not members, an organization's page does not exist (decision 264).
     return "404" if cell == "403" and access.name == "member_page" and browser in NO_MEMBERS else cell

@@ -2,7 +2,7 @@
 
 All rows share an id, a hash, an email address, a URL, a domain and a text. In every table, the decoy's id is the key of
 a row. So a single request with this id in a field shows whether any statement looks up that field without the caller's
-organization, in any column. The rows of the decoy need not make sense. It is enough that such a statement finds them.
+organization, in any column. The decoy's rows need not make sense. It is enough that such a statement finds them.
 """
 
 import json
@@ -17,14 +17,14 @@ from tests.proof.access.state import Row, State
 ID: Final = re.compile(r"[0-9a-f]{8}-.*")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
 
-# The texts of the decoy by shape. A text has the first shape that matches.
+# The decoy's texts by shape. A text has the first shape that matches.
 SHAPES: Final = {
     "id": ID,
     "hash": re.compile(r"[0-9a-f]{64}"),
     "email": re.compile(r"[^@\s]+@[^@\s]+"),
     "url": re.compile(r"https?://.*"),
     "domain": re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+"),
-    "text": re.compile(r"[^$\n][^\n]{,200}"),  # keys, certificates and hashes of passwords stay as they are
+    "text": re.compile(r"[^$\n][^\n]{,200}"),  # keys, certificates and password hashes stay as they are
 }
 DECOYS: Final = {
     "id": str(UUID(bytes=digest("decoy")[:16], version=4)),
@@ -62,8 +62,7 @@ def texts(value: Any) -> Iterator[str]:
 def decoys_of(rows: State, private: Mapping[str, str]) -> list[Row]:
     """Return candidates for decoy rows: these rows, with the decoy's texts in place of private texts.
 
-    The best candidates of a table come first: valid rows with many private texts. Later candidates can have the same
-    key.
+    A table's best candidates come first: valid rows with many private texts. Later candidates can have the same key.
     """
 
     def replaced(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Flows of services and browsers in the storm, with several steps: codes, devices and SAML."""
+"""Flows with services and browsers in the storm, with several steps: codes, devices and SAML."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -24,7 +24,7 @@ SIGN_OUT_PATH: Final = "/app/sign-out"
 
 
 class Parties:
-    """The services of the home organization.
+    """The home organization's services.
 
     Everything that works once is used twice at the same time, and must succeed at most once.
     """
@@ -68,7 +68,7 @@ class Parties:
         return await self._start_session(cookie, await self._agree(path, cookie))
 
     async def ask_silently(self, cookie: str, scope: str) -> Answer:
-        """Ask for these scopes without a page. Only if the user has agreed to all of them, the service gets a code."""
+        """Ask for these scopes without a page. Only if the user has agreed to all scopes, the service gets a code."""
         request = {**self._service, "response_type": "code", "scope": scope, "prompt": "none"}
         return await self._start_session(cookie, await self._open(f"{AUTHORIZE_PATH}?{urlencode(request)}", cookie))
 
@@ -125,7 +125,7 @@ class Parties:
         return without_defect(await self._api.call("POST", path, raw=form, headers=headers))
 
     async def approve_device(self, token: str) -> Answer:
-        """Approve a device of the first service with this token."""
+        """Approve a device at the first service with this token."""
         device = without_defect(await self._api.post("/auth/device/code", self._service))
         if device.status != 200:
             return device

@@ -1,4 +1,4 @@
-"""The data of the home organization, which no response to another tenant may contain."""
+"""The home organization's data, which no response to another tenant may contain."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ class Index:
         self._in_line = lru_cache(10_000)(self._search)
         self._by_digits: dict[str, list[tuple[str, str]]] = {}  # the first eight hexadecimal digits of ids and hashes
         self._by_name: dict[str, list[tuple[str, str]]] = {}
-        self._by_lines: dict[str, list[tuple[str, str]]] = {}  # texts of several lines
+        self._by_lines: dict[str, list[tuple[str, str]]] = {}  # texts with several lines
         for text, column in private:
             digits = _HEX.search(text)
             if digits:
@@ -72,13 +72,13 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The data of the home organization: its rows, their texts by column, and secrets that no row has."""
+    """The home organization's data: its rows, their texts by column, and secrets that no row has."""
 
     rows: State
     texts: Mapping[str, str]
-    ids: Mapping[str, str]  # of things, with their columns
+    ids: Mapping[str, str]  # the things, with their columns
     uncovered: Mapping[str, str]  # texts that a request can name, from columns in which the decoy has none, a text per column
-    rival: str  # the id of the rival organization
+    rival: str  # the rival organization's id
     _index: Index  # also of secrets that no row has: passwords and tokens, which are stored as hashes
 
     @classmethod
@@ -105,7 +105,7 @@ class Secrets:
     def private_texts(self, response: str, *sent: str) -> list[str]:
         """Return the private texts in a response.
 
-        Texts of the request, and their parts, can come back without revealing anything.
+        Texts from the request, and their parts, can come back without revealing anything.
         """
         response = rest = response.lower()
         candidates = self._index.candidates(response)
@@ -130,7 +130,7 @@ def forms(sent: str) -> tuple[str, ...]:
 
 
 def is_opaque(value: Any) -> bool:
-    """Return whether no request finds a row by this value: a ciphertext, a salt, or the hash of a password."""
+    """Return whether no request finds a row by this value: a ciphertext, a salt, or a password hash."""
     is_bytes = isinstance(value, str) and value.startswith("\\x")
     return (is_bytes and shape(value.removeprefix("\\x")) != "hash") or (isinstance(value, str) and value.startswith("$argon2"))
 
@@ -141,6 +141,6 @@ def stored(row: str) -> dict[str, Any]:
 
 
 def full_text(answer: Answer) -> str:
-    """Return body and headers, and the content of the tokens in them."""
+    """Return body and headers, and the content of tokens in them."""
     text = f"{answer.text} {answer.headers}"
     return text + " ".join(base64.urlsafe_b64decode(claims + "==").decode() for claims in _TOKEN.findall(text))

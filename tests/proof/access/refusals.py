@@ -105,7 +105,7 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
 
 
 def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> str | None:
-    """Return the cell for a refusal of a service account, or None if the decorator allows it."""
+    """Return the cell for refusing a service account, or None if the decorator allows it."""
     if not robot.is_live or access.name == "pre_auth":
         return "401"
     capability, organization = access.capability, caller.at.organization
@@ -127,7 +127,7 @@ def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> s
 
 
 def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) -> str | None:
-    """Return the cell for a refusal of a personal access token, or None if the decorator allows it."""
+    """Return the cell for refusing a personal access token, or None if the decorator allows it."""
     if access.name == "pre_auth":
         return NO_ACCESS_TOKEN
     if not token.is_live:

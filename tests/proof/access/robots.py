@@ -75,7 +75,7 @@ async def add_robot(
 
 
 async def add_secret(pool: Pool, org_id: UUID | None, slug: str, client_id: UUID, name: str) -> str:
-    """Add a secret of a service account or an API resource. Return the id of the credential."""
+    """Add a secret to a service account or an API resource. Return the credential's id."""
     credential = new_id()
     await run_sql(
         pool,
@@ -104,6 +104,6 @@ async def add_organization_account(pool: Pool, organization: Organization, owner
 
 
 async def add_platform_account(pool: Pool, owner: Account) -> Mapping[str, str]:
-    """Add a service account of the platform that platform owners manage. Return its things."""
+    """Add a platform service account that platform owners manage. Return its things."""
     account = await add_service_account(pool, None, owner.id, name="Platform Robot")
     return {"platform_account_id": str(account), "platform_credential_id": await add_secret(pool, None, "platform", account, "Robot")}

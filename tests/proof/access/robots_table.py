@@ -14,17 +14,17 @@ ROBOTS: Final = {
     "mem": "member-robot",
     "all": "granted-robot",  # the role owner, and all grants
     "nar": "narrow-robot",  # the same with the scope members:read only
-    "sus": "suspended-robot",  # of the suspended organization, with the role owner and all grants
+    "sus": "suspended-robot",  # in the suspended organization, with the role owner and all grants
 }
 PLATFORM_ROBOTS: Final = {
     "pla": "platform-robot",  # without grants
     "p-a": "platform-granted",  # all grants
     "p-n": "platform-narrow",  # the scope platform_users:read only
 }
-VISITOR: Final = "visiting-robot"  # of another organization, with the role owner and all grants
+VISITOR: Final = "visiting-robot"  # in another organization, with the role owner and all grants
 DEAD_ROBOTS: Final = ("revoked-robot", "stopped-robot", "platform-revoked", "platform-stopped")
 ALL_ROBOTS: Final = (*ROBOTS.values(), *PLATFORM_ROBOTS.values(), VISITOR, *DEAD_ROBOTS)
-# With the credentials of a program, but no user.
+# With a program's credentials, but no user.
 READS_USERS_ONLY: Final = frozenset({"GET /auth/userinfo", "POST /auth/userinfo", "POST /api/auth/mfa/verify"})
 # A route that reads the token if there is a token.
 OPTIONAL: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})

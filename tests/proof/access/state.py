@@ -16,7 +16,7 @@ from adapters.postgres.engine.pool import Pool
 from tests.support import database
 from tests.support.builders import run_sql
 
-# Side effects of requests that have nothing to do with access, and tables that every test fills.
+# Side effects that have nothing to do with access, and tables that every test fills.
 UNWATCHED: Final = frozenset(
     {
         "schema_migrations",
@@ -82,7 +82,7 @@ begin
 end $$;
 create trigger journal after insert or update or delete on {name} for each row execute function journal.record()"""
 # The session that undoes changes is a replica: it runs no triggers and checks no foreign keys, so the order of tables does not matter. The
-# service has its own sessions, because a change of the role makes a session forget all its plans.
+# service has its own sessions, because changing the role makes a session forget all its plans.
 _BECOME_REPLICA: Final = "set session_replication_role = replica; set lock_timeout = '5s'"
 
 
@@ -98,7 +98,7 @@ class Changes:
 
 
 class JournaledPool(database.PoolOfKept):
-    """A pool of a database with a journal. `journal` is the replica's connection."""
+    """A pool for a database with a journal. `journal` is the replica's connection."""
 
     def __init__(self, kept: database.KeptConnections, journal: psycopg.Connection) -> None:
         super().__init__(kept)
@@ -108,7 +108,7 @@ class JournaledPool(database.PoolOfKept):
 
 @contextmanager
 def journaled_database() -> Iterator[psycopg.Connection]:
-    """Yield a replica's connection to a new database that records the changes of all watched tables."""
+    """Yield a replica's connection to a new database that records all changes to watched tables."""
     with database.Database(os.environ[database.SERVER_VARIABLE]) as own:
         own.plan_once()
         with psycopg.connect(own.conninfo, autocommit=True) as connection:
@@ -146,7 +146,7 @@ def forget_test(connection: psycopg.Connection) -> None:
 
 
 async def begin_journal(pool: Pool) -> None:
-    """Forget the changes until now. All tests begin with the rows of this moment."""
+    """Forget the changes until now. All tests begin with the rows at this moment."""
     await run_sql(pool, "delete from journal.entries")
 
 
@@ -179,7 +179,7 @@ async def keys_of_tables(pool: Pool) -> Mapping[str, tuple[str, ...]]:
 
 
 async def undo(pool: Pool, number: int = 0) -> None:
-    """Restore the rows at the mark, or at the beginning of the journal."""
+    """Restore the rows at the mark, or at the journal's beginning."""
     connection = _journal_of(pool)
     connection.execute("select journal.undo(%s)", [number])
     assert isinstance(pool, JournaledPool)
@@ -189,14 +189,14 @@ async def undo(pool: Pool, number: int = 0) -> None:
 
 
 async def state(pool: Pool) -> State:
-    """Return all rows of the watched tables."""
+    """Return all rows in the watched tables."""
     names = [name for (name,) in await run_sql(pool, "select name from journal.tables order by 1")]
     rows = await run_sql(pool, " union all ".join(f"select '{name}', to_jsonb(t)::text from {name} t" for name in names))  # noqa: S608
     return frozenset((name, row) for name, row in rows)
 
 
 async def fill(pool: Pool, rows: Iterable[Row]) -> None:
-    """Insert rows, in any order of tables. A row with a key that exists is left out.
+    """Insert rows, in any table order. A row with a key that exists is left out.
 
     New rows get higher numbers than these rows.
     """
@@ -218,6 +218,6 @@ async def fill(pool: Pool, rows: Iterable[Row]) -> None:
 
 
 def _journal_of(pool: Pool) -> psycopg.Connection:
-    """Return the connection of the journal. Its statements do not wait in Trio: the service is idle while a test looks."""
+    """Return the journal's connection. Its statements do not wait in Trio: the service is idle while a test looks."""
     assert isinstance(pool, JournaledPool)
     return pool.journal

@@ -23,7 +23,7 @@ PEOPLE: Final = {
     "ano": "anonymous",
     "str": "stranger",  # an account without a membership
     "gue": "guest",  # invited by the organization
-    "for": "foreign",  # the owner of another organization
+    "for": "foreign",  # another organization's owner
     "mem": "member",
     "adm": "admin",
     "own": "owner",
@@ -34,10 +34,10 @@ PEOPLE: Final = {
     "pen": "pending",
     # An application with the service token of
     "t-e": "application",  # an end user without a membership
-    "t-f": "visiting-application",  # an end user of another organization
+    "t-f": "visiting-application",  # another organization's end user
     "t-o": "owner-application",  # the owner
     "t-p": "platform-application",  # a platform owner
-    "t-s": "suspended-application",  # an end user of the suspended organization
+    "t-s": "suspended-application",  # the suspended organization's end user
     "wai": "waiting",  # a member between password and second factor, with a pre-auth token
     "mfa": "with-mfa",  # the same member with a session
 }
@@ -45,28 +45,28 @@ KEYS: Final = {
     "key": "key",  # all permissions
     "k-r": "reading-key",  # all permissions to read
     "k-w": "writing-key",  # all further permissions
-    "k-2": "other-key",  # all permissions for another service of the organization
-    "k-f": "visiting-key",  # of another organization
-    "k-s": "suspended-key",  # of the suspended organization
+    "k-2": "other-key",  # all permissions for another service in the organization
+    "k-f": "visiting-key",  # another organization's
+    "k-s": "suspended-key",  # the suspended organization's
     "k-x": "expired-key",
 }
 # Directories, with a SCIM token.
 DIRECTORIES: Final = {
     "dir": "directory",
-    "d-f": "visiting-directory",  # of another organization
-    "d-s": "suspended-directory",  # of the suspended organization
+    "d-f": "visiting-directory",  # another organization's
+    "d-s": "suspended-directory",  # the suspended organization's
     "d-x": "expired-directory",
 }
-# A browser that opened a set-up link of the organization, without a session.
+# A browser that opened the organization's set-up link, without a session.
 SETUP_LINKS: Final = {"set": "setup-link"}
-# Browsers on our pages, with the cookie of a session.
+# Browsers on our pages, with a session cookie.
 BROWSERS: Final = {
-    "bro": "browser",  # of the owner
-    "b-m": "browser-with-mfa",  # of the member with a second factor
-    "b-s": "suspended-browser",  # belongs to the owner of the suspended organization
+    "bro": "browser",  # the owner's
+    "b-m": "browser-with-mfa",  # from the member with a second factor
+    "b-s": "suspended-browser",  # the suspended organization's owner has it
     "b-x": "ended-browser",  # an ended session
 }
-# Further browsers, for the pages of the console only.
+# Further browsers, for the console pages only.
 END_IMPERSONATION: Final = "POST /app/impersonation/end"
 CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browser", "impersonating-browser")
 
@@ -74,7 +74,7 @@ CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browse
 # accepts these tokens.
 EXTERNAL_CLIENTS: Final = ("external-client", "registered-client")
 
-# The cells of refused calls, and their error codes. Pages redirect to the sign-in page instead.
+# The cells for refused calls, and their error codes. Pages redirect to the sign-in page instead.
 TO_SIGN_IN: Final = "303*"
 NO_ACCESS_TOKEN: Final = "401!"
 CODES: Final = {"401": "UNAUTHORIZED", NO_ACCESS_TOKEN: "JWT_ERROR", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
@@ -657,7 +657,7 @@ PATCH  {scim}/Bulk                            501  501  403* 401
 DELETE {scim}/Bulk                            501  501  403* 401
 """
 
-# The pages of an opened set-up link. They read only its cookie, which opens nothing else.
+# The pages behind an opened set-up link. They read only its cookie, which opens nothing else.
 SETUP: Final = """
                                               set
 
@@ -875,7 +875,7 @@ WITH_LINK: Final = """
     insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
     select c.org_id, c.id, u.id, 'of ' || u.id, now(), now() from connections c, users u
     where c.id = '{connection_id}' and u.id = '{own_id}' on conflict do nothing"""
-# A test sign-in of the caller at the test provider. The caller's id stands for its secret.
+# The caller's test sign-in at the test provider. The caller's id stands for its secret.
 WITH_TEST: Final = """
     with tried as (
         update connections set preset = 'test', state = 'draft', first_activated_at = null where id = '{connection_id}' returning 1)

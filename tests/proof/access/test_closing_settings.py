@@ -1,4 +1,4 @@
-"""Settings of an organization that close routes: no personal access tokens (decision 290), and hidden end users (decision 460).
+"""An organization's settings that close routes: no personal access tokens (decision 290), and hidden end users (decision 460).
 
 No route opens while it is closed, and nothing changes.
 """

@@ -1,7 +1,7 @@
-"""Members with roles of their organization, at every API route of an organization.
+"""Members with their organization's roles, at every API route about an organization.
 
 A role per capability, and a role with all but this capability, call the routes. A role is refused exactly where its rights do not suffice,
-and with the rights of the route it gets what the owner gets. No member gains a right, or acts on a member who has a right that they lack.
+and with the route's rights it gets what the owner gets. No member gains a right, or acts on a member who has a right that they lack.
 """
 
 import json
@@ -69,7 +69,7 @@ ABOUT_ROLES_OF_GROUPS: Final = f"{ORG}/groups/<group_id>/role"
 EMPOWERING: Final = (
     f"POST {ORG}/scim-tokens",
     f"PATCH {ORG}/scim-tokens/<token_id>",
-    f"POST {ORG}/setup-links/<setup_link_id>/parts/<setup_part>/apply",  # of a directory
+    f"POST {ORG}/setup-links/<setup_link_id>/parts/<setup_part>/apply",  # for a directory
     f"POST {ORG}/connections/<connection_slug>/activate",
     f"POST {ORG}/connections/<connection_slug>/certificates",
     f"POST {ORG}/connections/<connection_slug>/metadata",
@@ -89,7 +89,7 @@ ABOUT_USERS: Final[Mapping[str, str]] = {
     "one_time_tokens": "user_id",
     "users": "id",
 }
-# Side effects of a refusal that is recorded
+# Side effects if a refusal is recorded
 RECORDS: Final = frozenset({"audit_log", "audit_totals", "events", "siem_queue", "webhook_deliveries"})
 LACKED: Final = (
     Capability.AUDIT_VIEW,
@@ -115,7 +115,7 @@ async def give_role(pool: Pool, tenant: Tenant, person: str, slug: str, capabili
 
 @cache
 def operations(app: QuartTrio) -> tuple[tuple[str, Access], ...]:
-    """Return the rows of the table for routes that members call."""
+    """Return the table's rows for routes that members call."""
     views = dict(routes(app))
     rules = ((route, access_of(views[without_variant(route)])) for route in TABLE)
     return tuple(
@@ -194,7 +194,7 @@ async def difference(route: str, access: Access, rights: Rights, app: QuartTrio,
         return (
             None if (answer.status, changed) == (403, []) else f"{answer.status} instead of 403, and changed {changed}: {answer.text[:200]}"
         )
-    expected = {TABLE[route][name][:3] for name in ("owner", "member")}  # of the latter, who may leave
+    expected = {TABLE[route][name][:3] for name in ("owner", "member")}  # the caller, who may leave
     if str(answer.status) in expected and answer.status != 403:
         return None
     if answer.status == 403 and needs_more(route, access.capability, rights):
@@ -203,7 +203,7 @@ async def difference(route: str, access: Access, rights: Rights, app: QuartTrio,
 
 
 def needs_more(route: str, capability: Capability, rights: Rights) -> bool:
-    """Return whether the object of the route has a right that the caller lacks."""
+    """Return whether the route's object has a right that the caller lacks."""
     if route.endswith(("#owner", "#granted")):
         return True
     admin, member = ROLES[ADMIN].rights, ROLES[MEMBER].rights
@@ -334,7 +334,7 @@ async def rights_of_members(pool: Pool, tenant: Tenant) -> Mapping[str, Rights]:
 
 
 def differences(before: Mapping[str, Rights], after: Mapping[str, Rights], rights: Rights) -> Iterator[str]:
-    """Yield the changes that a caller with these rights must not make: of members with more rights, and by rights that the caller lacks."""
+    """Yield the changes that a caller with these rights must not make: to members with more rights, and by rights that the caller lacks."""
     for user in {*before, *after}:
         old, new = before.get(user, frozenset()), after.get(user, frozenset())
         if not new - old <= rights:
@@ -344,7 +344,7 @@ def differences(before: Mapping[str, Rights], after: Mapping[str, Rights], right
 
 
 def trust_of(connection: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the values of a connection that decide which users it signs in, or None if it is not active."""
+    """Return the connection's values that decide which users it signs in, or None if it is not active."""
     return (connection["settings"], connection["mapping"]) if connection["state"] == "active" else None
 
 
@@ -359,7 +359,7 @@ def forbidden(changes: Changes, rights: Rights, world: World, missing: Capabilit
         content = json.loads(row)
         if table == "scim_tokens" and not roles[ADMIN] <= rights:
             yield "a directory gets the power of an admin"
-        # The connection of the tenant is active, unless the route activates it.
+        # The tenant's connection is active, unless the route activates it.
         is_trusted = table == "connection_certificates" or (table == "connections" and trust_of(content) not in (None, *lost_trust))
         if is_trusted and not roles[ADMIN] <= rights:
             yield "an identity provider gets the power of an admin"

@@ -23,9 +23,9 @@ from tests.support.builders import run_sql
 pytestmark = pytest.mark.slow
 
 CALLERS: Final = ("owner", "key", "directory")
-# Records of requests
+# Request records
 RECORDS: Final = frozenset({"audit_log", "audit_totals", "events", "siem_queue", "webhook_deliveries"})
-KEPT: Final = frozenset({"subscriptions"})  # the books of a service
+KEPT: Final = frozenset({"subscriptions"})  # a service's books
 
 
 @pytest.mark.parametrize("name", ["further", "end-user"])

@@ -41,7 +41,7 @@ from tests.proof.access.world import Caller, World
 
 pytestmark = pytest.mark.slow
 
-PIECES = 6  # so that the workers of a test run share the routes
+PIECES = 6  # so that a test run's workers share the routes
 # No other route reads access tokens. The matrix shows that a service account gets there what any client gets.
 CHANGING: Final = tuple(route for route, row in TABLE.items() if not route.startswith("GET") and row["revoked-robot"] == "401")
 
@@ -72,7 +72,7 @@ def role_of(gain: Gain) -> Role | None:
 
 
 def may_set_role(robot: Robot, gain: Gain) -> bool:
-    """The first role is that of an invitation that the account accepts for someone. It never writes owners."""
+    """The first role comes from an invitation that the account accepts for someone. It never writes owners."""
     assert robot.role is not None
     role, is_new = RoleName(gain.new["role"]), not gain.old
     is_owner = OWNER in (role, gain.old.get("role"))
@@ -97,14 +97,14 @@ def may_change_user(robot: Robot, gain: Gain) -> bool:
 
 
 def may_change_group(robot: Robot, gain: Gain) -> bool:
-    """No program lets a group give a role. A role of a group stops when the member who answers for it is deactivated."""
+    """No program lets a group give a role. A group role stops when the member who answers for it is deactivated."""
     changed = {column for column in gain.new if gain.changes(column)}
     is_stopped = bool(gain.old) and changed == {"mapping_stopped_at"} and gain.new["mapping_stopped_at"] is not None
     return is_stopped or (has_grant(robot, Capability.GROUPS_MANAGE) and not changed & {"role", "mapped_by"} - empty(gain))
 
 
 def empty(gain: Gain) -> set[str]:
-    """Return the columns of the row that have no value."""
+    """Return the row's columns that have no value."""
     return {column for column, value in gain.new.items() if value is None}
 
 
@@ -132,7 +132,7 @@ def may_trust(robot: Robot, gain: Gain) -> bool:
 
 
 def loses_values(gain: Gain) -> bool:
-    """The declaration of an attribute was deleted, and its values with it."""
+    """The attribute's declaration was deleted, and its values with it."""
     return bool(gain.old) and gain.new["attributes"].items() <= gain.old["attributes"].items()
 
 
@@ -315,7 +315,7 @@ def ambitions(route: str, name: str, world: World) -> Iterator[tuple[Request, st
 
 
 def tempting(field: str, ids: Mapping[str, str]) -> list[Any]:
-    """Return values of a field that give more rights."""
+    """Return values for a field that give more rights."""
     match field:
         case "role":
             return [*ROLES, "{role_name}", "platform"]

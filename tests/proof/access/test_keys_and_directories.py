@@ -44,7 +44,7 @@ def is_ended(gain: Gain, _: World) -> bool:
     return bool(gain.old) and not gain.changes("user_id", "org_id", "service_id", "expires_at", "role")
 
 
-# The tables of RIGHTS with rows that these callers may write, and the rules. No row in the remaining tables may be
+# The tables in RIGHTS with rows that these callers may write, and the rules. No row in the remaining tables may be
 # written.
 OF_BOTH: Final[Mapping[str, Callable[[Gain, World], bool]]] = {
     "users": keeps(*KEPT_OF_USERS),
@@ -93,7 +93,7 @@ async def test_no_key_and_no_directory_gains_rights(app: QuartTrio, pool: Pool, 
 
 
 def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
-    """Yield the valid request, and requests about every user, every group and a role of the organization."""
+    """Yield the valid request, and requests about every user, every group and a role in the organization."""
     plain, things = REQUESTS.get(route, Request()), world.home.things
     yield plain, "nothing"
     accounts = [world.home.people[name] for name in ("owner", "admin", "further", "former", "end-user")]

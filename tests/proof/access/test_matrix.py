@@ -40,7 +40,7 @@ from tests.support.builders import Answer, run_sql
 pytestmark = pytest.mark.slow
 
 TABLE = read_matrix()
-PIECES = 8  # so that the workers of a test run share the table
+PIECES = 8  # so that a test run's workers share the table
 
 
 @pytest.mark.parametrize("piece", range(PIECES))
@@ -143,7 +143,7 @@ LOGS_REFUSALS = {
     "POST /auth/connections/<connection_id>/backchannel-logout",
     "POST /auth/connections/<connection_id>/slo",
 }
-# Routes that check the state of an organization that is not in the path, and where it comes from.
+# Routes that check an organization's state although it is not in the path, and where it comes from.
 ORGANIZATION_NOT_IN_THE_PATH = {
     "POST /api/auth/refresh": "the context of the session (decision 48)",
     "POST /api/invitations/accept": "the invitation (decision 49)",
@@ -181,7 +181,7 @@ REFUSES_INSIDE = {
     "POST /app/account/delete": "owners (security Y-3)",
 }
 
-# Callers that the decorator allows, and a rule refuses because of their rights (security R-1). The audit log has every refusal.
+# Callers that the decorator allows, but a rule refuses for their rights (security R-1). The audit log has every refusal.
 REFUSED_BY_RULE = {
     f"POST {ORG}/invitations#admin": {"admin", "admin-token"},
     f"POST {ORG}/invitations/bulk#admin": {"admin", "admin-token"},
@@ -210,7 +210,7 @@ ACTS_ON_THE_USER = {
 
 # Routes without a decorator for credentials: they read the token themselves. Callers have none with the scope `openid`.
 READS_THE_TOKEN_INSIDE = {"GET /auth/userinfo", "POST /auth/userinfo"}
-# Routes that also accept the cookie of our pages, which the inventory does not know.
+# Routes that also accept our pages' cookie, which the inventory does not know.
 BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 177"}
 # The organization is a group that its directory cannot delete. It does not know foreign groups: 404.
 REFUSED_TO_DIRECTORIES = {"DELETE /scim/v2/Groups/{}"}
@@ -229,7 +229,7 @@ async def test_no_grant_opens_routes_that_act_on_the_user(app: QuartTrio) -> Non
 async def test_owners_grant_what_routes_with_lasting_effects_need(app: QuartTrio) -> None:
     of_owners = {Capability.ORGANIZATION_OWN, Capability.SERVICE_ACCOUNTS_MANAGE, Capability.PLATFORM_OWN}
     of_people = {Capability.SIGN_IN_POLICY_MANAGE}
-    to_leave = {Capability.ORGANIZATION_VIEW}  # ends the membership of the user
+    to_leave = {Capability.ORGANIZATION_VIEW}  # ends the user's membership
     rules = [(access_of(view), route.partition(" ")[0]) for route, view in routes(app)]
     needed = {rule.capability for rule, method in rules if rule.is_of_api and rule.row(method).outlives and rule.capability is not None}
     assert needed - of_owners - of_people - to_leave == set(GRANTABLE)

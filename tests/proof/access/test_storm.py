@@ -41,7 +41,7 @@ Act = tuple[str, str, Any, str | None]  # method, path, body, token or API key
 
 
 class Kind(StrEnum):
-    """The method of acts with several steps (parties.py).
+    """The method for acts with several steps (parties.py).
 
     Their token belongs to a user, or is a browser's cookie.
     """
@@ -68,8 +68,8 @@ class Storm:
         self.stewards = stewards  # access tokens by account id
         self.forgettable = [id_ for id_ in tokens if id_ not in {str(account.id) for account in world.home.people.values()}]
         self.acting: dict[str, str] = {}  # impersonation tokens
-        self.browsers: list[str] = []  # cookies of browsers on our pages
-        self.scopes: dict[str, str] = {}  # the scopes that the user of this browser agrees to
+        self.browsers: list[str] = []  # cookies from browsers on our pages
+        self.scopes: dict[str, str] = {}  # the scopes that this browser's user agrees to
         # An account with a second factor that several clients use at the same time.
         self.guarded_id, self.guarded_email = world.home.things["guarded_id"], str(world.home.people["guarded"].email)
         self.guarded: list[str] = []
@@ -81,8 +81,8 @@ class Storm:
         self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
         self.webhook = world.home.things["webhook_id"]
-        self.role = world.home.things["role_slug"]  # of the first service
-        self._key = world.home.keys["key"]  # of the first service
+        self.role = world.home.things["role_slug"]  # the first service's
+        self._key = world.home.keys["key"]  # the first service's
         callers = [world.callers[name].robot for name in ("granted-robot", "owner-robot", "admin-robot")]
         self.robots = {str(robot.id): robot.token for robot in callers if robot is not None}  # tokens by account id
         self._tokens = tokens  # by account id
@@ -180,7 +180,7 @@ class Storm:
         ]
 
     def _about_relying_parties(self, service: str, who: str) -> list[Act]:
-        """Return acts of codes, devices and SAML: configuration, sign-ons and logouts."""
+        """Return acts with codes, devices and SAML: configuration, sign-ons and logouts."""
         saml = saml_of(HOME, service.rpartition("/")[2])
         setup = {"enabled": True, "entity_id": saml.entity_id, "acs_url": saml.acs_url, "slo_url": saml.slo_url}
         name_id_format = self._one_of(("persistent", "emailAddress", "transient"))
@@ -342,14 +342,14 @@ async def test_all_invariants_hold_after_a_storm(
                 # Every caller that tried had lost the right, or did not have it yet.
                 await restore_rights(pool, org, stewards, tokens)
                 assert (await api.delete(storm.platform, token=storm.steward)).status == 204
-            # Rows of the moment in which the resource was deleted. Housekeeping removes them.
+            # Rows at the moment in which the resource was deleted. Housekeeping removes them.
             await housekeeping.sweep(ports, new_id())
         await check(pool, org, gone=lap == LAPS)
         clock.advance(3 * STEP)
 
 
 async def restore_rights(pool: Pool, org: UUID, stewards: Mapping[str, str], tokens: Mapping[str, str]) -> str:
-    """Restore what callers need for the next lap. Return the id of the owner."""
+    """Restore what callers need for the next lap. Return the owner's id."""
     await run_sql(pool, "update organizations set status = 'active' where id = %s", org)
     await run_sql(pool, "update users set is_platform_owner = true where id = any(%s::uuid[])", list(stewards))
     # An anonymized owner still owns the organization, but cannot act.
@@ -390,7 +390,7 @@ async def perform(api: Api, parties: Parties, acts: Sequence[Act], authenticator
         code = authenticator.code() if number % 3 else authenticator.backup_codes[number % len(authenticator.backup_codes)]
         answer = await api.post("/api/auth/mfa/verify", {"code": code, "trust_device": bool(number % 2)}, token=response["access_token"])
     if "qr_code_uri" in response:
-        authenticator.secret = response["secret"]  # the authenticator app of the shared account
+        authenticator.secret = response["secret"]  # the shared account's authenticator app
         answer = await api.post("/api/user/mfa/verify", {"code": authenticator.code()}, token=token)
     authenticator.backup_codes = json_of(answer).get("backup_codes", authenticator.backup_codes)
     return acts[number], answer
@@ -418,7 +418,7 @@ GOES_ALONG = (
 
 
 async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
-    """Check the invariants of an organization."""
+    """Check an organization's invariants."""
     organizations = await run_sql(
         pool,
         """
@@ -444,7 +444,7 @@ async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
 
 
 async def check_services(pool: Pool, org: UUID) -> None:
-    """Check the counters, and that the services' users are end users of the organization."""
+    """Check the counters, and that the services' users are the organization's end users."""
     services = await run_sql(
         pool,
         """
@@ -464,7 +464,7 @@ async def check_services(pool: Pool, org: UUID) -> None:
 
 
 async def check_people(pool: Pool) -> None:
-    """Check the invariants of accounts."""
+    """Check the account invariants."""
     assert await run_sql(
         pool, "select 1 from users where is_platform_owner and deactivated_at is null and anonymized_at is null limit 1"
     ), "no platform owner is left"
@@ -472,7 +472,7 @@ async def check_people(pool: Pool) -> None:
         assert await run_sql(pool, query) == [], violation
 
 
-# Queries for rows that violate an invariant of accounts.
+# Queries for rows that violate an account invariant.
 VIOLATIONS: Mapping[str, str] = {
     "a revoked device has a session": """
         select s.id from sessions s join devices d on d.id = s.device_id where d.revoked_at is not null and s.ended_at is null""",
@@ -548,14 +548,14 @@ VIOLATIONS: Mapping[str, str] = {
 
 
 async def check_openid(pool: Pool, org: UUID, agreed: Mapping[UUID, str]) -> None:
-    """Check the invariants of OpenID Connect: logout notices, ended browser sessions, and consents."""
+    """Check the OpenID Connect invariants: logout notices, ended browser sessions, and consents."""
     for violation, query in OPENID_VIOLATIONS.items():
         assert await run_sql(pool, query) == [], violation
     for user_id, scope in await run_sql(pool, "select user_id, scope from consents where org_id = %s", org):
         assert set(scope) <= {*CONSENTED, *agreed[user_id].split()}, "no page showed these scopes to the user"
 
 
-# Queries for sessions of OpenID Connect that violate an invariant.
+# Queries for OpenID Connect sessions that violate an invariant.
 OPENID_VIOLATIONS: Mapping[str, str] = {
     "an application was not told exactly once of the end of a session": """
         select s.id from sessions s join services v on v.id = s.service_id

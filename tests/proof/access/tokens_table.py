@@ -1,7 +1,7 @@
 """The access matrix for personal access tokens, from their users' rows and lists of routes.
 
 A token with all scopes gets in its organization what its user gets, except on the routes that only a person can use. A
-token of the own account gets what its user gets on the routes listed here. All remaining routes refuse a token, or
+token for the own account gets what its user gets on the routes listed here. All remaining routes refuse a token, or
 ignore it.
 """
 
@@ -12,16 +12,16 @@ ORG: Final = "/api/organizations/<org_slug>"
 SAML_LOGIN: Final = f"GET {ORG}/services/<service_slug>/saml/login"  # on the user's account, with the organization in its path
 # The tokens with all scopes that act in the organization, with the user who has the same rights.
 TOKENS_OF_MEMBERS: Final = {"owner-token": "owner", "admin-token": "admin", "member-token": "member"}
-NARROW: Final = "narrow-token"  # of the owner, with the scope members:read only
+NARROW: Final = "narrow-token"  # the owner's, with the scope members:read only
 ELSEWHERE: Final = "elsewhere-token"  # a member of two organizations has it for the second organization
-SUSPENDED: Final = "suspended-token"  # belongs to the owner of the suspended organization
+SUSPENDED: Final = "suspended-token"  # the suspended organization's owner has it
 # Tokens for the own account: the owner's with all scopes, the owner's with account:read only, and a platform owner's with all scopes that
 # exist.
 TOKENS_OF_ACCOUNTS: Final = {"account-token": "owner", "reading-token": "owner", "platform-token": "platform"}
 ENDED: Final = "ended-token"
 ALL_TOKENS: Final = (*TOKENS_OF_MEMBERS, NARROW, ELSEWHERE, SUSPENDED, *TOKENS_OF_ACCOUNTS, ENDED)
 
-# Routes of an organization that only a person can use.
+# Routes about an organization that only a person can use.
 PERSONS_ONLY: Final = frozenset(
     {
         f"DELETE {ORG}",
@@ -139,7 +139,7 @@ def _row(route: str, row: Mapping[str, str]) -> dict[str, str]:
             cells[SUSPENDED] = row["suspended"]
             if route in READS_MEMBERS:
                 cells[NARROW] = row["owner"]
-        elif row["suspended"] == "403*" and route != SAML_LOGIN:  # the state of the organization is checked first
+        elif row["suspended"] == "403*" and route != SAML_LOGIN:  # the organization's state is checked first
             cells[SUSPENDED] = "403*"
     elif route in READS_ACCOUNT | WRITES_ACCOUNT:
         tokens = [token for token in TOKENS_OF_ACCOUNTS if token != "reading-token" or route in READS_ACCOUNT]

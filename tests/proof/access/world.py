@@ -90,8 +90,8 @@ CONSENTED: Final = (Scope.OPENID, Scope.EMAIL, Scope.OFFLINE_ACCESS)
 
 HOME, RIVAL, SUSPENDED, PENDING = SLUGS = ("aurora", "borealis", "dormant", "unborn")
 
-# The API keys of a tenant and their permissions. All are for its first service, except the last,
-# for its second.
+# A tenant's API keys and their permissions. All are for its first service, except the last, for its
+# second.
 KEYS: Final = {
     "key": frozenset(Permission),
     "reading-key": frozenset(permission for permission in Permission if permission.startswith("read:")),
@@ -108,21 +108,21 @@ class Tenant:
     The users are an owner, an admin, a member, another member without calls, a member with a second factor, a guest who
     is only invited, and an end user without a membership. The organization has two services.
 
-    `things` are the values of `<name>` in paths and `{name}` in requests for this organization.
+    `things` are the values for `<name>` in paths and `{name}` in requests about this organization.
     """
 
     organization: Organization
     people: Mapping[str, Account]
     things: Mapping[str, str]
     services: tuple[UUID, UUID]
-    keys: Mapping[str, str] = field(repr=False)  # the API keys by the names of KEYS
-    external: SignedIn = field(repr=False)  # of an external client with a document, for the end user
+    keys: Mapping[str, str] = field(repr=False)  # the API keys by their names in KEYS
+    external: SignedIn = field(repr=False)  # issued to an external client with a document, for the end user
     registered: SignedIn = field(repr=False)  # belongs to a client that registered itself
 
 
 @dataclass(frozen=True, slots=True)
 class UsedToken:
-    """The personal access token of a caller. It acts in the organization, or on the user's own account."""
+    """A caller's personal access token. It acts in the organization, or on the user's own account."""
 
     text: str = field(repr=False)
     org_id: UUID | None
@@ -146,11 +146,11 @@ class Caller:
     directory: str | None = None  # a SCIM token
     directory_of: Tenant | None = None  # whether the token is valid
     key: str | None = None
-    permissions: frozenset[Permission] | None = None  # permissions of the key, if it is valid
+    permissions: frozenset[Permission] | None = None  # the key's permissions, if it is valid
     key_of: Tenant | None = None
     cookie: str | None = None  # the cookie of a browser on our pages
     is_signed_in_browser: bool = False
-    setup: str | None = None  # the cookie of a browser that opened a set-up link
+    setup: str | None = None  # the cookie from a browser that opened a set-up link
     robot: Robot | None = None
     token: UsedToken | None = None
     own: Mapping[str, str] = field(default_factory=dict, repr=False)  # personal things
@@ -192,8 +192,8 @@ class World:
 
     home: Tenant
     rival: Tenant
-    both: Account  # a member of home and rival
-    unsure: Account  # a member of rival who is not confirmed
+    both: Account  # a member at home and rival
+    unsure: Account  # a member at rival who is not confirmed
     callers: Mapping[str, Caller]
     state: State = field(repr=False)
     state_without_home: State = field(repr=False)  # the world if the home organization and its users did not exist
@@ -207,11 +207,11 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     stranger = await _add_person(ports, "stranger@nowhere.example")
     platform_things = await add_platform_account(pool, steward)
     impersonator = Impersonator(steward, await sign_in(ports, steward), belongings, platform_things)
-    # This user is a member of two organizations. Neither organization must learn about the other
+    # This user is a member in two organizations. Neither organization must learn about the other
     # organization.
     both = await _add_person(ports, "both@between.example")
     rival = await _add_tenant(ports, pool, RIVAL, impersonator, both=both)
-    # The organization knows only the address of this user.
+    # The organization knows only this user's address.
     unsure = await _add_person(ports, "unsure@between.example")
     await add_member(pool, rival.organization.id, unsure.id)
     passer = await _add_person(ports, "passer@nowhere.example")
@@ -312,7 +312,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
 
 @dataclass(frozen=True, slots=True)
 class Impersonator:
-    """A platform owner who impersonates users, and the personal things of all users."""
+    """A platform owner who impersonates users, and all users' personal things."""
 
     steward: Account
     session: SignedIn
@@ -320,7 +320,7 @@ class Impersonator:
     platform_things: Mapping[str, str]
 
     async def impersonate(self, ports: Ports, organization: Organization, account: Account) -> UUID:
-        """Impersonate a member of an organization. Return the id of the entry in the platform's log."""
+        """Impersonate a member. Return the id of the platform log entry."""
         slug, steward = organization.slug, self.steward
         by = Person(
             user_id=steward.id,
@@ -334,12 +334,12 @@ class Impersonator:
 
 
 def reason_of(slug: str) -> str:
-    """Return the reason of an impersonation, which no tenant learns (decision 207)."""
+    """Return an impersonation's reason, which no tenant learns (decision 207)."""
     return f"why {slug} was looked at"
 
 
 async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str) -> Caller:
-    """Add an application that has a token of this user, who has a linked identity there."""
+    """Add an application with this user's token. The user has a linked identity there."""
     session, slug = await sign_in_to(ports, pool, tenant.services[0], account), tenant.organization.slug
     if account.id != tenant.people["end-user"].id:
         await _link(pool, tenant.services[0], slug, account)
@@ -357,7 +357,7 @@ async def _external_client(tenant: Tenant, belongings: Belongings, name: str, se
 async def _browser(
     ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str, *, ended: bool = False
 ) -> Caller:
-    """Add a browser with a session of this user, which may have ended."""
+    """Add a browser with this user's session, which may have ended."""
     cookie = await begin_in_browser(ports, account)
     [(session_id,)] = await run_sql(pool, "select id from sessions where browser_hash = %s", digest(cookie))
     if ended:
@@ -370,7 +370,7 @@ async def _browser(
 
 
 async def _impersonating_browser(ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, steward: Account) -> Caller:
-    """Add a browser in which this platform owner impersonates the owner of the tenant."""
+    """Add a browser in which this platform owner impersonates the tenant's owner."""
     cookie = await begin_in_browser(ports, steward)
     by = await authenticate(ports, SYSTEM, cookie)
     slug = tenant.organization.slug
@@ -403,7 +403,7 @@ def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
 
 
 def _own(belongings: Mapping[str, str], session: SignedIn) -> Mapping[str, str]:
-    """Return the personal things of this caller."""
+    """Return this caller's personal things."""
     return {**belongings, "refresh_token": session.refresh_token, **new_credential(session.session_id)}
 
 
@@ -414,7 +414,7 @@ async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
 async def _robot(
     ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, name: str, role: RoleName, *, owner: str = "owner", **settings: Any
 ) -> Caller:
-    """Add a service account that calls. In requests about a user, it sends the personal things of its owner."""
+    """Add a service account that calls. In requests about a user, it sends its owner's personal things."""
     account, organization = tenant.people[owner], tenant.organization
     robot = await add_robot(ports, pool, organization, account, role, is_live=owner == "owner", **settings)
     own = _own(await belongings.of(account, organization.slug), await sign_in(ports, account, organization.id))
@@ -449,7 +449,7 @@ async def _token(
 async def _people_of(
     ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, prefix: str = "", steward: Account | None = None
 ) -> list[Caller]:
-    """Add sessions of the owner, the admin and the member.
+    """Add sessions for the owner, the admin and the member.
 
     With a platform owner, add impersonation sessions, the member with a second factor, and
     browsers.
@@ -486,7 +486,7 @@ async def _add_tenant(
     status: OrganizationStatus = OrganizationStatus.ACTIVE,
     invites: Email | None = None,
 ) -> Tenant:
-    """Add an organization with a row in every table of tenants. Every text contains the slug.
+    """Add an organization with a row in every tenant table. Every text contains the slug.
 
     `both` is an existing account that becomes a member, `invites` an additional invited address.
     """
@@ -594,7 +594,7 @@ async def _add_tenant(
     keys = await _add_keys(ports, organization, services, owner)
     user_code = await _add_device(pool, slug, services[0], now)
     code, verifier = await _add_code(ports, pool, slug, services[0], people["end-user"])
-    # The member of the two organizations signs in to services of both organizations. One
+    # The member of the two organizations signs in to services in both organizations. One
     # organization's records must not reach the other organization.
     for user in (people["end-user"], further, *([both] if both else [])):
         await _use(ports, pool, organization, services[0], user)
@@ -658,7 +658,7 @@ async def _add_tenant(
         "user_id": str(further.id),
         "user_email": str(further.email),
         "invitation_id": str(pending.id),
-        "invitation_hash": pending.token_hash.hex(),  # the token in lists of invitations, which opens nothing (decision 192)
+        "invitation_hash": pending.token_hash.hex(),  # the token in invitation lists, which opens nothing (decision 192)
         "tier_id": str(tier.id),
         "entry_id": str(entry_id),
         "audit_entry_id": str(audit_entry_id),
@@ -764,7 +764,7 @@ async def _add_groups(
 
 
 async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:
-    """Add all settings of an organization, with a verified domain.
+    """Add all organization settings, with a verified domain.
 
     Return the ids of its webhook and a delivery.
     """
@@ -882,7 +882,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
 
 
 async def _add_role(ports: Ports, organization: Organization) -> str:
-    """Add a role of the organization. Return its slug."""
+    """Add a role to the organization. Return its slug."""
     slug, now = organization.slug, ports.clock.now()
     role = OrganizationRole(
         id=new_id(),
@@ -929,7 +929,7 @@ async def _add_registration_token(ports: Ports, organization: Organization, owne
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:
-    """Add the API keys of KEYS. Return them by name."""
+    """Add the API keys in KEYS. Return them by name."""
     now = ports.clock.now()
     texts = {name: f"sk_{organization.slug[:6]}_{new_secret()}" for name in KEYS}
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -1,7 +1,7 @@
 """The database's tables and columns, by how they change.
 
-The names of a change: `+table` is a new row, `-table` a deleted row, `table.column` a changed value. A table in these lists stands for
-all of its changes, unless a longer name says otherwise. A new column of a table with power has power, until it is listed as plain.
+How changes are named: `+table` is a new row, `-table` a deleted row, `table.column` a changed value. A table in these lists stands for all
+its changes, unless a longer name says otherwise. A new column in a powerful table has power, until it is listed as plain.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from typing import Final
 
 
 class Kind(Enum):
-    """The kind of a change. The effect of a route says which kinds it may leave."""
+    """The kind of a change. A route's effect says which kinds it may leave."""
 
     NOT_COUNTED = auto()
-    SESSION = auto()  # the end of a session
+    SESSION = auto()  # a session ended
     PROTOCOL = auto()  # the state of a sign-in, or of a token protocol
-    PLAIN = auto()  # data of an organization, an account or the platform without power
-    POWER = auto()  # access, secrets, connections, contents of tokens, blocks, and ways into an account
+    PLAIN = auto()  # powerless data about an organization, an account or the platform
+    POWER = auto()  # access, secrets, connections, token contents, blocks, and ways into an account
 
 
-Names = Mapping[str, str]  # the names of changes by the reason for their kind
+Names = Mapping[str, str]  # change names by the reason for their kind
 
 
 def names_of(lists: Names) -> list[str]:
@@ -96,7 +96,7 @@ LISTS: Final = {
     Kind.PLAIN: PLAIN,
     Kind.POWER: POWER,
 }
-# Own data without power, by the action of the user.
+# Own data without power, by the user's action.
 OWN: Final[Names] = {
     "changes a profile, and values that users may write": """
         +attribute_values +images -images attribute_values.attributes images.key images.large images.small users.locale users.name
@@ -113,12 +113,10 @@ _NOT_COUNTED_COLUMNS: Final = frozenset(names_of(NOT_COUNTED_COLUMNS))
 
 
 def table_of(name: str) -> str:
-    """Return the table of a change."""
     return name.lstrip("+-").partition(".")[0]
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a change."""
     if name in _KINDS:
         return _KINDS[name]
     return Kind.NOT_COUNTED if name.partition(".")[2] in _NOT_COUNTED_COLUMNS else _KINDS[table_of(name)]

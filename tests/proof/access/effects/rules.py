@@ -14,7 +14,7 @@ from tests.proof.access.effects.rows import MINE, Kind, kind_of
 from tests.proof.access.state import Changes, Row, State
 from tests.proof.access.world import Caller
 
-# The credentials of a caller. Any caller can send the secrets in a request.
+# A caller's credentials. Any caller can send the secrets in a request.
 OF_CALLERS: Final = (Credentials.ACCESS_TOKEN, Credentials.ACCESS_TOKEN_OR_COOKIE, Credentials.COOKIE)
 # The changes that a route may leave besides its effect, with the reason.
 BESIDES: Final[Mapping[str, tuple[str, str]]] = {
@@ -95,11 +95,11 @@ Keys = Mapping[str, tuple[str, ...]]  # the primary key columns, per table
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A new row, a deleted row, or a changed value of a row."""
+    """A new row, a deleted row, or a changed value in a row."""
 
     name: str  # as in rows.py
     kind: Kind
-    user: str | None  # the id of the user that the row belongs to
+    user: str | None  # the id of the row's user
     email: str | None  # the address in the row
 
     def is_of(self, caller: Caller) -> bool:
@@ -138,14 +138,14 @@ def users_of_sessions(rows: State) -> Mapping[str, str]:
 
 @cache
 def people_of(rows: State, org_id: UUID) -> frozenset[str]:
-    """Return the members and the end users of an organization."""
+    """Return an organization's members and end users."""
     people = (json.loads(row) for table, row in rows if table in ("memberships", "end_users"))
     return frozenset(row["user_id"] for row in people if row["org_id"] == str(org_id))
 
 
 @dataclass(frozen=True, slots=True)
 class HeldEffect:
-    """The effect of a route, compared with the changes that its successful requests left."""
+    """A route's effect, compared with the changes that its successful requests left."""
 
     route: str
     access: Access
@@ -159,7 +159,7 @@ class HeldEffect:
         return self.access.row(self.route.partition(" ")[0])
 
     def hold(self, caller: Caller, changes: Changes, *, is_old: bool = False) -> list[Change]:
-        """Compare the effect with the changes of a request, and return the changes that count. `is_old`: the session began hours ago."""
+        """Compare the effect with a request's changes, and return the changes that count. `is_old`: the session began hours ago."""
         found = counted(changes, self.keys, self.world)
         self.shown.add(any(self.shows(change) for change in found))
         self._note("it changed", caller, (change for change in found if not self.allows(change, caller)))
@@ -178,7 +178,7 @@ class HeldEffect:
             yield f"{self.route}: the effect is {self.row.effect.name}, and {finding} (as {', '.join(callers)})"
 
     def findings(self) -> Iterator[str]:
-        """Yield the findings after all requests of the route: wrong changes, or no change at all."""
+        """Yield the findings after all requests to the route: wrong changes, or no change at all."""
         yield from self.wrong_findings()
         effect = self.row.effect
         if not self.shown or self.route.startswith("GET") or effect in (Effect.SHOWS, Effect.PROTOCOL):

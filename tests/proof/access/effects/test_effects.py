@@ -1,4 +1,4 @@
-"""The changes that a stolen session leaves, and the completeness of the lists in rows.py and rules.py.
+"""The changes that a stolen session leaves, and whether the lists in rows.py and rules.py are complete.
 
 `test_matrix.py` calls every route as every kind of caller, and compares the route's effect with the changed rows.
 """
@@ -118,7 +118,7 @@ async def test_an_old_session_leaves_nothing_that_outlives_it(piece: int, app: Q
     assert await state(pool) == world.state
 
 
-# The requests that press the buttons with names of their own.
+# The requests that press buttons with their own names.
 BUTTONS: Final = {
     "step": "POST /app/sign-in",  # says which fields the form has
     "action": "GET /app/organizations/<org_slug>/selected-people",

@@ -1,4 +1,4 @@
-"""Opens every page of the console, and sends every form: as the access matrix sends it, and without its fields."""
+"""Opens every console page, and sends every form: as the access matrix sends it, and without its fields."""
 
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Opened:
 
     @property
     def name(self) -> str:
-        """The name of its screenshot."""
+        """The page's screenshot name."""
         method, _, path = self.route.partition(" /app")
         name = path.strip("/").translate(str.maketrans("/#", "--", "<>")) or "home"
         return name if method == "GET" else f"{name}-{method.lower()}"
@@ -47,12 +47,12 @@ def caller_of(world: World, view: object) -> Caller:
 
 @cache
 def operations(app: QuartTrio) -> dict[str, object]:
-    """Return the routes of the console with their views."""
+    """Return the console's routes with their views."""
     return {route: view for route, view in routes(app) if access_of(view).name in IN_CONSOLE and route != EMAIL_PREVIEW}
 
 
 async def opened_pages(app: QuartTrio, pool: Pool, world: World) -> list[Opened]:
-    """Return the pages of the unchanged world. A worker opens them once, because the world is the same for all tests."""
+    """Return the unchanged world's pages. A worker opens them once, because the world is the same for all tests."""
     if not _opened:
         _opened.extend([page async for page in open_all(app, pool, world)])
     return _opened

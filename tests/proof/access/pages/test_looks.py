@@ -18,7 +18,7 @@ from tests.proof.e2e.pages.audits import audit
 
 pytestmark = pytest.mark.slow
 
-PIECES: Final = 2  # so that the workers of a test run share the pages
+PIECES: Final = 2  # so that a test run's workers share the pages
 STYLES: Final = re.compile(r'<link rel="stylesheet"[^>]*>')
 SCRIPT: Final = re.compile(r"<script.*?</script>", re.DOTALL)
 

@@ -34,7 +34,7 @@ CHANGES = [
     and route.startswith("POST")
     and ACCESS[without_variant(route)].row("POST").age is not SignInAge.ANY
 ]
-# Forms that no user of the table can send with success, and why.
+# Forms that no user in the table can send with success, and why.
 NEVER_SENT = {
     "POST /app/account/delete": "the users of these browsers own an organization or the platform",
     "POST /app/account/organizations/<org_slug>/leave": "they are owners",
@@ -44,7 +44,7 @@ NEVER_SENT = {
 WITH_MAILBOX = {"POST /app/account/passkeys/lost", "POST /app/account/passkeys/lost/remove"}
 # Forms that only a passkey confirms: tests/accounts/api/passkeys/test_required_passkeys.py.
 WITH_PASSKEY = {"POST /app/account/password/remove"}
-# Forms that need a factor which the user of the table has not: tests/tenancy/api/policy/test_imposed_rules.py.
+# Forms that need a factor which the table's user has not: tests/tenancy/api/policy/test_imposed_rules.py.
 WITH_FACTOR = {"POST /app/organizations/<org_slug>/sign-in-policy/imposed-rules"}
 OLD = timedelta(days=10)
 

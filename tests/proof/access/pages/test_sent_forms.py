@@ -27,7 +27,7 @@ BROWSERS = ("browser", "admin-browser", "platform-browser", "suspended-browser")
 VIEWS = dict(routes(application()))
 TABLE = read_matrix()
 ONCE = {route for route, view in VIEWS.items() if getattr(view, ONCE_ATTRIBUTE, None) is not None}
-# Forms that answer 200, or stand for an operation of the API that creates something, and why a second copy does no harm.
+# Forms that answer 200, or stand for an API operation that creates something, and why a second copy does no harm.
 HARMLESS = {
     "POST /app/organizations/<org_slug>/connections/<connection_slug>": "the same settings are saved",
     "POST /app/organizations/<org_slug>/connections/<connection_slug>/groups": "the same mapping is refused",

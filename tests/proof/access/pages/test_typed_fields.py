@@ -1,4 +1,4 @@
-"""Forms with the values of the access matrix, as people type and paste them: nothing else happens than with the values as issued."""
+"""Forms with the access matrix's values, as people type and paste them: nothing else happens than with the values as issued."""
 
 import re
 from collections.abc import Callable
@@ -35,7 +35,7 @@ USER_CODE: Final = "user_code"  # `normalize_user_code` reads it
 NEW_ORGANIZATION: Final = "POST /app/organizations/new"
 # A recovery's wrong link and wrong code get the same answers as a right link and code (security M-8): tests/authentication/api/recovery.
 SAME_ANSWERS: Final = {"GET /auth/recover", "POST /auth/recover", "POST /auth/recover/<recovery_id>/app"}
-EMAILED: Final = {"POST /setup/code"}  # the world has no code of a set-up link: tests/setup/test_links.py
+EMAILED: Final = {"POST /setup/code"}  # the world has no set-up link code: tests/setup/test_links.py
 TRIED: Final = {route: request for route, request in REQUESTS.items() if route not in SAME_ANSWERS | EMAILED}
 FORMS: Final = {**TRIED, NEW_ORGANIZATION: Request(form={**OF_THE_SESSION, "name": "Novel", "slug": "novel"})}
 FIELDS: Final = frozenset({*READERS, USER_CODE})

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 WRONG: Final = {"too many characters": "x" * 70_000, "a NUL character": "a\x00b"}
 REFUSED: Final = (400, 401)  # a wrong password is a 401
-# The own rules of pages, and texts that can be empty in the API, too.
+# The pages' own rules, and texts that can be empty in the API, too.
 MAY_BE_EMPTY: Final = {"slug": "made from the name", "domains": "no routes", "scopes": "no scopes", "description": "none"}
 NOT_TYPED: Final = "ancestor-or-self::*[@hidden]"
 

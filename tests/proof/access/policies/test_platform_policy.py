@@ -1,4 +1,4 @@
-"""The platform's sign-in policy counts wherever a right of platform owners opens a route (security SP-1)."""
+"""The platform's sign-in policy counts wherever a platform owner's right opens a route (security SP-1)."""
 
 from collections.abc import Iterator
 from uuid import uuid4
@@ -77,7 +77,7 @@ async def test_a_right_of_the_platform_needs_its_policy(expected: str, app: Quar
         if outcome(answer) != expected:
             wrong.append(f"{route} as {name}: {answer.status} {answer.text[:200]}")
         changes = await changes_since(pool, before)
-        # Requests of an impersonator are recorded before they are judged (security I-5).
+        # An impersonator's requests are recorded before they are judged (security I-5).
         if others := [row for _, row in changes.got | changes.lost if '"impersonation.request"' not in row]:
             wrong.append(f"{route} as {name}: it was refused, and changed {others}")
         await undo(pool)

@@ -41,8 +41,8 @@ OF_THE_APPLICATION: Final = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login",
 }
 
-# The pages outside organizations that such a session can open: they show nothing about foreign organizations. Routes of the API are marked
-# in ops/docs/description.txt.
+# The pages outside organizations that such a session can open: they show nothing about foreign organizations. API routes are marked in
+# ops/docs/description.txt.
 OPEN_PAGES: Final = {
     "GET /app",
     "GET /app/account/applications",
@@ -95,9 +95,9 @@ def test_a_user_of_the_table_can_open_each_route() -> None:
     assert reading - {without_variant(route) for route, _, _ in walked()} == NEVER_ANSWERED
 
 
-# It asks for a factor of the account itself (security Y-4).
+# It asks for a factor from the account itself (security Y-4).
 LEAVING: Final = ("POST /api/organizations/<org_slug>/leave", "bounded here")
-# No user of the table gets more than an error there.
+# No user in the table gets more than an error there.
 NEVER_ANSWERED: Final = {
     "GET /app/account/subscriptions/<subscription_id>",
     "POST /app/account/subscriptions/<subscription_id>/cancel",
@@ -121,7 +121,7 @@ async def test_a_session_is_good_in_its_organization_alone(piece: int, app: Quar
         written = await mark(pool)
         for route, access in ((route, access) for number, (route, access, by) in part if by == name and not is_alike(access, kind, number)):
             request, is_open = REQUESTS.get(route, Request()), is_good(route, access, kind)
-            if request.setup_sql:  # which can write the sessions of the caller
+            if request.setup_sql:  # which can write the caller's sessions
                 await prepare(pool, request, caller)
                 await write_proofs(pool, caller.account.id, proofs)
             before = await mark(pool)
@@ -153,7 +153,7 @@ def is_alike(access: Access, kind: str, number: int) -> bool:
 
 
 def is_good(route: str, access: Access, kind: str) -> bool:
-    """Return whether a session of this kind is good at the route."""
+    """Return whether such a session is good at the route."""
     if kind == "bounded elsewhere":
         return access.bounded is Bounded.YES and without_variant(route) not in OF_THE_APPLICATION
     return kind == "merged" or access.bounded is not Bounded.NO

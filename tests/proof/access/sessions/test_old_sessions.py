@@ -49,10 +49,10 @@ WITHOUT_RECENT_SIGN_IN = {
 
 
 def outlives(route: str) -> bool:
-    """Return whether an operation of the API outlives its caller. Reading is none, except for an export."""
+    """Return whether an API operation outlives its caller. Reading is none, except for an export."""
     access = ACCESS[without_variant(route)]
     if not access.is_of_api:
-        return False  # pages have a walk of their own
+        return False  # pages have their own walk
     row = access.row(route.partition(" ")[0])
     return (row.outlives and not route.startswith("GET")) or row.age is SignInAge.FRESH
 
@@ -106,7 +106,7 @@ async def test_an_old_session_does_nothing_that_outlives_it(piece: int, app: Qua
     assert await state(pool) == world.state
 
 
-# The only route of which a part needs more: the request, whether it needs a sign-in, and its maximum age.
+# The only route with a part that needs more: the request, whether it needs a sign-in, and its maximum age.
 PARTS: list[tuple[dict[str, Any], str | None]] = [
     ({"name": "Ada Lovelace"}, None),
     ({"email": "thief@example.com"}, "600"),

@@ -1,4 +1,4 @@
-"""Changes of an organization that outlive their callers: not by an old session, an impersonator, or a program without grants.
+"""Changes to an organization that outlive their callers: not by an old session, an impersonator, or a program without grants.
 
 The access matrix and the walk with old sessions try every route. These requests do the most harm.
 """
@@ -62,7 +62,7 @@ CHANGES: Final[dict[str, tuple[tuple[str, Request], tuple[str, Request]]]] = {
 
 
 async def tried(app: QuartTrio, pool: Pool, route: str, request: Request, caller: Caller, *, is_old: bool = False) -> tuple[int, str, bool]:
-    """Return the status, the reason or the target of the answer, and whether the organization has changed. It is undone."""
+    """Return the status, the answer's reason or target, and whether the organization has changed. It is undone."""
     await run_sql(pool, "delete from rates")
     await prepare(pool, request, caller)
     if is_old:
@@ -89,7 +89,7 @@ async def test_a_change_of_the_organization_outlives_its_caller(change: str, app
     for way, sent, name, because in (
         (route, request, "as-owner", "impersonating"),
         (page, form, "impersonating-browser", "impersonating"),
-        # The role of an admin does not change roles.
+        # The admin role does not change roles.
         (route, request, "owner-robot" if change == "a member's role" else "admin-robot", "remains when the service account is gone"),
     ):
         status, reason, changed = await tried(app, pool, way, sent, callers[name])

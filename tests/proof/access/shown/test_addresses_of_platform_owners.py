@@ -2,7 +2,7 @@
 
 A platform owner sends every route's request, also while acting as every kind of user, and so does a platform program. Platform owners who
 are members, or use an application, send it, too. Address and agent are unique. Afterwards only rows for platform owners have them, and
-records of the own account, which organizations read without them.
+records about the own account, which organizations read without them.
 """
 
 import json
@@ -23,14 +23,14 @@ from tests.support.builders import run_sql
 
 pytestmark = pytest.mark.slow
 
-PIECES: Final = 8  # so that the workers of a test run share the routes
+PIECES: Final = 8  # so that a test run's workers share the routes
 PEER: Final = "198.51.100.77"
 AGENT: Final = "OperatorBrowser/4711"
 ACTING: Final = ("platform", "platform-granted", "platform-browser", "as-owner", "as-admin", "as-member", "impersonating-browser")
 OF_OWN: Final = ("owner", "application", "admin-browser")  # they become platform owners before they act
 # No other routes know platform owners.
 OF_USERS: Final = (Credentials.ACCESS_TOKEN, Credentials.ACCESS_TOKEN_OR_COOKIE, Credentials.COOKIE)
-# The logs about an account. Only platform owners read the addresses of entries that are not the user's (`by_user`).
+# The logs about an account. Only platform owners read the addresses in entries that are not the user's (`by_user`).
 OF_PLATFORM: Final = frozenset({"mfa_events", "privacy_log"})
 
 
@@ -78,5 +78,5 @@ def _account_of(caller: Caller) -> str:
 
 
 def _is_hidden(table: str, row: dict[str, Any], accounts: set[str]) -> bool:
-    """Return whether only platform owners read the row, or it is about an own account of the platform owner."""
+    """Return whether only platform owners read the row, or it is about a platform owner's own account."""
     return table in OF_PLATFORM or (table == "audit_log" and row["org_id"] is None) or row.get("user_id") in accounts

@@ -1,7 +1,7 @@
 """Members who have a role with a single capability, at this capability's pages and changes.
 
-No page and no answer to a change names people, groups, programs or credentials, or has values of attributes, that the
-API hides from the caller.
+No page and no answer to a change names people, groups, programs or credentials, or has attribute values, that the API
+hides from the caller.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ VALUE: Final = "value-of"  # belongs to an attribute that no request in the tabl
 async def test_no_page_and_no_change_names_what_the_api_hides(app: QuartTrio, pool: Pool, world: World) -> None:
     """What a page names, the API names, too: in the caller's lists, or in an operation that does the same.
 
-    The answer to a change may also name the object that its address has the id of.
+    The answer to a change may also name the object with the id in its address.
     """
     home, wrong = world.home, list[str]()
     for sql in (
@@ -83,8 +83,7 @@ async def add_values(pool: Pool, tenant: Tenant) -> None:
 
 
 async def names_of(pool: Pool, tenant: Tenant) -> Mapping[str, str]:
-    """Return names with ids: the addresses of all users and invitees but the caller, the names of groups, programs and credentials, and
-    values.
+    """Return names with ids: addresses except the caller's, the names of groups, programs and credentials, and values.
     """
     org = tenant.organization.id
     rows = await run_sql(
@@ -108,7 +107,7 @@ def names_in(answer: Answer, names: Collection[str]) -> set[str]:
 
 
 async def answer_of(route: str, caller: Caller, app: QuartTrio, pool: Pool, start: int) -> Answer:
-    """Send the request of the table without a confirmation, or a form without its fields, and undo the changes. Return the answer."""
+    """Send the table's request without a confirmation, or a form without its fields, and undo the changes. Return the answer."""
     request = REQUESTS.get(route, Request())
     request = replace(request, query={}, form=None if request.form is None else OF_THE_SESSION)
     await run_sql(pool, "delete from rates")

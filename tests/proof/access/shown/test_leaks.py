@@ -1,7 +1,7 @@
 """Two tenants: no response shows the first tenant's data to the second tenant, and no request changes it.
 
 This holds for any ids in requests. The database shows which data belong to the first tenant: the rows that do not exist
-without it, and every text in them that occurs nowhere else. A new table is covered as soon as it has a row of the
+without it, and every text in them that occurs nowhere else. A new table is covered as soon as it has a row about the
 tenant. With a decoy (decoys.py), an attempt on a field covers every column.
 """
 
@@ -59,14 +59,15 @@ from tests.support.scim import SCIM_JSON
 
 pytestmark = pytest.mark.slow
 
-PIECES = 12  # so that the workers of a test run share the routes
+PIECES = 12  # so that a test run's workers share the routes
 # For the callers with the most and the least rights, the responses are compared with the responses
 # in a world without the home organization.
 COMPARED = (*THOROUGH, "foreign-anonymous")
 # These routes change nothing. All remaining callers' changes are undone after every call.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
-# Routes whose use case counts requests of the organization. Every attempt is the first attempt.
+# Routes that count an organization's requests in their use case. Every attempt is the first
+# attempt.
 COUNTED = frozenset(
     {
         "POST /api/organizations/<org_slug>/connections/<connection_slug>/check",
@@ -77,7 +78,7 @@ COUNTED = frozenset(
     }
 )
 
-_NEW = re.compile(  # the id in the page of something that was just created
+_NEW = re.compile(  # the id on a new object's page
     r"(?:(?<=/api-resources/)|(?<=/service-accounts/))[0-9a-f-]{36}(?=/(?:applications|credentials)$)"
     r"|(?<=/deliveries/)[0-9a-f-]{36}(?=\?tested=true$)|(?<=/groups/)[0-9a-f-]{36}$"
 )
@@ -108,7 +109,7 @@ class Site:
     async def answer_and_changes(self, route: str, attempt: Attempt, caller: Caller, before: int) -> tuple[Answer, Changes]:
         """Return the answer to an attempt and the changes since the mark, and undo them.
 
-        An attempt that should not change anything has none: `findings` looks once after all of them.
+        An attempt that should not change anything has none: `findings` looks once after all attempts.
         """
         answer = await self._send(route, attempt, caller)
         if not may_change(route, answer):
@@ -166,7 +167,7 @@ DATA_SHOWN_ON_PURPOSE = {
     "POST /api/service/users body.email": "the account of the address, without rights over it (security K-3)",
     "GET /auth/<provider:provider> ?client_id=": "the client id and the scopes at the provider, which every visitor sees",
 }
-# Routes that store data of the resource on purpose.
+# Routes that store the resource's data on purpose.
 DATA_STORED_ON_PURPOSE = {
     "POST /app/organizations/new form.name": "the slug, which is made from the name",
     "POST /app/organizations/<org_slug>/applications/new form.name": "the slug, which is made from the name",
@@ -181,7 +182,7 @@ LISTED_ON_PURPOSE = {
     "GET /app/organizations/<org_slug>/domains/<domain>/invitations": "the same as a page",
 }
 ROUTES: Final = [route for route in TABLE if route not in LISTED_ON_PURPOSE]
-# Changes of the home organization's rows that a route may cause, by route and table.
+# Changes to the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {
     ("GET /auth/<provider:provider>", "sign_in_flows"): "the request of the browser, as it was sent",
     ("GET /auth/connections/<connection_id>/start", "sign_in_flows"): "the request of the browser, as it was sent",
@@ -283,7 +284,7 @@ async def test_no_request_reveals_or_changes_data_of_another_tenant(
 
 # Tokens that reached another tenant
 
-# The fields in which a client of the rival organization sends a token, by route.
+# The fields in which the rival organization's client sends a token, by route.
 CLIENT: Final = {"client_id": "{client_id}", "client_secret": "{client_secret}"}
 SILENT: Final = {"client_id": "{client_id}", "scope": "openid", "response_type": "code", "prompt": "none"}
 PLACES_OF_TOKENS: Final = (
@@ -323,7 +324,7 @@ async def test_a_token_of_another_tenant_is_as_unknown_as_a_made_up_one(app: Qua
             assert await send(world.home.things[name]) == unknown, f"{name} at {route} as {spy}"
         changes = await changes_since(pool, start)
         assert not changes.lost, f"{route} as {spy}"
-        # Wrong codes are in the log of the rival organization.
+        # Wrong codes are in the rival organization's log.
         assert all(is_failed_login(*row) for row in changes.got), f"{route} as {spy}"
         assert written_of_home(route, secrets, changes) == [], f"{route} as {spy}"
     own = Request(body={**CLIENT, "token": "{openid_access_token}"})
@@ -374,7 +375,7 @@ async def findings(route: str, spy: str, world: World, secrets: Secrets, site: S
 
 
 def leaks_of(route: str, attempt: Attempt, answer: Answer, changes: Changes, secrets: Secrets) -> Iterator[str]:
-    """Yield the data of the home organization that this attempt revealed or changed."""
+    """Yield the home organization's data that this attempt revealed or changed."""
     where = f"{without_variant(route)} {attempt.where}"
     if where not in DATA_SHOWN_ON_PURPOSE:
         for text in secrets.private_texts(full_text(answer), *echoes(attempt.sent)):
@@ -392,7 +393,7 @@ def echoes(sent: tuple[str, ...]) -> list[str]:
 
 
 def lost_by_home(route: str, secrets: Secrets, changes: Changes) -> list[str]:
-    """Return the rows of the home organization that were changed or deleted."""
+    """Return the home organization's rows that were changed or deleted."""
     return [
         f"{table} lost {row}"
         for table, row in secrets.rows & changes.lost
@@ -401,13 +402,13 @@ def lost_by_home(route: str, secrets: Secrets, changes: Changes) -> list[str]:
 
 
 def is_named_attempt(table: str, row: str) -> bool:
-    """Return whether the row names an account to the platform only. It is deleted with the application of the attempt."""
+    """Return whether the row names an account to the platform only. It is deleted with the attempt's application."""
     columns = json.loads(row)
     return table == "login_events" and columns["seen_by"] == "platform" and columns["service_id"] is not None
 
 
 def written_of_home(route: str, secrets: Secrets, changes: Changes, *sent: str) -> list[str]:
-    """Return the new rows that contain data of the home organization."""
+    """Return the new rows that contain the home organization's data."""
     return [
         f"{table} got {row}"
         for table, row in changes.got
@@ -430,7 +431,7 @@ def may_have(table: str, row: str, rival: str) -> bool:
 
 
 def is_failed_login(table: str, row: str) -> bool:
-    """Return whether the row is the record or the event of a failed login."""
+    """Return whether the row is a failed login's record or event."""
     columns = json.loads(row)
     if table == "login_events":
         return columns["success"] is False

@@ -46,7 +46,7 @@ async def test_a_token_sees_no_more_than_a_member_with_the_rights_of_its_scope(a
 
 
 def reading(app: QuartTrio, scope: ApiScope) -> Iterator[str]:
-    """Yield the rows of the table for routes that show what the scope reads."""
+    """Yield the table's rows for routes that show what the scope reads."""
     views = dict(routes(app))
     for route in TABLE:
         access = access_of(views[without_variant(route)])
@@ -64,7 +64,7 @@ async def answer_of(route: str, caller: Caller, app: QuartTrio, pool: Pool, star
 
 
 def parts(answer: Answer) -> set[str]:
-    """Return the values of an answer with their places in it, or its lines if it is no JSON. Lists have no order here."""
+    """Return an answer's values with their places in it, or its lines if it is no JSON. Lists have no order here."""
     try:
         return set(_parts(json.loads(answer.text), ""))
     except ValueError:

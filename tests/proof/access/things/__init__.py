@@ -1,1 +1,1 @@
-"""Things of the world in the access tests, by kind."""
+"""Things in the access tests' world, by kind."""

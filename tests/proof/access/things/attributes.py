@@ -10,8 +10,8 @@ from tests.support.builders import run_sql
 
 
 async def add_attributes(pool: Pool, slug: str, org: UUID, users: Iterable[UUID], service: UUID) -> str:
-    """Declare an attribute with values for these users, and a service's claim with this attribute. Return the name of the attribute."""
-    name = "team"  # the same everywhere, as names of fields in forms are; the label and the values have the slug
+    """Declare an attribute with values for these users, and a service's claim with this attribute. Return the attribute's name."""
+    name = "team"  # the same everywhere, as form field names are; the label and the values have the slug
     writers = ["user", "admin", "application"]
     declare = "insert into organization_attributes values (%s, %s, %s, 'text', %s, 'first', 1, now())"
     await run_sql(pool, declare, org, name, f"Team of {slug}", writers)

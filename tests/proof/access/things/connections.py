@@ -1,4 +1,4 @@
-"""A connection of a tenant, with everything that belongs to it."""
+"""A tenant's connection, with everything that belongs to it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""External clients in the access tests: a user of the organization agreed to them, and they have tokens for the API resource."""
+"""External clients in the access tests: an organization's user agreed to them, and they have tokens for the API resource."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -43,7 +43,7 @@ def address_at(slug: str) -> str:
 
 
 async def register(ports: Ports, slug: str) -> str:
-    """Return the client id of a client that registered itself, for a user of this organization."""
+    """Return the client id of a client that registered itself, for a user in this organization."""
     open_ports = replace(ports, policy=replace(ports.policy, client_registration=True))
     metadata = {
         **{"client_name": f"{slug.title()} Notebook", "redirect_uris": [f"https://assistant.{slug}.example/callback"]},
@@ -55,7 +55,7 @@ async def register(ports: Ports, slug: str) -> str:
 async def add_external_client(
     ports: Ports, pool: Pool, organization: Organization, resource: UUID, user: Account, address: str
 ) -> SignedIn:
-    """Add the client with a session of this user. Return its tokens. A client with a document has keys."""
+    """Add the client with this user's session. Return its tokens. A client with a document has keys."""
     slug, org_id, now = organization.slug, organization.id, ports.clock.now()
     host, scope, identifier = f"assistant.{slug}.example", f"{slug}:orders", f"https://api.{slug}.example/"
     has_keys, service = address == address_at(slug), external_client_id(org_id, address)

@@ -1,4 +1,4 @@
-"""OpenID Connect in the access tests: settings of clients, a session with its tokens, and a session that ended."""
+"""OpenID Connect in the access tests: client settings, a session with its tokens, and an ended session."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ GRANT: Final = OpenIdGrant((Scope.OPENID, Scope.EMAIL, Scope.OFFLINE_ACCESS), Re
 
 
 def with_openid(service: Service, slug: str) -> Service:
-    """Return the service with settings of OpenID Connect. Its keys are in the settings, or at an address."""
+    """Return the service with OpenID Connect settings. Its keys are in the settings, or at an address."""
     site = f"https://{service.slug}.{slug}.example"
     key = {"kty": "OKP", "crv": "Ed25519", "kid": f"{slug} key", "x": f"public part at {slug}"}
     has_keys = service.slug.endswith("shop")

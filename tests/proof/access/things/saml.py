@@ -1,4 +1,4 @@
-"""SAML of the services in the access tests: configuration, sign-ons and logouts."""
+"""SAML for the services in the access tests: configuration, sign-ons and logouts."""
 
 import json
 from dataclasses import asdict
@@ -21,7 +21,7 @@ FORMAT: Final = NameIdFormat.PERSISTENT
 
 
 def saml_of(slug: str, service_slug: str) -> SamlConfiguration:
-    """Return the SAML configuration of this service."""
+    """Return this service's SAML configuration."""
     return SamlConfiguration(
         enabled=True,
         entity_id=f"https://{service_slug}.{slug}.example/metadata",
@@ -36,7 +36,7 @@ def saml_of(slug: str, service_slug: str) -> SamlConfiguration:
 async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, service: UUID, user: Account) -> str:
     """Add a SAML session, a pending sign-on and a logout in progress.
 
-    Return the state of the sign-on.
+    Return the sign-on's state.
     """
     now, name, state = ports.clock.now(), f"{slug}-{user.email.partition('@')[0]}", new_secret()
     cookie = digest(await begin_in_browser(ports, user))

@@ -17,7 +17,7 @@ from tests.support.saml import new_certificate
 
 
 async def add_setup_links_of_tenant(ports: Ports, organization: Organization, creator: Account, connection_id: str) -> Mapping[str, str]:
-    """Add the two links, which renew this connection's certificate. Return what requests name, and the cookie of the browser."""
+    """Add the two links, which renew this connection's certificate. Return what requests name, and the browser's cookie."""
     slug, now, token, cookie = organization.slug, ports.clock.now(), new_secret(), new_secret()
     waiting = SetupLink(
         id=new_id(),

@@ -10,14 +10,14 @@ from ports import Ports
 from tests.support.builders import run_sql
 from tests.support.rows import failed_login
 
-# The rival organization's counted attempts, with and without the home organization. `hide_in_counts` names some of them
-# for the platform.
+# The rival organization's counted attempts, with and without the home organization. `hide_in_counts` names some
+# attempts for the platform.
 NETWORK = "192.0.2.77"
 ATTEMPTS = 3
 
 
 async def add_sign_ins_of_tenant(ports: Ports, slug: str, org: UUID, service: UUID, user: UUID) -> None:
-    """Add failures that the organization sees: of a member without a user agent, at the platform itself, and at no account."""
+    """Add failures that the organization sees: by a member without a user agent, at the platform itself, and at no account."""
     now, place = ports.clock.now(), Location(f"{slug.title()} Pier", "DE")
     at_application = {"org_id": org, "service_id": service}
     async with ports.storage.autocommit() as statements:
