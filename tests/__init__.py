@@ -1,4 +1,4 @@
-"""Tests by area. `tests/proof` holds the long and general proofs; `tests/support` and `tests/fakes` serve all of them."""
+"""Tests by area. `tests/proof` holds the long and general proofs; all tests use `tests/support` and `tests/fakes`."""
 
 from pathlib import Path
 from typing import Final

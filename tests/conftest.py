@@ -48,8 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hypothesis.settings.load_profile("ci")  # also elsewhere: the same examples in every run, however long they take
-    # By default, structlog shows the local variables of an exception in color. This takes longer
-    # than most tests.
+    # By default, structlog shows an exception's local variables in color. This takes longer than
+    # most tests.
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[structlog.processors.add_log_level, structlog.dev.set_exc_info, renderer])
     if not hasattr(config, "workerinput") and not config.option.collectonly:
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """In a worker, import a part of the test modules. The collection then finds modules that other workers have compiled.
+    """In a worker, import some test modules. The collection then finds modules that other workers have compiled.
 
     In a new checkout, all workers would otherwise rewrite the assertions in all modules, which takes as long as the rest of the collection.
     """
@@ -92,7 +92,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add the time of a test to its folder. The main process gets the reports of all workers."""
+    """Add a test's time to its folder. The main process gets all workers' reports."""
     _seconds["/".join(Path(report.location[0]).parent.parts[:3])] += report.duration
 
 
@@ -112,7 +112,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def worker_database() -> Iterator[database.Database]:
-    """The migrated database of this worker."""
+    """This worker's migrated database."""
     with database.Database(os.environ[database.SERVER_VARIABLE]) as own:
         own.plan_once()
         yield own
@@ -154,13 +154,13 @@ def sent() -> FakeMailTransport:
 
 @pytest.fixture
 def dns() -> FakeTxtRecords:
-    """The TXT records of domains."""
+    """The domains' TXT records."""
     return FakeTxtRecords()
 
 
 @pytest.fixture
 def geoip() -> FakeGeoIp:
-    """The locations of addresses."""
+    """The addresses' locations."""
     return FakeGeoIp()
 
 
@@ -179,7 +179,7 @@ def kept_connections(worker_database: database.Database) -> Iterator[database.Ke
 
 @pytest.fixture
 async def pool(conninfo: str, kept_connections: database.KeptConnections) -> AsyncIterator[Pool]:
-    """A pool for the database of the test.
+    """A pool for the test's database.
 
     Some connections may be open already. A test that counts connections opens its own pool.
     """
@@ -217,13 +217,13 @@ async def ports(
 
 @pytest.fixture
 def edge(request: pytest.FixtureRequest) -> Edge:
-    """The settings of the HTTP edge. A test overrides them with `indirect` parameters."""
+    """The HTTP edge's settings. A test overrides them with `indirect` parameters."""
     return make_edge(**getattr(request, "param", {}))
 
 
 @pytest.fixture(scope="session")
 def worker_app() -> Application:
-    """The application of this worker. `configure` binds it to a test's ports and settings."""
+    """This worker's application. `configure` binds it to a test's ports and settings."""
     return application()
 
 
@@ -256,5 +256,5 @@ def app(module_app: Application, ports: Ports, edge: Edge) -> Iterator[QuartTrio
 
 @pytest.fixture
 def api(app: QuartTrio) -> Api:
-    """An HTTP client of the whole application, including the edge middleware."""
+    """An HTTP client for the whole application, including the edge middleware."""
     return Api(cast("TrioClient", app.test_client()))

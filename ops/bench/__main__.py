@@ -22,7 +22,7 @@ from ops.bench.table import Result, Verdict, details, number, plans, table, with
 from ops.bench.wrk import wrk_version
 
 LATEST = Path(__file__).with_name("latest.md")
-IDLE = 0.5  # the highest load average of an idle machine
+IDLE = 0.5  # an idle machine's highest load average
 BUSY = ": the machine was busy with other work, so these figures are rough"
 
 

@@ -21,7 +21,7 @@ ORGANIZATIONS: Final = 40  # only events for the same organization wait for each
 def subscription_changes(service: Service) -> Iterator[Request]:
     """Add organizations with a single subscription per account, and yield events that change a single subscription.
 
-    The signature of an event is valid for five minutes.
+    An event's signature is valid for five minutes.
     """
     plans = service.query(
         """

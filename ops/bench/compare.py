@@ -19,7 +19,7 @@ from ops.bench.table import number, values, with_unit
 
 @dataclass(slots=True)
 class Comparison:
-    """A row measured with two revisions. The samples at the same index are of the same round."""
+    """A row measured with two revisions. The samples at the same index come from the same round."""
 
     row: Row
     before: list[Sample] = field(default_factory=list)

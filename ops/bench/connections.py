@@ -1,4 +1,4 @@
-"""Sign-ins through an organization's connection: the answers of identity providers that browsers bring back."""
+"""Sign-ins through an organization's connection: the identity providers' answers that browsers bring back."""
 
 import asyncio
 import base64
@@ -98,7 +98,7 @@ def saml_responses(on: Service, number: int) -> Following:
 
 
 class _Connection:
-    """An active connection of the organization `bench`."""
+    """An active connection at the organization `bench`."""
 
     def __init__(self, on: Service, settings: Mapping[str, Any], *, client_secret: str = "", metadata: str = "") -> None:
         self._on = on
@@ -193,7 +193,7 @@ class _OpenIdProvider:
         return self.documents[path] if code is None else self.answers.pop(code[1].decode())
 
     def tokens(self, subject: str, nonce: str) -> bytes:
-        """Return the answer of the token endpoint, with an ID token that has all claims."""
+        """Return the token endpoint's answer, with an ID token that has all claims."""
         now = int(datetime.now(UTC).timestamp())
         claims = {"iss": self.address, "aud": "gatehouse", "sub": subject, "nonce": nonce, "iat": now, "exp": now + 600}
         profile = {"email": f"{subject}@bench.example", "email_verified": True, "name": "Ada", "given_name": "Ada", "family_name": "L"}

@@ -19,7 +19,7 @@ DOMAIN: Final = "people.example"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The user counts of the organizations."""
+    """How many users the organizations have."""
 
     large: int
     small: int = 50
@@ -32,7 +32,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The directory of an organization."""
+    """An organization's directory."""
 
     org_id: str
     token: str
@@ -84,7 +84,7 @@ DIRECTORIES: Final = Filling("provisioned users", Scale(100_000), Scale(2000), f
 def pushes(bench: Bench) -> Measure:
     """Add 1,000 users to a group with all other users of the large organization, and remove them, in turn.
 
-    The easier condition is an empty group of the same organization.
+    The easier condition is an empty group in the same organization.
     """
     on, subjects = bench.shared.get(DIRECTORIES)
     bench.service, directory = on, subjects[0]

@@ -18,30 +18,30 @@ from ops.bench.row import Filling, Say
 from ops.bench.service import Service
 
 SMALL_USERS: Final = 50
-SMALL_FAILURES: Final = 1000  # of the small service's users
+SMALL_FAILURES: Final = 1000  # by the small service's users
 SERVICES_OF_EACH: Final = 3  # services per organization; the large and the small service have organizations to themselves
-DEACTIVATED: Final = 100  # every hundredth user of a service is deactivated
-DOMAIN: Final = "people.example"  # of every end user's address
+DEACTIVATED: Final = 100  # a service deactivates every hundredth user
+DOMAIN: Final = "people.example"  # in every end user's address
 
 LIFE: Final = timedelta(days=2 * 365)
 _LOGINS_AT_ONCE: Final = 2_000_000
 _BYTES_PER_LOGIN: Final = 750  # with its indexes and its share of the totals, the space to build these, and the write-ahead log
-_BYTES_PER_USER: Final = 2000  # with the rows of services and subscriptions
+_BYTES_PER_USER: Final = 2000  # with the rows in services and subscriptions
 _PROVIDERS: Final = ["password"] * 4 + ["codehost"] * 2 + ["websuite"] * 2 + ["officesuite", "saml"]
-_PASSWORD_HASH: Final = f"$argon2id$v=19$m=19456,t=2,p=1${'a' * 22}${'b' * 43}"  # a placeholder with the length of a real hash
+_PASSWORD_HASH: Final = f"$argon2id$v=19$m=19456,t=2,p=1${'a' * 22}${'b' * 43}"  # a placeholder, as long as a real hash
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The amount of data. The large service comes first, then the small service. All further services have equal sizes."""
+    """How much data there is. The large service comes first, then the small service. All further services have equal sizes."""
 
     others: int  # services
     other_users: int  # per service
     large_users: int
-    logins: int  # of all services, without failures
+    logins: int  # in all services, without failures
     large_logins: int  # approximately, because logins are random
     small_logins: int  # approximately
-    large_failures: int  # of the last 90 days
+    large_failures: int  # in the last 90 days
 
     @property
     def users(self) -> int:
@@ -67,7 +67,7 @@ FULL: Final = Scale(
     others=1800, other_users=500, large_users=100_000, logins=10_000_000, large_logins=3_000_000, small_logins=1000, large_failures=300_000
 )
 QUICK: Final = Scale(others=6, other_users=20, large_users=1000, logins=20_000, large_logins=6000, small_logins=1000, large_failures=2000)
-# A small amount, for rows that only need a service of any size.
+# A small amount, for rows that only need a service.
 LITTLE: Final = Scale(others=1, other_users=10, large_users=64, logins=1000, large_logins=640, small_logins=200, large_failures=1000)
 
 
@@ -77,16 +77,16 @@ class Application:
 
     id: str
     org_id: str
-    slug: str  # of its organization
+    slug: str  # its organization's
     key: str  # an API key with all permissions
     users: int
     logins: int
-    people: Sequence[str]  # some of them
+    people: Sequence[str]  # some users
     part: str  # a part of exactly one user's address
 
     @property
     def active(self) -> int:
-        """The number of users that are not deactivated."""
+        """How many users are not deactivated."""
         return self.users - self.users // DEACTIVATED
 
 
@@ -150,7 +150,7 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
 
 
 def _parameters(scale: Scale, keys: Sequence[tuple[str, str]], end: datetime) -> dict[str, Any]:
-    """Return the parameters of all statements. `keys` are the API keys of the two services, with their prefixes."""
+    """Return the parameters for all statements. `keys` are the API keys for the two services, with their prefixes."""
     return {
         "begin": end - LIFE,
         "end": end,
@@ -232,9 +232,8 @@ _OWNERS: Final = """
     from shares left join accounts o using (n) join users u on u.id = coalesce(o.id, md5('person ' || first)::uuid)
     order by org_id, n"""
 _PLATFORM_OWNER: Final = "update users set is_platform_owner = true where id = (select id from accounts where n = 0)"
-# The statements below generate their rows in the database, because sending millions of rows would
-# take minutes. Generate all users, numbered service by service. `place` is their order within the
-# service.
+# The statements below generate their rows in the database, because sending millions takes minutes.
+# Generate all users, numbered service by service. `place` is their order within the service.
 _CROWD: Final = """
     create temporary table crowd on commit drop as
     select s.first + place as number, place, md5('person ' || s.first + place)::uuid as user_id, s.org_id, s.service_id,
@@ -306,7 +305,7 @@ _END_USER_TOTALS: Final = "insert into end_user_totals (org_id, total) select or
 _SERVICE_TOTALS: Final = """
     update services v set subscription_count = counted.total
     from (select service_id, count(*) as total from subscriptions group by service_id) counted where v.id = counted.service_id"""
-# Tables whose indexes are built at the end, in the order of filling
+# Tables with indexes that are built at the end, in filling order
 _INDEXED: Final = {
     "login_totals": _LOGIN_TOTALS,
     "service_users": _SERVICE_USERS,

@@ -1,4 +1,4 @@
-"""Bulk loading of generated rows into a database. Indexes are built at the end."""
+"""Bulk loading for generated rows. Indexes are built at the end."""
 
 import hashlib
 from collections.abc import Iterator

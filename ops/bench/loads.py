@@ -1,4 +1,4 @@
-"""The kinds of loads, and the raw costs that they are compared with."""
+"""The load kinds, and the raw costs that they are compared with."""
 
 import random
 import time
@@ -60,7 +60,7 @@ def verifications(bench: Bench, seconds: int) -> Sample:
     return Sample(seen["per_second"])
 
 
-# Kinds of loads
+# Load kinds
 
 
 def load(requests: Callable[[Service], Sequence[Request]], wrk: Wrk = REQUESTS) -> Callable[[Bench], Measure]:
@@ -111,7 +111,7 @@ def document(path: str, part: str) -> Callable[[Bench], Measure]:
 
 
 def reads_beside_our_server(bench: Bench) -> Measure:
-    """Read users, and compare the bare application on the server of Gatehouse."""
+    """Read users, and compare the bare application on Gatehouse's server."""
     prepared = load(read_users)(bench)
 
     def on_our_server(seconds: int) -> Sample:
@@ -134,7 +134,7 @@ def sign_ins(requests: Callable[[], Sequence[Request]], *, wheel: bool = False, 
             raise RequirementMissing("No argon2-cffi was built for this processor. ./run builds it if the machine has a C compiler.")
         on = bench.start(CORES, build=lambda: build)
         add_accounts(on, ACCOUNTS)
-        access_tokens(on, 4 * CORES)  # the first login of a worker takes the longest
+        access_tokens(on, 4 * CORES)  # a worker's first login takes the longest
         repeated = checked(on, requests(), "", status)
         return lambda seconds: measure(on, LOGINS, repeated, seconds)
 
@@ -220,7 +220,7 @@ def delivery_delay(bench: Bench) -> Measure:
 
 
 def memory(bench: Bench) -> Measure:
-    """Send 10,000 requests of many kinds, and measure the memory."""
+    """Send 10,000 different requests, and measure the memory."""
     on = bench.start()
     add_accounts(on, ACCOUNTS)
     reads = [Request("GET", "/api/user", token) for token in access_tokens(on, READERS)]

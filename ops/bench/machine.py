@@ -1,4 +1,4 @@
-"""The facts of a measurement: the machine, the software and the settings."""
+"""What a measurement depends on: the machine, the software and the settings."""
 
 import os
 import platform

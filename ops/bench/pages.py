@@ -15,7 +15,7 @@ from ops.bench.wrk import Request
 
 LENGTH: Final = 50  # items on a page
 FEW: Final = 1000  # users
-QUICK_REQUESTS: Final = 5  # of a measurement with --quick, which needs no figure
+QUICK_REQUESTS: Final = 5  # for a measurement with --quick, which needs no figure
 LARGE, SMALL, FULL_PAGE = 0, 1, 2  # the positions in a filling
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def page(
 ) -> Callable[[Bench], Measure]:
     """Send requests about the large subject one at a time. The easier condition is the subject at position `against`.
 
-    `check` checks the response, or is a part of it. `beside` has further requests about the large subject, by name. Paths, parts and names
+    `check` checks the response, or must be in it. `beside` has further requests about the large subject, by name. Paths, parts and names
     are templates for the organization or service. Statements with `tables` are explained.
     """
 
@@ -78,7 +78,7 @@ def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: 
     """Measure a request in new database sessions.
 
     By a statement's first few values, a session decides whether it keeps a single plan for all values. So it must not
-    see the values of another request before.
+    see another request's values before.
     """
     with psycopg.connect(on.conninfo, autocommit=True) as connection:
         renew(connection)
@@ -88,7 +88,7 @@ def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: 
 
 
 def listed(items: str, total: Callable[[T], int], action: str = "", length: int = LENGTH) -> Check[T]:
-    """Check a list's total, and its first page's length. `total` does not count entries of the audit log with `action`."""
+    """Check a list's total, and its first page's length. `total` does not count audit log entries with `action`."""
 
     def check(on: Service, subject: T, shown: Any) -> None:
         expected = total(subject) + (_count_entries(on, subject, action) if action else 0)
@@ -105,7 +105,7 @@ def _count_entries(on: Service, tenant: Any, action: str) -> int:
 
 
 def not_empty(_: Service, __: object, shown: Any) -> None:
-    """Raise MeasurementFailed if a list is empty. Its content is a matter of the tests."""
+    """Raise MeasurementFailed if a list is empty. The tests check its content."""
     check_equal("Whether the list has entries", bool(shown), True)
 
 

@@ -130,7 +130,7 @@ def add_devices(service: Service, each: int = DEVICES) -> None:
 def second_factors(service: Service, count: int) -> Callable[[int], list[Request]]:
     """Add `count` accounts with a second factor and a known device.
 
-    The returned function returns requests with the correct codes of the next accounts. They are valid for a minute, once.
+    The returned function returns requests with the correct codes for the next accounts. They are valid for a minute, once.
     """
     vault = AesVault(parse_keys((service.directory / "encryption-keys").read_text().strip()))
     secret = pyotp.random_base32()  # for all users; it is encrypted per account, as in production
@@ -217,7 +217,7 @@ class RelyingApplication:
         return [Request("POST", "/auth/token", body={"code": code, **fields}) for code in codes]
 
 
-# Proofs of keys, to which tokens are bound (RFC 9449). They are signed before a measurement, and valid until the nonce is a minute old.
+# Key proofs, to which tokens are bound (RFC 9449). They are signed before a measurement, and valid until the nonce is a minute old.
 
 
 def _proof(key: ec.EllipticCurvePrivateKey, method: str, url: str, **claims: str) -> str:

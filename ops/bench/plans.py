@@ -1,4 +1,4 @@
-"""The query plans of a request: the service's statements are read from the server's log and explained."""
+"""A request's query plans: the service's statements are read from the server's log and explained."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

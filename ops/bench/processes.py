@@ -1,4 +1,4 @@
-"""The processes that a benchmark starts. None outlives it, and their use of resources can be read."""
+"""The processes that a benchmark starts. None outlives it, and their resource use can be read."""
 
 import ctypes
 import os

@@ -1,7 +1,7 @@
 """The raw costs, measured in separate processes.
 
-These are a bare application on a server, password verifications, signatures and HTTP posts. There
-is also a cheap receiver of posts.
+These are a bare application on a server, password verifications, signatures and HTTP posts. There is also a cheap
+receiver for posts.
 
 python -m ops.bench.raw hypercorn | es256 | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec SECONDS
                       | httpx ADDRESS AT_ONCE SECONDS | receiver
@@ -61,7 +61,7 @@ async def verifying_on_hypercorn() -> None:
 
 
 async def on_our_server() -> None:
-    """Serve on the server of Gatehouse."""
+    """Serve on Gatehouse's server."""
     import trio
 
     from entrypoints.http.edge.protocol.listening import listen
@@ -76,7 +76,7 @@ async def on_our_server() -> None:
 
 
 def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parallelism: int) -> None:
-    """Verify passwords on `threads` threads, and print the number per second and the build of the library."""
+    """Verify passwords on `threads` threads, and print how many per second, and which library build."""
     import _argon2_cffi_bindings
     from argon2 import PasswordHasher
 
@@ -103,7 +103,7 @@ def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parall
 
 
 def sign(seconds: float) -> None:
-    """Sign XML as in SAML, with RSA-SHA256 and a 2048-bit key, and print the number of signatures per second."""
+    """Sign XML as in SAML, with RSA-SHA256 and a 2048-bit key, and print how many signatures per second."""
     import xmlsec
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat

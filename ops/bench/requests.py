@@ -55,7 +55,7 @@ def read_users(on: Service, path: str = "/api/user") -> list[Request]:
 def read_devices(on: Service) -> list[Request]:
     requests = read_users(on, "/api/user/devices")
     people.add_devices(on)
-    check_equal("The number of devices", on.ask(requests[0])["total"], people.DEVICES + 1)  # plus the device of the login
+    check_equal("The number of devices", on.ask(requests[0])["total"], people.DEVICES + 1)  # plus the login's device
     return requests
 
 
@@ -179,9 +179,9 @@ def change_subscriptions(on: Service, _: int) -> Following:
 
 
 def saml_path(on: Service) -> tuple[str, list[str]]:
-    """Make new accounts members of an organization with a SAML application. Return the path of its sign-on, and access tokens.
+    """Make new accounts members in an organization with a SAML application. Return its sign-on path, and access tokens.
 
-    The user of the first token owns the organization.
+    The first token's user owns the organization.
     """
     add_accounts(on, READERS)
     tokens = access_tokens(on, READERS)

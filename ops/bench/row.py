@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A measurement. `also` has further values of it, by a template for their text, such as "p99 {} ms"."""
+    """A measurement. `also` has further values, by a template for their text, such as "p99 {} ms"."""
 
     value: float
     also: Mapping[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Goal:
 
     bar: float
     aim: float | None = None
-    unit: str = ""  # of the figure; empty for a ratio
+    unit: str = ""  # the figure's unit; empty for a ratio
 
     @property
     def at_least(self) -> bool:
@@ -59,20 +59,20 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table. `request` prepares once and returns the measurement of the service; `raw` measures the raw cost."""
+    """A table row. `request` prepares once and returns the service's measurement; `raw` measures the raw cost."""
 
     name: str
     description: str
     request: "Callable[[Bench], Measure]"
     raw: "Callable[[Bench, int], Sample] | None"
     goal: Goal
-    setting: str = ""  # a short description of the load
-    unit: str = "/s"  # of the raw and our measurements
+    setting: str = ""  # a short load description
+    unit: str = "/s"  # for the raw and our measurements
     repeats: bool = True  # False for a single round
 
 
 class Scale(Protocol):
-    """The amount of data in a database."""
+    """How much data a database has."""
 
     @property
     def gigabytes(self) -> float:
@@ -94,7 +94,7 @@ class Filling(Generic[T]):
 
 @dataclass(slots=True)
 class Shared:
-    """The filled service that the rows of a run share. `source` is the checkout with its code.
+    """The filled service that a run's rows share. `source` is the checkout with its code.
 
     It is so large that only one filled service exists at a time. It is created for the first row that needs it, and
     ends when a row needs another filled service, or with the run.
@@ -146,13 +146,13 @@ class Shared:
 
 
 class Bench:
-    """A row under measurement. Its `request` starts the services with it, and leaves the rest of what the rounds need."""
+    """A row under measurement. Its `request` starts the services with it, and leaves what else the rounds need."""
 
     service: Service
     easier: Measure  # the same work under the condition that the row compares with
 
     def __init__(self, row: Row, shared: Shared, directory: Path, stack: ExitStack, seconds: int) -> None:
-        """`seconds` is the duration of all rounds."""
+        """`seconds` is how long all rounds take together."""
         self.shared = shared
         self.directory = new_directory(directory)
         self.seconds = seconds + WARM_UP + 1  # for which a row needs requests

@@ -1,4 +1,4 @@
-"""The table of all rows: name, description, request, raw cost, bar and aim, setting. A new row is an entry here."""
+"""The table with all rows: name, description, request, raw cost, bar and aim, setting. A new row is an entry here."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

@@ -25,7 +25,7 @@ START_TIMEOUT: Final = 60.0  # seconds
 
 ARGON2_MEMORY_KIB, ARGON2_TIME_COST, ARGON2_PARALLELISM = 19456, 2, 1
 
-# The processor time per request, among the further values of a sample
+# The processor time per request, among a sample's further values
 WORKER_TIME: Final = "CPU {} ms per request"
 DATABASE_TIME: Final = "in PostgreSQL {} ms more"
 
@@ -40,13 +40,13 @@ SETTINGS: Final = {
 
 
 def clean_environment(argon2_build: Path | None) -> dict[str, str]:
-    """Return an environment without foreign settings, and with the chosen build of Argon2. None is the PyPI wheel."""
+    """Return an environment without foreign settings, and with the chosen Argon2 build. None is the PyPI wheel."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SSO_", "PYTHON", "PROMETHEUS_"))}
     return kept if argon2_build is None else {**kept, "PYTHONPATH": str(argon2_build)}
 
 
 def argon2_built_here() -> Path | None:
-    """Return the directory of argon2-cffi-bindings that `./run` compiled for this processor, or None."""
+    """Return the argon2-cffi-bindings directory that `./run` compiled for this processor, or None."""
     return next(iter(sorted((ROOT / ".venv/argon2").resolve().glob("*/"))), None)
 
 
@@ -72,7 +72,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response of the service."""
+    """A response by the service."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -136,7 +136,7 @@ class Service:
         return _exchange(self.address, request)
 
     def check(self, request: Request, part: str = "", status: int = 200) -> str:
-        """Return the body of the response. Raises: MeasurementFailed unless it has this status and contains `part`."""
+        """Return the response's body. Raises: MeasurementFailed unless it has this status and contains `part`."""
         response = self.send(request)
         if response.status != status:
             raise MeasurementFailed(f"{request.method} {request.path} returned {response.status}: {response.body[:200]}")
@@ -166,7 +166,7 @@ class Service:
 def started(directory: Path, *, workers: int, argon2_build: Path | None, source: Path = ROOT, **settings: str) -> Iterator[Service]:
     """Run `gatehouse serve` with these settings until the block ends. Its embedded database in `directory` is created if missing.
 
-    `source` is the checkout with the code of the service.
+    `source` is the checkout with the service's code.
 
     Raises: MeasurementFailed if the service does not start.
     """

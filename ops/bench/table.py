@@ -1,4 +1,4 @@
-"""The results of a benchmark: verdicts against bars and aims, and the table in Markdown."""
+"""A benchmark's results: verdicts against bars and aims, and the table in Markdown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +27,13 @@ class Result:
     ours: list[Sample] = field(default_factory=list)
     beside: dict[str, list[Sample]] = field(default_factory=dict)  # shown for comparison, without a verdict
     setting: str = ""
-    plans: Sequence[str] = ()  # of its statements
+    plans: Sequence[str] = ()  # its statements' plans
     problem: str = ""  # the reason if the row has no figures
     absent: bool = False  # whether the machine is the reason, and not the service
 
     @property
     def ratios(self) -> list[float]:
-        """The ratio of ours to raw per round. A disturbance usually affects the two halves of a round."""
+        """The ratio ours / raw per round. A disturbance usually affects the two halves of a round."""
         return [ours.value / raw.value for raw, ours in zip(self.raw, self.ours, strict=True)] if self.raw else []
 
     @property
@@ -43,7 +43,7 @@ class Result:
 
     @property
     def figure(self) -> float:
-        """The median of the figures."""
+        """The figures' median."""
         return median(self.figures)
 
     @property
@@ -99,7 +99,7 @@ def details(results: Sequence[Result]) -> str:
 
 
 def plans(results: Sequence[Result]) -> str:
-    """Return the query plans of the rows in Markdown."""
+    """Return the rows' query plans in Markdown."""
     sections = [[f"### {result.row.name}", *(f"```text\n{plan}\n```" for plan in result.plans)] for result in results if result.plans]
     return "\n\n".join(part for parts in sections for part in parts)
 

@@ -27,7 +27,7 @@ _ADMINS: Final = 10  # per organization, including its owner; they are the actor
 _SERVICES: Final = 20  # per organization, in the audit log
 _BYTES_PER_ENTRY: Final = 1600  # with its indexes, the space to build them, and the write-ahead log
 
-# Four of five entries are events about users. All further entries are about other objects.
+# Four in five entries are events about users. All further entries are about other objects.
 _USER_EVENTS: Final = ("user.joined", "user.role_updated", "security.password.changed", "user.sessions_revoked")
 _OTHER_EVENTS: Final = ("service.updated", "invitation.accepted", "organization.updated", "api_key.created")
 _ACTIONS: Final = [_USER_EVENTS[number % 5] if number % 5 < 4 else _OTHER_EVENTS[number // 5] for number in range(20)]
@@ -40,12 +40,15 @@ _DETAILS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The amount of data. The large organization comes first, then the small organization. All further organizations have equal sizes."""
+    """How much data there is.
+
+    The large organization comes first, then the small organization. All further organizations have equal sizes.
+    """
 
     organizations: int
     large_members: int
     large_entries: int
-    entries: int  # of all organizations
+    entries: int  # in all organizations
 
     @property
     def members_of_each(self) -> list[int]:
@@ -86,7 +89,7 @@ class Tenant:
 
     @property
     def members_of_role(self) -> int:
-        """The number of members with the role member."""
+        """How many members have the role member."""
         return self.members - _ADMINS
 
     @property
@@ -160,11 +163,11 @@ def _user_entries(count: int) -> int:
 
 
 def _targets(entries: int) -> int:
-    """Return the number of users with entries."""
+    """Return how many users have entries."""
     return max(1, _user_entries(entries) // PER_TARGET)
 
 
-# `first` is the number of an organization's first person, its owner. `targets` is the number of users with entries.
+# `first` is the number for an organization's first person, its owner. `targets` is how many users have entries.
 _PLACES: Final = """
     create temporary table places on commit drop as
     select n, md5('organization ' || n - 1)::uuid as org_id, slug, members, entries, first, targets

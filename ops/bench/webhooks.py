@@ -23,7 +23,7 @@ EVENT: Final = "organization.updated"
 
 
 class WebhookReceiver:
-    """Webhooks with the receiver of ops.bench.raw, which listens at `address`."""
+    """Webhooks with the receiver in ops.bench.raw, which listens at `address`."""
 
     def __init__(self, service: Service, address: str) -> None:
         self._service = service
@@ -58,7 +58,7 @@ class WebhookReceiver:
         return count / (time.monotonic() - started)
 
     def delays(self, count: int, apart: float) -> list[float]:
-        """Return the milliseconds from the commit to the arrival of `count` deliveries, sorted. Raises: MeasurementFailed."""
+        """Return the milliseconds from the commit until `count` deliveries arrived, sorted. Raises: MeasurementFailed."""
         committed = {}
         with psycopg.connect(self._service.conninfo) as connection:
             for _ in range(count):
@@ -82,7 +82,7 @@ class WebhookReceiver:
 
 
 def _insert(connection: psycopg.Connection[Any], deliveries: list[UUID]) -> None:
-    """Add due deliveries of the webhooks in turn."""
+    """Add due deliveries to the webhooks in turn."""
     connection.execute(
         """
         insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)

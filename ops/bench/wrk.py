@@ -28,7 +28,7 @@ class Request:
     path: str
     token: str = ""
     body: Mapping[str, Any] | None = None  # sent as JSON
-    form: Mapping[str, str] | None = None  # sent instead of a JSON body
+    form: Mapping[str, str] | None = None  # sent in place of a JSON body
     more: Mapping[str, str] = field(default_factory=dict)  # further headers
 
     def headers(self) -> dict[str, str]:
@@ -44,13 +44,13 @@ class Request:
         return "" if self.body is None else json.dumps(self.body)
 
     def line(self) -> str:
-        """Return the request in the format of requests.lua."""
+        """Return the request in the format that requests.lua reads."""
         return "\t".join((self.method, self.path, self.content(), *(f"{name}: {value}" for name, value in self.headers().items()))) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The measurements of wrk."""
+    """What wrk measured."""
 
     requests: int
     seconds: float
@@ -67,7 +67,7 @@ class Wrk:
     """How wrk is used: how many connections, which send their requests one at a time."""
 
     connections: int
-    refused: bool = False  # every response must be an error (status 400 or above), instead of none
+    refused: bool = False  # every response must be an error (status 400 or above), not a success
 
     def drive(self, address: str, requests: Sequence[Request], seconds: int, *, once: bool = False) -> Load:
         """Send `requests` in turn for `seconds`. With `once`, send every request once within that time.
@@ -84,7 +84,7 @@ class Wrk:
 
     @contextmanager
     def driving(self, address: str, requests: Sequence[Request], seconds: int, *, once: bool = False) -> Iterator[Child]:
-        """Send `requests` in the background. The end of the block stops wrk, so call `result` before."""
+        """Send `requests` in the background. Leaving the block stops wrk, so call `result` before."""
         with tempfile.TemporaryDirectory(prefix="gatehouse-wrk-") as directory:
             file = Path(directory, "requests")
             file.write_text("".join(request.line() for request in requests))
@@ -94,7 +94,7 @@ class Wrk:
                 yield child
 
     def result(self, child: Child, timeout: float) -> Load:
-        """Wait for the end of wrk and return the load. Raises: MeasurementFailed."""
+        """Wait until wrk ends and return the load. Raises: MeasurementFailed."""
         if child.wait(timeout) != 0:
             raise MeasurementFailed(f"wrk failed: {child.last_line()}.")
         return load_from(child.read_output(), refused=self.refused)
@@ -117,7 +117,7 @@ def load_from(output: str, *, refused: bool = False) -> Load:
 
 
 def wrk_version() -> str:
-    """Return the version of wrk. Raises: MeasurementFailed if it is not installed."""
+    """Return wrk's version. Raises: MeasurementFailed if it is not installed."""
     if shutil.which("wrk") is None:
         raise MeasurementFailed("The benchmark needs wrk. On Debian, run apt-get install wrk as root.")
     result = subprocess.run(["wrk", "-v"], capture_output=True, text=True, check=False)  # its exit code is always 1

@@ -1,4 +1,4 @@
-"""Check that names in backticks exist: `python -m ops.checks.names`. It reads the comments and docstrings of the product."""
+"""Check that names in backticks exist: `python -m ops.checks.names`. It reads the product's comments and docstrings."""
 
 import re
 import sys

@@ -9,7 +9,7 @@ These forms are checked in code, tests, documentation and operations files:
 - Relative links in Markdown, with their `#anchors`: the file and the anchor exist.
 - Each explicit id in docs/specification is defined only once.
 
-Some forms are refused because they point outside the repository or cannot be checked, such as ranges of decisions.
+Some forms are refused because they point outside the repository or cannot be checked, such as decision ranges.
 """
 
 import os
@@ -23,13 +23,13 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 KINDS: Final = {".py", ".md", ".html", ".txt", ".toml", ".yml", ".yaml", ".service", ".sh", ".css", ".lua", ".js", ".mjs", ".sql", ""}
-# Directories with no text of this project, and the migrations.
+# Directories without this project's own text, and the migrations.
 SKIPPED: Final = {"node_modules", "var", "__pycache__", "migrations"}
 SPECIFICATION: Final = PurePosixPath("docs/specification")
 # These two files contain the refused forms.
 EXEMPT: Final = {"ops/checks/references.py", "tests/ops/test_references_check.py"}
 
-# A reference may continue in the next line of a comment.
+# A reference may continue in a comment's next line.
 _GAP: Final = r"\s+(?:(?:#|--|\*)\s+)?"
 _ID: Final = r"[ABCEGHIJKLMNOPRSTVWXYZ]-\d{1,2}"
 _SECURITY: Final = re.compile(rf"\bsecurity{_GAP}({_ID}(?:(?:,{_GAP}(?:(?:and|or){_GAP})?|{_GAP}(?:and|or){_GAP}){_ID})*)\b", re.IGNORECASE)
@@ -85,7 +85,7 @@ def anchors_of(page: Path) -> frozenset[str]:
 
 @cache
 def specified(root: Path) -> frozenset[str]:
-    """Return all anchors of the specification."""
+    """Return all anchors in the specification."""
     pages = sorted((root / SPECIFICATION).rglob("*.md"))
     return frozenset(anchor for page in pages for anchor in anchors_of(page))
 
@@ -117,7 +117,7 @@ def faults_in(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    root: Path  # of the repository
+    root: Path  # the repository's
     path: PurePosixPath
     text: str
 

@@ -1,4 +1,4 @@
-"""The refusals of a use case, read from the code: `python -m ops.checks.refusals core.tenancy.members.remove`.
+"""A use case's refusals, read from the code: `python -m ops.checks.refusals core.tenancy.members.remove`.
 
 Without a name, refuse every `Raises:` in core and entrypoints if no caller catches its errors: the code tells these errors.
 """
@@ -21,7 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """A module with its functions, and the full names of its imports."""
+    """A module with its functions, and the full names that it imports."""
 
     name: str
     path: Path
@@ -31,7 +31,7 @@ class Module:
 
 
 def read(root: Path) -> dict[str, Module]:
-    """Return the modules of the layers by their names."""
+    """Return the layers' modules by their names."""
     modules = {}
     for path in (path for layer in LAYERS for path in sorted((root / layer).rglob("*.py"))):
         name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
@@ -46,7 +46,7 @@ def read(root: Path) -> dict[str, Module]:
 
 
 def name_of(node: ast.expr | None) -> str:
-    """Return the last name of an expression such as `errors.Limited(5)`, or nothing."""
+    """Return the last name in an expression such as `errors.Limited(5)`, or nothing."""
     match node:
         case ast.Call(func=inner):
             return name_of(inner)
@@ -65,7 +65,7 @@ def raised_in(function: Function) -> Iterator[str]:
 
 
 class Code:
-    """The call graph of the product, as far as names tell it."""
+    """The product's call graph, as far as names tell it."""
 
     def __init__(self, root: Path) -> None:
         self.modules = read(root)
@@ -93,7 +93,7 @@ class Code:
         return (self.modules[home], name) if home in self.modules and name in self.modules[home].functions else None
 
     def refusals(self, module: Module, name: str, seen: set[tuple[str, str]]) -> set[str]:
-        """Return the names of the errors that the function, or a function that it calls, can raise."""
+        """Return the error names that the function, or a function that it calls, can raise."""
         if (module.name, name) in seen:
             return set()
         seen.add((module.name, name))
@@ -147,7 +147,7 @@ class Code:
 
 
 def main(root: Path, arguments: list[str]) -> int:
-    """Print the refusals of the functions in `arguments`. Without arguments, print the unneeded lists, and return 1 if there are any."""
+    """Print the refusals by the functions in `arguments`. Without arguments, print the unneeded lists, and return 1 if there are any."""
     code = Code(root)
     for argument in arguments:
         home, _, name = argument.rpartition(".")

@@ -1,7 +1,7 @@
-"""Check that proofs of a session are read through a view: `python -m ops.checks.session_proofs`.
+"""Check that session proofs are read through a view: `python -m ops.checks.session_proofs`.
 
-The proof of an organization's connection counts in that organization alone. So no code may read all proofs of a session at once.
-The type `SessionProofs` hides them from all functions but the views in `core/kernel/proofs.py`. This check keeps the type in place:
+A proof from an organization's connection counts in that organization alone. So no code may read all proofs in a session at once. The type
+`SessionProofs` hides them from all functions but the views in `core/kernel/proofs.py`. This check keeps the type in place:
 
 - A field `proofs` has the type `SessionProofs`. Only the classes in VIEWS, which hold a view or a sign-in in progress, have `Proofs`.
 - Only the modules in STORING call `every_proof`, and nothing casts to `Proofs`.
@@ -25,16 +25,16 @@ STORING: Final = {
     "core/kernel/sign_in_policy/silent_sign_ins.py",  # adds a proof that makes the session no newer
 }
 SQL: Final = {
-    "adapters/postgres/authentication/personal_tokens.py",  # copies them into the session of the token
+    "adapters/postgres/authentication/personal_tokens.py",  # copies them into the token's session
     "adapters/postgres/authentication/refresh_tokens.py",
-    "adapters/postgres/authentication/session_sign_ins.py",  # removes that of a connection that has ended
+    "adapters/postgres/authentication/session_sign_ins.py",  # removes an ended connection's proof
     "adapters/postgres/authentication/sign_in_proofs.py",
 }
 _COLUMN: Final = re.compile(r"\b[a-z]\.proofs\b")
 
 
 def find_faults(path: str, text: str) -> Iterator[str]:
-    """Yield a sentence about every place in a module that can read all proofs of a session."""
+    """Yield a sentence about every place in a module that can read all session proofs."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef) and node.name not in VIEWS:
             for field in node.body:

@@ -1,1 +1,1 @@
-"""Generators of the reference documentation."""
+"""Generators for the reference documentation."""

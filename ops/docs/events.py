@@ -1,4 +1,4 @@
-"""The descriptions of events, read from the functions in `core` that make them."""
+"""The event descriptions, read from the functions in `core` that make events."""
 
 import ast
 import re
@@ -28,14 +28,14 @@ class _Scope:
     arguments: Mapping[str, tuple[ast.expr, "_Scope"]] = field(default_factory=dict)
 
     def of_call(self, call: ast.Call, name: str) -> "_Scope":
-        """Return the scope of a called function."""
+        """Return a called function's scope."""
         function = self.functions[name]
         arguments = {parameter.arg: (value, self) for parameter, value in zip(function.args.args, call.args, strict=False)}
         return _Scope(function, self.functions, arguments | {each.arg: (each.value, self) for each in call.keywords if each.arg})
 
 
 def described_events() -> dict[str, tuple[list[str], list[str]]]:
-    """Return the docstrings and the fields of data by event name, read from the functions that make events."""
+    """Return the docstrings and the data fields by event name, read from the functions that make events."""
     descriptions: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     trees = [ast.parse(page.read_text("utf-8")) for page in sorted(CORE.rglob("events.py"))]
     modules = [{node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)} for tree in trees]
@@ -68,7 +68,7 @@ def _made_events(scope: _Scope) -> Iterator[tuple[str, list[str]]]:
 def _event_names(kind: ast.expr, scope: _Scope) -> list[str]:
     arguments = [scope.arguments[node.id][0] for node in ast.walk(kind) if isinstance(node, ast.Name) and node.id in scope.arguments]
     names = [name for node in (kind, *arguments) for name in _known_names(node)]
-    return names or _known_names(scope.function)  # of a function that makes several events, all names
+    return names or _known_names(scope.function)  # all names, if the function makes several events
 
 
 def _known_names(node: ast.AST) -> list[str]:
@@ -77,7 +77,7 @@ def _known_names(node: ast.AST) -> list[str]:
 
 
 def _fields(value: ast.expr | None, scope: _Scope) -> Iterator[str]:
-    """Yield the keys of a dictionary expression in Markdown, following names, arguments and helper functions."""
+    """Yield the keys in a dictionary expression in Markdown, following names, arguments and helper functions."""
     match value:
         case ast.Dict():
             yield from _fields_of_dict(value, scope)

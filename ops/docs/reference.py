@@ -1,7 +1,7 @@
-"""Write the generated parts of the documentation, or check them: `python -m ops.docs.reference [--check]`.
+"""Write the documentation's generated parts, or check them: `python -m ops.docs.reference [--check]`.
 
 A page has text written by hand and generated regions between two marker comments. Settings, errors, events, scopes, rate limits, commands
-and products of connections are read from the code, so that the pages cannot become stale. So is the snapshot of the API description.
+and connection products are read from the code, so that the pages cannot become stale. So is the API description's snapshot.
 `entrypoints/settings.toml` says what every setting means; a setting without a meaning, or a meaning without a setting, is an error.
 """
 
@@ -89,7 +89,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def settings() -> str:
-    """Return the table of settings, grouped as in settings.toml."""
+    """Return the settings table, grouped as in settings.toml."""
     groups = read_meanings()
     described = [name for group in groups.values() for name in group]
     if problems := sorted(set(described) ^ set(Settings.model_fields)):
@@ -117,9 +117,9 @@ def _default(name: str) -> str:
 
 
 def _kind(setting: FieldInfo) -> str:
-    """Return the type of a setting in words, with its bounds."""
+    """Return a setting's type in words, with its bounds."""
     types = {setting.annotation, *get_args(setting.annotation)}
-    choices = [choice for each in types for choice in get_args(each) if isinstance(choice, str)]  # of a Literal
+    choices = [choice for each in types for choice in get_args(each) if isinstance(choice, str)]  # in a Literal
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
     if bool in types:
@@ -152,7 +152,7 @@ def _load_core() -> None:
 
 
 def error_codes() -> str:
-    """Return the table of error codes with status and meaning."""
+    """Return the error code table with status and meaning."""
     _load_core()
     kinds: list[type[Refusal] | type[Outage]] = [*_subclasses(Refusal), *_subclasses(Outage)]
     # Without `__init__`, because some refusals take arguments.
@@ -170,7 +170,7 @@ BAD_REQUEST: Final = "BAD_REQUEST"
 
 
 def error_messages(*, of_bad_requests: bool) -> str:
-    """Return a table of messages per error code: for BAD_REQUEST, which has by far the most, or for all remaining codes."""
+    """Return a message table per error code: for BAD_REQUEST, which has by far the most, or for all remaining codes."""
     _load_core()
     by_code: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
     for each in sorted({*_subclasses(Refusal), *_subclasses(Outage)}, key=lambda kind: kind.__name__):
@@ -193,7 +193,7 @@ def error_messages(*, of_bad_requests: bool) -> str:
 
 
 def events() -> str:
-    """Return a table of events per category, with the fields of their data."""
+    """Return an event table per category, with the fields in their data."""
     described = described_events()
     if missing := sorted(EVENT_KINDS.keys() - described.keys()):
         raise SystemExit(f"no function in core/*/events.py makes the events: {', '.join(missing)}")
@@ -248,7 +248,7 @@ def commands() -> str:
 
 
 def scopes() -> str:
-    """Return the scopes of our own API."""
+    """Return our own API's scopes."""
     return table(["scope", "allows"], [[f"`{scope}`", scope.description.rstrip(".")] for scope in ApiScope])
 
 
@@ -278,7 +278,7 @@ def _rate(bucket: Bucket) -> str:
     return "1 per second" if bucket.period == 1 else f"{round(60 / bucket.period)} per minute"
 
 
-# Products of connections
+# Connection products
 
 
 def product(preset: Preset) -> str:

@@ -23,7 +23,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 def main(output: Path, revision: str | None, machines: tuple[str, ...], kept: Path | None, *, with_image: bool) -> None:
     """Build the wheel, the Helm chart, an archive and a Debian package per kind of machine, the changes, and the checksums.
 
-    The same revision always gives the same bytes. The image has Debian's packages of the day, and needs buildah, mmdebstrap and binutils.
+    The same revision always gives the same bytes. The image has Debian's current packages, and needs buildah, mmdebstrap and binutils.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)

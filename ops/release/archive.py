@@ -15,7 +15,7 @@ _LAUNCHER: Final = Path(__file__).with_name("launcher.sh")
 
 
 def assemble(source: Source, machine: str, wheel: Path, work: Path, kept: Path | None) -> Path:
-    """Return the folder with all files of the archive, named as the archive is. Wheels in the folder `kept` are not downloaded again."""
+    """Return the folder with all archive files, named as the archive is. Wheels in the folder `kept` are not downloaded again."""
     folder = work / f"gatehouse-{source.version}-linux-{machine}"
     (folder / "wheels").mkdir(parents=True)
     packages = wheels.download(source, machine, folder / "wheels", work, kept)
@@ -51,7 +51,7 @@ def pack(source: Source, folder: Path, output: Path, name: str | None = None) ->
 
 @contextmanager
 def compressed(target: Path, source: Source, level: int) -> Iterator[gzip.GzipFile]:
-    """Open a file to write it with gzip, without its name, and with the time of the revision."""
+    """Open a file to write it with gzip, without its name, and with the revision's time."""
     with (
         target.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=file, mtime=source.committed_at) as stream,
@@ -60,7 +60,7 @@ def compressed(target: Path, source: Source, level: int) -> Iterator[gzip.GzipFi
 
 
 def write_sums(files: Sequence[Path], output: Path) -> Path:
-    """Write the SHA-256 of the files as sha256sum(1) reads them, and return the path."""
+    """Write the files' SHA-256 as sha256sum(1) reads them, and return the path."""
     target = output / "SHA256SUMS"
     target.write_text("".join(f"{sha256(path)}  {path.name}\n" for path in sorted(files)))
     return target

@@ -13,7 +13,7 @@ from packageurl import PackageURL
 from ops.release.source import ReleaseError
 
 TABLE: Final[Sequence[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("bundled.toml").read_text())["library"]
-_COMMON_LICENSES: Final = Path("/usr/share/common-licenses")  # of Debian's package base-files
+_COMMON_LICENSES: Final = Path("/usr/share/common-licenses")  # in Debian's package base-files
 _DOCUMENTATION: Final = Path("/usr/share/doc")  # every Debian package has a file "copyright" there
 
 
@@ -47,9 +47,9 @@ def find(wheel: Path) -> list[Library]:
 
 
 def read_notice(name: str) -> str:
-    """Return the text of a license as Debian has it. Raises: ReleaseError."""
+    """Return a license text as Debian has it. Raises: ReleaseError."""
     try:
-        # Debian adds to the names of some packages, as in libxml2-16.
+        # Debian adds to some package names, as in libxml2-16.
         path = next(iter(sorted(_DOCUMENTATION.glob(f"{name}*/copyright"))), _COMMON_LICENSES / name)
         return path.read_text("utf-8")
     except OSError as e:
@@ -70,11 +70,11 @@ def _library(entry: dict[str, Any]) -> Library:
 
 
 def _read_bills(wheel: Path, own: str) -> Iterator[dict[str, Any]]:
-    """Yield the libraries that a wheel's bills of materials name. A purl that begins with `own` is that of the wheel itself."""
+    """Yield the libraries that a wheel's bills of materials name. A purl that begins with `own` belongs to the wheel itself."""
     with zipfile.ZipFile(wheel) as files:
         bills = [json.loads(files.read(name)) for name in files.namelist() if ".dist-info/sboms/" in name and name.endswith(".json")]
     for component in (component for bill in bills for component in bill["components"]):
-        # Dependencies of the build are excluded.
+        # Build dependencies are excluded.
         if component.get("purl", "").lower().replace("-", "_").startswith(own.replace("-", "_")) or component.get("scope") == "excluded":
             continue
         library = {key: component[key] for key in ("name", "version", "purl") if key in component}

@@ -7,14 +7,14 @@ from ops.release.source import ReleaseError, Source
 
 
 def write(source: Source, output: Path) -> Path:
-    """Write the version's part of `CHANGELOG.md`, and return the path. Raises: the errors of `text`."""
+    """Write the version's part in `CHANGELOG.md`, and return the path. Raises: the errors from `text`."""
     target = output / f"CHANGES-{source.version}.md"
     target.write_text(text(source))
     return target
 
 
 def text(source: Source) -> str:
-    """Return the version's part of `CHANGELOG.md`.
+    """Return the version's part in `CHANGELOG.md`.
 
     Raises: ReleaseError if the changelog does not have the version.
     """

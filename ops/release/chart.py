@@ -1,4 +1,4 @@
-"""The Helm chart, with the version of the release."""
+"""The Helm chart, with the release's version."""
 
 import shutil
 from pathlib import Path

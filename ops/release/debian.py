@@ -1,4 +1,4 @@
-"""The Debian package: the files of the archive, a unit for systemd, a system user and settings."""
+"""The Debian package: the archive's files, a unit for systemd, a system user and settings."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""A container image, from Debian's packages and the archive's files. No registry of images and no daemon is needed."""
+"""A container image, from Debian's packages and the archive's files. No image registry and no daemon is needed."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from ops.release.wheels import POSTGRESQL, run
 
 _FILES: Final = ROOT / "ops/image"
 _SUITE: Final = "trixie"
-# The packages that the command of the archive needs. mmdebstrap adds their dependencies.
+# The packages that the archive's command needs. mmdebstrap adds their dependencies.
 _PACKAGES: Final = ("base-files", "ca-certificates", "coreutils", "dash", "grep", "python3")
 # The archive has more packages than `fill` leaves in the image.
 _REMOVED: Final = (f"{POSTGRESQL.replace('-', '_')}-", "pip-")
@@ -47,7 +47,7 @@ def build(source: Source, machine: str, archive: Path, work: Path, output: Path)
     (described / "sbom.cdx.json").write_text(bill.sbom(source, wheel, packages))
     environment = {"GATEHOUSE_ARCHIVE": str(archive), "GATEHOUSE_BILL": str(described), "GATEHOUSE_MACHINE": machine}
     run(source, "mmdebstrap", *options, _SUITE, context / "root.tar", **environment)
-    # The storage is below `work`, so that nothing of the build stays on the machine.
+    # The storage is below `work`, so that the build leaves nothing on the machine.
     storage = ("--root", work / f"storage-{machine}", "--runroot", work / f"run-{machine}", "--storage-driver", "vfs")
     name = f"gatehouse:{source.version}"
     labels = {"title": "Gatehouse", "version": source.version, "revision": source.revision, "licenses": "Apache-2.0"}

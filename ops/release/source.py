@@ -1,4 +1,4 @@
-"""The files of a revision, as the release gets them."""
+"""A revision's files, as the release gets them."""
 
 import hashlib
 import io
@@ -31,7 +31,7 @@ class Source:
 
     @property
     def locks(self) -> Path:
-        """Return the folder of the lock files."""
+        """Return the folder with the lock files."""
         return self.folder / "ops/requirements"
 
 
@@ -44,14 +44,14 @@ def export(revision: str | None, folder: Path) -> Source:
         raise ReleaseError("The checkout has changes that are not committed. Commit them, or name a revision with --revision.")
     name = _git("rev-parse", "--verify", "--end-of-options", f"{revision or 'HEAD'}^{{commit}}").decode().strip()
     committed_at = int(_git("show", "--no-patch", "--format=%ct", name))
-    # tarfile of Python 3.11.2 has no safe filter. The archive is unpacked at once, so it is not compressed.
+    # tarfile in Python 3.11.2 has no safe filter. The archive is unpacked at once, so it is not compressed.
     with zipfile.ZipFile(io.BytesIO(_git("archive", "--format=zip", "-0", name))) as files:
         files.extractall(folder)
     return Source(folder=folder, revision=name, committed_at=committed_at)
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
+    """Return a file's SHA-256 in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -36,7 +36,7 @@ packages = ["gatehouse"]
 
 
 def build(source: Source, work: Path, output: Path) -> Path:
-    """Build the wheel of Gatehouse for any Python and machine, and return its path in `output`."""
+    """Build Gatehouse's wheel for any Python and machine, and return its path in `output`."""
     staged = work / "wheel"
     shutil.copytree(ROOT / "ops/release/package", staged / "gatehouse", ignore=shutil.ignore_patterns("__pycache__"))
     for name in _PROGRAMS:
@@ -53,7 +53,7 @@ def build(source: Source, work: Path, output: Path) -> Path:
 def download(source: Source, machine: str, folder: Path, work: Path, kept: Path | None) -> list[Path]:
     """Download all libraries' wheels for this machine and for all Python versions, and return them by name.
 
-    `kept` is a folder with the wheels of earlier builds, which are not downloaded again.
+    `kept` is a folder with wheels from earlier builds, which are not downloaded again.
     """
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 4, -1)] + [
         f"manylinux{name}_{machine}" for name in ("2014", "2010", "1")
@@ -78,7 +78,7 @@ def download_pip(source: Source, folder: Path, work: Path, kept: Path | None) ->
 
 
 def compile_argon2(source: Source, march: str, folder: Path, work: Path) -> None:
-    """Compile Argon2 for these processors into the folder: about twice as fast as the wheel, which is for all of an architecture."""
+    """Compile Argon2 for these processors into the folder: about twice as fast as the wheel, which is for a whole architecture."""
     lock = work / "argon2.txt"
     lock.write_text(only((source.locks / "runtime.lock").read_text(), "argon2-cffi-bindings"))
     flags = f"-O3 -march={march}"
@@ -136,7 +136,7 @@ def _run_pip(source: Source, locked: str, folder: Path, requirements: Path, *arg
 
 
 def run(source: Source, program: str | Path, *arguments: str | Path, **environment: str) -> None:
-    """Run a program with the time of the revision. Raises: ReleaseError with its messages if it fails."""
+    """Run a program with the revision's time. Raises: ReleaseError with its messages if it fails."""
     settings = {**os.environ, "SOURCE_DATE_EPOCH": str(source.committed_at), "TZ": "UTC", "LC_ALL": "C.UTF-8", **environment}
     process = subprocess.run([program, *arguments], env=settings, capture_output=True, text=True, check=False)
     if process.returncode != 0:

@@ -1,7 +1,7 @@
 """The soak test, `python -m ops.soak [--events N] [--receivers N]`: webhook deliveries under chaos.
 
-Many organizations with many webhooks are changed. At the same time, processes of the service are killed, the database
-is restarted, and some webhooks are deleted. At the end, every working receiver must have received every acknowledged
+Many organizations with many webhooks are changed. At the same time, service processes are killed, the database is
+restarted, and some webhooks are deleted. At the end, every working receiver must have received every acknowledged
 change at least once, with a signature that the Standard Webhooks library accepts. A deleted webhook must receive
 nothing after its deletion, and a private address nothing at all. Otherwise the exit code is 1.
 """
@@ -26,7 +26,7 @@ from tests.support.database import reachable_directory
 
 ORGANIZATIONS: Final = 20
 OWNER: Final = ("owner@soak.example", "a password for the soak")
-# The number of faulty receivers among twenty, by kind. All further receivers are healthy.
+# How many among twenty receivers are faulty, by kind. All further receivers are healthy.
 FAULTY: Final = {
     Behavior.FLAKY: 2,
     Behavior.FAILING: 1,
@@ -184,12 +184,12 @@ class Soak:
         self._restarts += 1
 
     async def _delete(self) -> None:
-        """Delete half of the deletable webhooks. Deliveries in flight at that moment may still arrive."""
+        """Delete half the deletable webhooks. Deliveries in flight at that moment may still arrive."""
         half, self._deletable = self._deletable[: (len(self._deletable) + 1) // 2], self._deletable[(len(self._deletable) + 1) // 2 :]
         for slug, webhook, receiver in half:
             while not await self._deleted(f"/api/organizations/{slug}/webhooks/{webhook}"):
                 await trio.sleep(0.1)
-            await trio.sleep(2)  # the longest duration of an attempt
+            await trio.sleep(2)  # an attempt's longest duration
             receiver.deleted = True
         report(f"after {self._done} changes: {len(half)} webhooks are deleted")
 

@@ -1,8 +1,8 @@
-"""The rows of an attack on sign-ins, `./run soak failures [--hours N]`: 1 million failed attempts in a day.
+"""The rows from an attack on sign-ins, `./run soak failures [--hours N]`: 1 million failed attempts in a day.
 
 They are spread over the day, and fail at one application: at known accounts, at strangers' accounts and at none, all
 from different addresses. Only the attempts' records are written, by the service's own statement. The exit code is 1 if
-a day adds 100,000 rows or more. With fewer hours, only the beginning of the day is attacked.
+a day adds 100,000 rows or more. With fewer hours, only the day's beginning is attacked.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tests.support.builders import add_organization, make_vault, run_sql
 from tests.support.database import reachable_directory
 from tests.support.services import add_service
 
-KNOWN: Final = 20_000  # users of the application
+KNOWN: Final = 20_000  # the application's users
 STRANGERS: Final = 20_000
 LIMIT: Final = 100_000  # rows
 CONNECTIONS: Final = 8
@@ -45,7 +45,7 @@ ENROLLED: Final = """
 
 
 async def _attack(pool: Pool, attempts: int) -> int:
-    """Send the attempts, and return the number of rows."""
+    """Send the attempts, and return how many rows they made."""
     storage = Postgres(pool, make_vault(), FakeClock())
     org = await add_organization(pool, "soak")
     service = await add_service(pool, org)
@@ -92,7 +92,7 @@ async def _count(pool: Pool) -> int:
 
 
 async def _run(conninfo: str, hours: float) -> float:
-    """Return the number of rows that a day adds."""
+    """Return how many rows a day adds."""
     await migrate(conninfo)
     attempts = round(ATTEMPTS * hours / 24)
     pool, started = Pool(conninfo, size=CONNECTIONS + 1), time.monotonic()

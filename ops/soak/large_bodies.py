@@ -50,7 +50,7 @@ BODIES: Final[dict[str, Callable[[], bytes]]] = {
 
 
 class Attack:
-    """Requests with large bodies over many connections, from a process of its own."""
+    """Requests with large bodies over many connections, from a separate process."""
 
     def __init__(self, port: int, path: str, token: str, body: bytes, seconds: float, pause: float) -> None:
         self._pause = pause
@@ -79,7 +79,7 @@ class Attack:
                 time.sleep(self._pause)
 
     def _send(self) -> str:
-        """Send a request, and its body only while there is no response. Return the status of the response."""
+        """Send a request, and its body only while there is no response. Return the response's status."""
         try:
             with socket.create_connection(self._address, timeout=120) as connection:
                 connection.sendall(self._head)

@@ -22,7 +22,7 @@ class Behavior(StrEnum):
     FLAKY = "flaky"  # refuses every delivery twice
     FAILING = "failing"  # always answers 500
     HANGING = "hanging"  # accepts the request and never answers
-    DRIPPING = "dripping"  # a response of single bytes without an end
+    DRIPPING = "dripping"  # a response in single bytes without an end
     REDIRECTING = "redirecting"  # to a URL that must not be called
     DELETED = "deleted"  # healthy, until its webhook is deleted
     PRIVATE = "private"  # at an address that is not allowed
@@ -46,7 +46,7 @@ class Receiver:
     after_deletion: int = 0
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
-        """Check a delivery and return the status of the response."""
+        """Check a delivery and return the response's status."""
         self.ids[headers.get("webhook-id", "")] += 1
         try:
             payload: Any = standardwebhooks.Webhook(self.secret).verify(body, headers)
@@ -67,7 +67,7 @@ class Receiver:
 
 
 def about(payload: Any) -> str:
-    """Return the new name of the organization, which identifies a change."""
+    """Return the organization's new name, which identifies a change."""
     changes = payload["data"]
     return str(changes.get("name", {}).get("new", json.dumps(changes)))
 

@@ -13,7 +13,7 @@ OWNER: Final = ("owner@soak.example", "a password for the soak")
 
 @contextmanager
 def running_service(**settings: str) -> Iterator[tuple[Service, str]]:
-    """Run a service until the block ends. Yield it with the address of its database."""
+    """Run a service until the block ends. Yield it with its database's address."""
     with reachable_directory() as home:
         for part in ("var", "tmp"):
             (home / part).mkdir()
@@ -43,5 +43,5 @@ def describe_latencies(seconds: Sequence[float]) -> str:
 
 
 def are_below(target: float, seconds: Sequence[float]) -> bool:
-    """Return whether the 99th percentile of these latencies is below the target."""
+    """Return whether the 99th percentile for these latencies is below the target."""
     return sorted(seconds)[len(seconds) * 99 // 100] < target

@@ -1,12 +1,12 @@
-"""The soak test of shared places, `./run soak shares [--seconds N]`: three organizations and a stranger attack a fourth.
+"""The soak test for shared places, `./run soak shares [--seconds N]`: three organizations and a stranger attack a fourth.
 
 - Each of three organizations has 20 connections with token endpoints that answer after 9 s. Three browsers use each connection.
 - Eight threads for each of these organizations rename it. These changes wait for one lock.
 - A stranger tries passwords over 20 connections from one address.
 
-At the same time, users of the fourth organization sign in through its connection and with a password, and its owner
-renames it. The output has the latencies of these requests before and during the attack. The exit code is 1 if a 99th percentile
-during the attack is 3 s or more, or if a request of the fourth organization fails.
+At the same time, the fourth organization's users sign in through its connection and with a password, and its owner renames it. The output
+has these requests' latencies before and during the attack. The exit code is 1 if a 99th percentile during the attack is 3 s or more, or if
+a request to the fourth organization fails.
 """
 
 import argparse
@@ -29,9 +29,9 @@ from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssu
 ATTACKERS: Final = ("first", "second", "third")
 CONNECTIONS, BROWSERS, CHANGES, GUESSES = 20, 3, 8, 20
 SLOW: Final = 9.0  # seconds
-PAUSE: Final = 0.2  # seconds between the requests of an attacking thread, which would otherwise use up the processor
+PAUSE: Final = 0.2  # seconds between an attacking thread's requests, which would otherwise use up the processor
 TARGET: Final = 3.0  # seconds, for all 99th percentiles during the attack
-QUIET: Final = 5.0  # seconds of the measurement before the attack
+QUIET: Final = 5.0  # seconds to measure before the attack
 
 VERIFIED_DOMAIN: Final = """
     insert into domains (org_id, domain, challenge, verified_at, created_at)
@@ -39,7 +39,7 @@ VERIFIED_DOMAIN: Final = """
 
 
 class SlowIssuers(OpenIdIssuers):
-    """OpenID providers. The token endpoints of the attackers answer after SLOW seconds."""
+    """OpenID providers. The attackers' token endpoints answer after SLOW seconds."""
 
     def _reply(self, request: ReceivedRequest) -> Answer:
         if request.path.endswith("/token") and not request.path.startswith("/other"):

@@ -1,4 +1,4 @@
-"""Helpers for tests of actors: running and idle actors, captured log lines, and a clock that runs with Trio's."""
+"""Helpers for actor tests: running and idle actors, captured log lines, and a clock that runs with Trio's."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -41,7 +41,7 @@ async def wait_until_idle(inbox: Mailbox) -> None:
 
 @contextmanager
 def capture_log() -> Iterator[list[Any]]:
-    """Capture the log lines of a block, with their context variables."""
+    """Capture a block's log lines, with their context variables."""
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
         yield entries
 

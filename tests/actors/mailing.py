@@ -1,4 +1,4 @@
-"""A queue of emails, mailers that work on it, and a storage with outages."""
+"""An email queue, mailers that work on it, and a storage with outages."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -23,7 +23,7 @@ from tests.support.builders import run_sql
 from tests.support.waiting import eventually
 
 ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
-MIDDLE = 0.5  # the middle of the spread, so that delays are exact
+MIDDLE = 0.5  # the spread's middle, so that delays are exact
 
 mailing = partial(run_actors, mailer)
 

@@ -1,4 +1,4 @@
-"""The preparation of queued emails: tokens, limits, and reasons not to send an email."""
+"""How queued emails are prepared: tokens, limits, and reasons not to send an email."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ from tests.support.waiting import PATIENCE
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
+    """Make the poll interval longer than any test, so that polling does not do a message's work."""
     monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
 
 
@@ -141,7 +141,7 @@ async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Poo
 
 @pytest.fixture
 async def change(ports: Ports) -> EmailChange:
-    """A pending change of the address, with its two emails in the queue: the notice to ADA comes first."""
+    """A pending address change, with its two emails in the queue: the notice to ADA comes first."""
     account = await add_account(ports, ADA)
     person = Person(user_id=account.id, email=ADA, session_id=(await sign_in(ports, account)).session_id, sign_in=fresh_sign_in(ports))
     requested = await email_changes.request(ports, person, BOB)

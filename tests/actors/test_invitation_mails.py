@@ -1,4 +1,4 @@
-"""Emails of invitations: their link, reasons not to send them, and their separate limit (security A-5, E-1, E-2, E-5, L-3)."""
+"""Invitation emails: their link, reasons not to send them, and their separate limit (security A-5, E-1, E-2, E-5, L-3)."""
 
 from datetime import timedelta
 from typing import Any
@@ -44,7 +44,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
 
 
 async def invite(ports: Ports, owner: Member, email: Email = ADA) -> str:
-    """Invite this address and return the token of the invitation."""
+    """Invite this address and return the invitation token."""
     return (await inviting.invite(ports, owner, email, "member"))[1]
 
 
@@ -61,7 +61,7 @@ async def prepared(ports: Ports, mail: QueuedEmail) -> tuple[QueuedEmail, EmailM
 
 
 async def row(pool: Pool) -> tuple[Any, ...]:
-    """Return the outcome of the only email, its reason, and the stored token."""
+    """Return the only email's outcome, its reason, and the stored token."""
     [values] = await run_sql(pool, "select outcome, last_failure, token from mails")
     return values
 

@@ -1,4 +1,4 @@
-"""Notifications wake the right actor, a new connection wakes all of them, and a lost or silent connection is noticed."""
+"""Notifications wake the right actor, a new connection wakes all actors, and a lost or silent connection is noticed."""
 
 from functools import partial
 

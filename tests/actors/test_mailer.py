@@ -44,7 +44,7 @@ from tests.support.waiting import PATIENCE, eventually
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
+    """Make the poll interval longer than any test, so that polling does not do a message's work."""
     monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
 
 
@@ -299,7 +299,7 @@ async def test_an_email_that_is_being_sent_is_finished_when_the_process_stops(po
 
 
 async def test_an_idle_mailer_stops_at_once(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actors.mailer, "GRACE", 2 * PATIENCE)  # longer than the limit of `mailing`
+    monkeypatch.setattr(actors.mailer, "GRACE", 2 * PATIENCE)  # longer than the limit in `mailing`
     async with mailing(ports) as [inbox]:
         await wait_until_idle(inbox)
 

@@ -49,7 +49,7 @@ ADA = Email("ada@example.com")
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
+    """Make the poll interval longer than any test, so that polling does not do a message's work."""
     monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
 
 
@@ -77,7 +77,7 @@ async def queue(ports: Ports, *queued: QueuedEmail) -> None:
 
 
 async def invite(ports: Ports, org: UUID, *addresses: str) -> None:
-    """Queue the emails of invitations to these addresses."""
+    """Queue invitation emails to these addresses."""
     for address in addresses:
         token = str(new_id())
         await add_invitation(ports, org, address, token_hash=digest(token))
@@ -98,7 +98,7 @@ def count_attempts(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
     return sum(sent.attempts[address] for address in addresses)
 
 
-# Choice of the server
+# Choosing the server
 
 
 async def add_waiting_link(ports: Ports, org: UUID, secret: str) -> None:
@@ -239,7 +239,7 @@ async def test_a_refusal_by_an_own_server_is_retried(ports: Ports, pool: Pool, s
         await sent.arrived(1)
 
 
-# Order of organizations
+# The organizations' order
 
 
 async def test_a_slow_server_delays_only_its_own_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:

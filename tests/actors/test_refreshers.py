@@ -78,7 +78,7 @@ async def test_without_a_database_the_other_gauges_are_still_set(ports: Ports, m
 
 
 class CountingPool:
-    """A pool that counts the reads of its numbers."""
+    """A pool that counts how often its numbers are read."""
 
     def __init__(self) -> None:
         self.reads = 0

@@ -137,12 +137,12 @@ class World:
             await self.add(kind, life)
 
     async def announced(self) -> Counter[tuple[str, str]]:
-        """Send the due announcements, and return the names of the secrets with the recipients."""
+        """Send the due announcements, and return the secrets' names with the recipients."""
         assert await expiring_secrets.announce(self.ports, self.holder) is not None
         return await self.take_queued()
 
     async def take_queued(self) -> Counter[tuple[str, str]]:
-        """Remove the queued emails. Return the names of their secrets with the recipients."""
+        """Remove the queued emails. Return their secrets' names with the recipients."""
         rows = await run_sql(self.pool, "delete from mails where kind = 'secret_expires' returning secret->>'name', address")
         return Counter((name, address) for name, address in rows)
 

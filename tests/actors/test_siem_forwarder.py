@@ -30,7 +30,7 @@ from tests.support.waiting import PATIENCE, eventually
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
+    """Make the poll interval longer than any test, so that polling does not do a message's work."""
     monkeypatch.setattr(actors.siem_forwarder, "POLL", 10 * PATIENCE)
 
 

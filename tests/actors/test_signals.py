@@ -1,4 +1,4 @@
-"""Work reaches the actors of its process directly after the commit, and by polling if every signal is lost.
+"""Work reaches its process's actors directly after the commit, and by polling if every signal is lost.
 
 No test here runs a listener, so no NOTIFY is received.
 """

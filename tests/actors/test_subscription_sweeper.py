@@ -24,13 +24,13 @@ from tests.support.waiting import PATIENCE, eventually
 
 
 async def add_plan_of_a_service(pool: Pool, slug: str = "acme", status: str = "active") -> tuple[UUID, UUID]:
-    """Add a service in a new organization, and a plan of it."""
+    """Add a service in a new organization, and a plan for it."""
     service = await add_service(pool, await add_organization(pool, slug, status))
     return service, await add_plan(pool, service)
 
 
 async def subscribe(ports: Ports, pool: Pool, plan: tuple[UUID, UUID], count: int, ends: datetime, **fields: Any) -> set[UUID]:
-    """Add `count` active subscriptions of different users that end at this time."""
+    """Add `count` active subscriptions for different users that end at this time."""
     subscription_ids = set()
     for _ in range(count):
         user = await add_account(ports, f"{new_id()}@example.com", None)

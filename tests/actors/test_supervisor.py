@@ -1,4 +1,4 @@
-"""Restarts of failing actors: after which pause, and how often."""
+"""Failing actors are restarted: after which pause, and how often."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,7 +20,7 @@ class Broken(Exception):
 
 
 class Scripted:
-    """An actor that runs the list's next function per start, and then works forever. It records the times of its starts."""
+    """An actor that runs the list's next function per start, and then works forever. It records when it was started."""
 
     def __init__(self, *runs: Callable[[], Awaitable[object]]) -> None:
         self.runs = list(runs)

@@ -1,4 +1,4 @@
-"""The loop of all sweepers: leases, pauses, and the next time that something falls due."""
+"""The loop in all sweepers: leases, pauses, and the next time that something falls due."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -49,7 +49,7 @@ async def test_a_sweeper_keeps_its_lease_holder_after_an_outage(autojump_clock: 
 
 
 async def test_pauses_double_while_the_upstream_service_is_down(autojump_clock: trio.testing.MockClock) -> None:
-    """The failure of a single item does not lengthen the pause."""
+    """When a single item fails, the pause does not become longer."""
     down = {"failed": 3, "held_up": 1}
     one_failure = {"failed": 2, "subscriptions": 5}
     outcomes: list[dict[str, int] | None] = [down, {**down, "subscriptions": 3}, down, {}, down, None, one_failure, {}]
@@ -77,7 +77,7 @@ async def test_pauses_double_while_the_upstream_service_is_down(autojump_clock: 
 async def run_sweeper(
     posts: list[float], due: list[float | None], *, period: float = 1000.0, outcome: Any = None, until: float = 500.0
 ) -> list[float]:
-    """Return the times of the sweeps in seconds. Messages for the times in `posts` arrive at the start.
+    """Return when the sweeps ran, in seconds. Messages for the times in `posts` arrive at the start.
 
     After a sweep, the next entry in `due` is the next due time in the database.
     """

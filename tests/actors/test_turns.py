@@ -14,7 +14,7 @@ from core.kernel.errors import StorageDown
 from tests.fakes.outside import FakeClock
 
 DAY: Final = 86400.0
-QUERY: Final = 20.0  # seconds until a statement of a frozen server fails
+QUERY: Final = 20.0  # seconds until a statement to a frozen server fails
 
 
 async def wait_for_work() -> None:
@@ -46,7 +46,7 @@ async def meet_outages() -> None:
 
 
 async def wait_while_a_task_hangs() -> None:
-    """The tasks of an actor may take long: its own loop decides."""
+    """An actor's tasks may take long: its own loop decides."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.sleep_forever)
         await wait_for_work()

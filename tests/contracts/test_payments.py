@@ -1,6 +1,6 @@
 """The port for the payment provider, against a running provider.
 
-Requests can be sent twice, and no text of a failing provider is shown (security W-2).
+Requests can be sent twice, and no text from a failing provider is shown (security W-2).
 """
 
 from collections.abc import Iterator

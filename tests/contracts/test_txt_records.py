@@ -17,7 +17,7 @@ NAME = "_gatehouse-challenge.acme.example"
 @dataclass(frozen=True, slots=True)
 class Case:
     records: TxtRecords
-    publish: Callable[[str, list[str]], object]  # the texts of a name
+    publish: Callable[[str, list[str]], object]  # a name's texts
     fail: Callable[[str], object]  # the name for which lookups fail
 
 

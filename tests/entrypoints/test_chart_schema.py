@@ -1,4 +1,4 @@
-"""The schema of the Helm chart's values, and the settings that it admits. tests/release/test_chart.py renders the chart."""
+"""The schema for the Helm chart's values, and the settings that it admits. tests/release/test_chart.py renders the chart."""
 
 import json
 from typing import Final, get_args

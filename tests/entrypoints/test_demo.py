@@ -437,7 +437,7 @@ async def test_an_invalid_redirect_uri_is_refused(ports: Ports, pool: Pool, uri:
 
 
 async def everything(pool: Pool) -> dict[str, list[Any]]:
-    """Return all rows of all tables."""
+    """Return all rows in all tables."""
     tables = sorted(name for (name,) in await run_sql(pool, "select relname from pg_stat_user_tables"))
     return {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in tables}  # noqa: S608  (names of tables)
 

@@ -1,4 +1,4 @@
-"""The findings of `gatehouse doctor` for faulty installations."""
+"""What `gatehouse doctor` finds in faulty installations."""
 
 import importlib.metadata
 import re
@@ -50,7 +50,7 @@ def test_a_library_below_its_minimum_version_is_bad(library: str, monkeypatch: p
 
 
 def test_the_doctor_warns_about_an_interpreter_without_security_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Debian's 3.13.5 has the fix of 3.13.12, so the version does not tell."""
+    """Debian's 3.13.5 has the fix from 3.13.12, so the version does not tell."""
 
     def write_headers(generator: Any, message: Any) -> None:
         for name, value in message.raw_items():

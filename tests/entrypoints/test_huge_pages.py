@@ -1,4 +1,4 @@
-"""Huge pages for the objects of a process."""
+"""Huge pages for a process's objects."""
 
 import sys
 
@@ -20,7 +20,7 @@ def test_memory_in_use_moves_into_huge_pages_and_keeps_its_content() -> None:
 
 
 def test_reserved_memory_that_is_not_in_use_stays_as_it_is() -> None:
-    reserved = bytearray(64 * 2**20)  # calloc touches no page of it
+    reserved = bytearray(64 * 2**20)  # calloc touches none of its pages
     before = _resident()
 
     huge_pages.collapse()

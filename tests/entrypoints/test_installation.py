@@ -1,4 +1,4 @@
-"""What platform owners see of the process and its settings."""
+"""What platform owners see about the process and its settings."""
 
 import json
 from ipaddress import ip_network
@@ -43,7 +43,7 @@ def test_settings_have_the_text_and_the_source_of_their_values(monkeypatch: pyte
     monkeypatch.setenv("SSO_WORKERS", "2")
     monkeypatch.setenv("SSO_LOG_LEVEL", "debug")
     settings = Settings(
-        workers=4,  # an option of the command line
+        workers=4,  # an option on the command line
         log_level="debug",
         tiers=(TierSetting.model_validate(GOLD),),
         dns_servers=(("192.0.2.1", 53), ("2001:db8::1", 5353)),

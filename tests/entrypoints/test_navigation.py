@@ -1,4 +1,4 @@
-"""The navigation of the console as its users see it: the modes, their switch, the tabs and the search."""
+"""The console's navigation as its users see it: the modes, their switch, the tabs and the search."""
 
 import re
 

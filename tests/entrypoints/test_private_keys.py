@@ -34,7 +34,7 @@ _ALGORITHMS: Final[dict[str, Any]] = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "E
 
 
 def test_every_field_for_documents_is_one_for_keys() -> None:
-    """The authorization document of an application has names alone."""
+    """An application's authorization document has names alone."""
     of_pem = {name for name, reader in READERS.items() if reader is to_certificate}
     assert of_pem | AS_TYPED["documents"] - {"document"} | {"new_metadata"} == KEY_FIELDS
 
@@ -77,7 +77,7 @@ def test_a_key_in_hexadecimal_or_after_a_short_line_comes_back_in_no_field_for_k
 
 
 def test_the_dump_of_a_key_comes_back_in_no_field() -> None:
-    """As `openssl pkey -text` prints it, or a part of it."""
+    """As `openssl pkey -text` prints it, or a part."""
     digits = ":".join(f"{number:02x}" for number in range(64))
     for text in (f"privateExponent:\n    {digits[:44]}", "priv:\n  01:02", digits, digits.replace(":", " "), digits.upper()):
         assert [name for name in (*sorted(KEY_FIELDS), "domain", "entity_id") if not can_hold_private_key(name, text)] == []

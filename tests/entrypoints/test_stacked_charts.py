@@ -33,7 +33,7 @@ def test_parts_stand_on_each_other_and_do_not_leave_the_chart() -> None:
         for top, height in stack:
             assert top >= 0
             assert top + height == pytest.approx(bottom, abs=0.2)
-            bottom = top - 1 if height > 2 else top  # a line of the background
+            bottom = top - 1 if height > 2 else top  # a line in the background
     assert sum(map(len, drawn)) == 6
 
 

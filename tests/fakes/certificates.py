@@ -1,4 +1,4 @@
-"""Self-signed certificates for servers of tests."""
+"""Self-signed certificates for test servers."""
 
 import ipaddress
 import ssl
@@ -39,12 +39,12 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def server_context(certificate: Path) -> ssl.SSLContext:
-    """Return the TLS context of a server with this certificate."""
+    """Return the TLS context for a server with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context
 
 
 def client_context(certificate: Path) -> ssl.SSLContext:
-    """Return the TLS context of a client that trusts this certificate."""
+    """Return the TLS context for a client that trusts this certificate."""
     return ssl.create_default_context(cafile=str(certificate))

@@ -21,7 +21,7 @@ GRANTS: Final = ["authorization_code", "refresh_token", "urn:ietf:params:oauth:g
 
 
 class ClientServer(FakeServer):
-    """The server of several clients. `answers` are its responses by path; `addresses` what the resolver says about a host."""
+    """The server for several clients. `answers` are its responses by path; `addresses` what the resolver says about a host."""
 
     def __init__(self, folder: Path, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         super().__init__(at=at)
@@ -37,7 +37,7 @@ class ClientServer(FakeServer):
         return f"https://{host}{path}" if self.port == HTTPS else f"https://{host}:{self.port}{path}"
 
     def publish(self, path: str = "/client", host: str = HOSTS[0], headers: Mapping[str, str] | None = None, **members: Any) -> str:
-        """Publish the document of a client, and return its address."""
+        """Publish a client's document, and return its address."""
         address = self.address_of(path, host)
         own = {"client_id": address, "client_name": "Assistant", "redirect_uris": [f"https://{host}/callback"], "grant_types": GRANTS}
         document = {**own, **members}
@@ -45,7 +45,7 @@ class ClientServer(FakeServer):
         return address
 
     def sender(self, *allowed: AllowedTarget) -> GuardedSender:
-        """Return a guarded sender that resolves the hosts of the clients to this server."""
+        """Return a guarded sender that resolves the clients' hosts to this server."""
         return GuardedSender(Guard(allowed or (LOOPBACK,), lookup=self._look_up), self.trust)
 
     def sender_of_settings(self) -> LazySender:

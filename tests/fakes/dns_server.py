@@ -24,7 +24,7 @@ class DnsServer(BaseResolver):  # type: ignore[misc]
     def __init__(self) -> None:
         self.texts: dict[str, list[list[bytes]]] = {}  # None: the name exists, with different records
         self.aliases: dict[str, str] = {}
-        self.codes: dict[str, str] = {}  # the error of every answer, such as SERVFAIL
+        self.codes: dict[str, str] = {}  # every answer's error, such as SERVFAIL
         self.silent: set[str] = set()
         self.gate = Event()  # no answer is sent while it is closed
         self.gate.set()

@@ -1,4 +1,4 @@
-"""The small database of locations for tests, geoip.mmdb.
+"""The small location database for tests, geoip.mmdb.
 
 `.venv/bin/python -m tests.fakes.geoip` creates it.
 """

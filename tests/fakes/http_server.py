@@ -15,7 +15,7 @@ TRAP: Final = "<script>what a provider says</script>"  # must not appear in our 
 
 @dataclass(slots=True)
 class Answer:
-    """The response of an endpoint.
+    """An endpoint's response.
 
     `drip` sends the body a byte at a time, forever. `hang` sends nothing.
     """
@@ -39,7 +39,7 @@ def in_form(value: dict[str, Any]) -> Answer:
 class ReceivedRequest:
     """A request.
 
-    `sent` is the form of a POST, otherwise the query. Header names are in lower case.
+    `sent` is a POST's form, otherwise the query. Header names are in lower case.
     """
 
     method: str
@@ -69,7 +69,7 @@ class FakeServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # otherwise a body waits 40 ms for the acknowledgment of its headers
+            disable_nagle_algorithm = True  # otherwise a body waits 40 ms until its headers are acknowledged
 
             def do_GET(self) -> None:
                 outer._handle(self)

@@ -20,7 +20,7 @@ def picture(format_: str = "PNG", size: tuple[int, int] = (300, 200), mode: str 
 
 
 def chunk(name: bytes, content: bytes) -> bytes:
-    """Return a chunk of a PNG."""
+    """Return a PNG chunk."""
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
@@ -32,7 +32,7 @@ def png(width: int, height: int, *chunks: bytes, pixels: bytes | None = None, is
 
 
 def with_text(content: bytes) -> bytes:
-    """Return a PNG with this content in its chunks of text, color profile and EXIF."""
+    """Return a PNG with this content in its text, color profile and EXIF chunks."""
     return png(
         *(8, 8),
         chunk(b"tEXt", b"Comment\0" + content),

@@ -38,7 +38,7 @@ class FakeIssuer:
     sends_iss: bool = True  # RFC 9207
     clients: dict[str, str] = field(default_factory=lambda: {CLIENT_ID: SECRET})
     client_keys: jwk.KeySet | None = None  # that verify our assertions
-    # Failures: responses by endpoint, changed members of the metadata, tokens and userinfo; None leaves a member out.
+    # Failures: responses by endpoint, changed members in the metadata, tokens and userinfo; None leaves a member out.
     answers: dict[str, Answer] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class FakeIssuer:
     assertions: set[str] = field(default_factory=set)  # used codes
 
     def visit(self, address: str) -> dict[str, str]:
-        """Open the authorization endpoint as a browser does. Return the parameters of the answer."""
+        """Open the authorization endpoint as a browser does. Return the answer's parameters."""
         parts = urlsplit(address)
         assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.url}/authorize", address
         query = {name: value for name, [value] in parse_qs(parts.query, strict_parsing=True).items()}
@@ -147,7 +147,7 @@ class FakeIssuer:
 
 
 class OpenIdIssuers(FakeServer):
-    """The server of the providers. The token endpoints wait for the gate."""
+    """The providers' server. The token endpoints wait for the gate."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         super().__init__(now=now)

@@ -45,7 +45,7 @@ class FakeMailTransport:
         self.emails: list[EmailMessage] = []
         self.servers: dict[str, MailServer | None] = {}  # by message id
         self.checked_servers: list[MailServer] = []
-        self.tests: list[EmailMessage] = []  # of these servers
+        self.tests: list[EmailMessage] = []  # sent through these servers
         self.check_result = MailServerCheck.GOOD
         self.attempts: Counter[str] = Counter()  # started deliveries, by address
         self.refusal: str | None = None
@@ -82,14 +82,14 @@ class FakeMailTransport:
         return self.emails
 
     def newest(self, pattern: str, to: str | None = None) -> EmailMessage:
-        """Return the newest email with a match of this pattern. Emails from the same moment come in any order.
+        """Return the newest email that matches this pattern. Emails from the same moment come in any order.
 
         Raises: IndexError if there is none.
         """
         return [email for email in self.emails if re.search(pattern, email.subject + email.text) and to in (None, email.to)][-1]
 
     async def wait_for_attempt(self, address: str) -> None:
-        """Return as soon as the delivery of an email to the address has started."""
+        """Return as soon as an email to the address is being delivered."""
         while not self.attempts[address]:
             await self._changed.wait()
 

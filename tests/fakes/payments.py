@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 def sign(body: bytes, secret: str = SECRET, at: float = 0) -> str:
-    """Return the signature header of an event, made by the provider's own library."""
+    """Return an event's signature header, made by the provider's own library."""
     try:
         text = body.decode()
     except UnicodeDecodeError:  # the library signs only valid UTF-8
@@ -76,8 +76,8 @@ class FakePayments(FakeServer):
         self.counted: Counter[str] = Counter()
         self.events: list[Object] = []  # not yet delivered
         self.answers: dict[str, Answer] = {}  # responses that replace the usual responses, by path
-        self.lost: set[str] = set()  # paths of requests that are executed, but get a 502 response
-        self.page = 100  # maximum number of subscriptions on a page
+        self.lost: set[str] = set()  # paths for requests that are executed, but get a 502 response
+        self.page = 100  # how many subscriptions a page can have
         self._answered: dict[str, tuple[dict[str, str], Answer | None]] = {}  # by idempotency key
 
     @property
@@ -122,7 +122,10 @@ class FakePayments(FakeServer):
         self.events.append(event(type_, json.loads(json.dumps(subject)), int(self.now())))
 
     async def deliver(self, send: Callable[[Object], Awaitable[int]], seed: int = 0, copies: int = 1) -> Counter[int]:
-        """Send every waiting event `copies` times in random order, and repeat failed events. Return the number of responses by status."""
+        """Send every waiting event `copies` times in random order, and repeat failed events.
+
+        Return how many responses there were by status.
+        """
         answers: Counter[int] = Counter()
         waiting = [event for event in self.events for _ in range(copies)]
         self.events.clear()
@@ -221,7 +224,7 @@ class FakePayments(FakeServer):
 
 
 class SuccessfulPayments:
-    """An implementation of ports.outside.Payments without a provider: every request succeeds, and no checkout is ever paid."""
+    """ports.outside.Payments without a provider: every request succeeds, and no checkout is ever paid."""
 
     is_on = True
 
@@ -242,12 +245,12 @@ class SuccessfulPayments:
 
 
 def error(status: int, **fields: str) -> Answer:
-    """Return an error of the provider. Its text must never appear in our responses or logs."""
+    """Return an error from the provider. Its text must never appear in our responses or logs."""
     return in_json({"error": {"type": "invalid_request_error", "message": TRAP, **fields}}, status)
 
 
 def inner(form: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the fields of a form that belong to this object."""
+    """Return the form fields that belong to this object."""
     return {name.removeprefix(f"{prefix}[").rstrip("]"): value for name, value in form.items() if name.startswith(f"{prefix}[")}
 
 

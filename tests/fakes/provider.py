@@ -46,7 +46,7 @@ def _made(kind: str, kid: str) -> jwk.RSAKey | jwk.ECKey:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A user of the provider. With None, `email_verified` is absent."""
+    """A user at the provider. With None, `email_verified` is absent."""
 
     subject: str = "4711"
     email: str | None = "ada@example.com"
@@ -84,7 +84,7 @@ class FakeProvider(FakeServer):
         self.requests: list[tuple[str, dict[str, str]]] = []  # path, and query or form
         self.headers: list[dict[str, str]] = []
         self.counted: Counter[str] = Counter()
-        # Failures: responses by path, changed claims of ID tokens, and their signatures.
+        # Failures: responses by path, changed claims in ID tokens, and their signatures.
         self.answers: dict[str, Answer] = {}
         self.claims: dict[str, Any] = {}
         self.sign: Callable[[dict[str, Any]], str] = sign
@@ -129,7 +129,7 @@ class FakeProvider(FakeServer):
         return {prefix + name: value for name, value in fields.items() if value}
 
     def visit(self, address: str) -> str:
-        """Open this address as a browser does. Return the URL of the redirect."""
+        """Open this address as a browser does. Return the redirect's URL."""
         parts = urlsplit(address)
         assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.address}/authorize", address
         return self._authorize({name: value for name, [value] in parse_qs(parts.query, strict_parsing=True).items()})

@@ -1,4 +1,4 @@
-"""A fake receiver of webhooks: an HTTP server that records requests and answers as a test chooses."""
+"""A fake webhook receiver: an HTTP server that records requests and answers as a test chooses."""
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ class ReceivedDelivery(Request):
 
     @property
     def id(self) -> str:
-        """The id of the delivery."""
+        """The delivery's id."""
         return self.headers["webhook-id"]
 
 
@@ -78,13 +78,13 @@ class Receiver:
         return [delivery for delivery in self.got if delivery.path == path]
 
     async def wait_for_answered(self, count: int, path: str | None = None) -> list[ReceivedDelivery]:
-        """Wait for this number of answered requests, in total or at this path, and return them."""
+        """Wait for this many answered requests, in total or at this path, and return them."""
         while len(deliveries := self.got if path is None else self.at(path)) < count:
             await self._changed.wait()
         return deliveries
 
     async def wait_for_requests(self, path: str, count: int = 1) -> None:
-        """Wait for this number of requests for the path, answered or not."""
+        """Wait for this many requests to the path, answered or not."""
         while self.started[path] < count:
             await self._changed.wait()
 

@@ -1,4 +1,4 @@
-"""HTTP requests as servers of tests read them, on Trio."""
+"""HTTP requests as test servers read them, on Trio."""
 
 from dataclasses import dataclass, field
 from typing import Self

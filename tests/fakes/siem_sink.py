@@ -72,7 +72,7 @@ class FakeSiem:
             self._open.cancel()
 
     def entries(self, path: str | None = None) -> list[dict[str, Any]]:
-        """Return the accepted entries in order of arrival."""
+        """Return the accepted entries as they arrived."""
         return [entry for post in self.accepted if path in (None, post.path) for entry in post.entries]
 
     async def until(self, condition: Callable[[], object], what: str) -> None:

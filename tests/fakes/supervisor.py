@@ -15,7 +15,7 @@ CREDENTIALS: Final = struct.Struct("3i")  # process, user and group
 
 
 class NotifySocket:
-    """A socket that receives the messages of the service.
+    """A socket that receives the service's messages.
 
     Its name is abstract, or a path. `senders` has the processes that sent a message.
     """
@@ -35,12 +35,12 @@ class NotifySocket:
             self._socket.bind(self.address)
 
     def variables(self, *, watchdog: float | None = None) -> dict[str, str]:
-        """Return the environment of the service, with this watchdog in seconds."""
+        """Return the service's environment, with this watchdog in seconds."""
         microseconds = {} if watchdog is None else {"WATCHDOG_USEC": f"{watchdog * 1_000_000:.0f}"}
         return {"NOTIFY_SOCKET": self.address, **microseconds}
 
     def receive(self) -> dict[str, str]:
-        """Return the variables of the next message."""
+        """Return the next message's variables."""
         message, [(_, _, credentials)], _, _ = self._socket.recvmsg(4096, socket.CMSG_SPACE(CREDENTIALS.size))
         self.senders.add(CREDENTIALS.unpack(credentials)[0])
         return dict(line.split("=", 1) for line in message.decode().split("\n"))

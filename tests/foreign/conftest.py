@@ -51,7 +51,7 @@ def forms(gatehouse: Gatehouse) -> Iterator[Callable[[str], FormBrowser]]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
-    """Return a function that starts a program of the test's own in a folder, with these variables."""
+    """Return a function that starts a test's own program in a folder, with these variables."""
     programs: list[Program] = []
 
     def start_program(command: str, port: int, folder: Path = tmp_path, **variables: str) -> Program:

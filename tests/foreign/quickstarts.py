@@ -1,4 +1,4 @@
-"""Two quickstart readers: of its page, and of the directory that `gatehouse quickstart` writes."""
+"""Two quickstart readers: for its page, and for the directory that `gatehouse quickstart` writes."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.proof.e2e.docs.walk import Shell
 from tests.proof.e2e.process import Port, environment, gatehouse
 
 QUICKSTARTS: Final = DOCS / "guides" / "quickstarts"
-# The address of the application in a page.
+# The application's address in a page.
 _ADDRESS: Final = re.compile(r"http://localhost:(?P<port>\d+)|https://shop\.example\.com")
 _START: Final = re.compile(r"^## Start\n\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -36,7 +36,7 @@ class PageReader:
         self._shell.run(f". {ROOT}/docs/walk.sh\naccount ada {EMAIL} '{PASSWORD}'\ncd {folder}\n")
 
     def follow(self) -> None:
-        """Run the commands of the page, and save its files, in their order."""
+        """Run the page's commands, and save its files, in their order."""
         for part in parts(self._page):
             text = self._here(part.text)
             match part.kind:
@@ -48,14 +48,14 @@ class PageReader:
                     self.commands.append(text)
 
     def value(self, name: str) -> str:
-        """Return a variable of the reader's shell."""
+        """Return a variable in the reader's shell."""
         return self._shell.run(f'printf %s "${name}"').strip()
 
     def close(self) -> None:
         self._shell.close()
 
     def _here(self, text: str) -> str:
-        """Return the text with the address of this test."""
+        """Return the text with this test's address."""
         [(address, port)] = {(match[0], match["port"]) for match in _ADDRESS.finditer(self._page.read_text("utf-8"))}
         text = text.replace(address, self.address)
         return text.replace(port, str(self._port.number)) if port else text
@@ -67,7 +67,7 @@ class PageReader:
 
 
 def link_packages(folder: Path) -> None:
-    """Let Node.js find the packages of `./run test foreign` from a folder."""
+    """Let Node.js find the packages for `./run test foreign` from a folder."""
     if NODE not in folder.parents:
         (folder / "node_modules").symlink_to(NODE / "node_modules")
 
@@ -114,7 +114,7 @@ def read_files(folder: Path) -> Mapping[str, str]:
 
 @contextmanager
 def start(gatehouse: Gatehouse, framework: str, folder: Path, port: Port | None = None) -> Iterator[WrittenQuickstart]:
-    """Write the application of a framework, and yield it running."""
+    """Write a framework's application, and yield it running."""
     with ExitStack() as stack:
         quickstart = WrittenQuickstart(gatehouse, framework, folder, port or stack.enter_context(Port()))
         stack.callback(quickstart.stop)

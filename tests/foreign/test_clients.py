@@ -1,6 +1,6 @@
 """Third-party OpenID Connect clients sign a user in, unmodified and with their documented settings.
 
-A client is a small application, which shows the claims after the sign-in. Some of them also read the userinfo endpoint
+A client is a small application, which shows the claims after the sign-in. Some clients also read the userinfo endpoint
 and renew their tokens.
 """
 
@@ -31,7 +31,7 @@ SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, NODE.parent /
 class Application:
     """An application: the command that starts it, its redirect URI, and whether it has `/userinfo` and `/refresh`.
 
-    `has_key`: it gets a private key instead of the client secret, and must push its requests and bind its tokens.
+    `has_key`: it gets a private key in place of the client secret, and must push its requests and bind its tokens.
     """
 
     name: str
@@ -59,7 +59,7 @@ def claims_in(browser: FormBrowser) -> dict[str, Any]:
 
 
 def demands(key: ECKey) -> dict[str, Any]:
-    """Return the settings of an application with this key, which must push its requests and bind its tokens."""
+    """Return the settings for an application with this key, which must push its requests and bind its tokens."""
     public = {"jwks": {"keys": [key.as_dict(private=False)]}}
     return {**public, "require_pushed_authorization_requests": True, "dpop_bound_access_tokens": True}
 
@@ -76,7 +76,7 @@ def test_a_user_signs_in(application: Application, gatehouse: Gatehouse, forms: 
 
         browser = forms(address)
         browser.open(f"{address}/login")
-        if browser.address.startswith(address):  # a page of the application with a button for the provider
+        if browser.address.startswith(address):  # an application's page with a button for the provider
             browser.submit(*browser.forms)
         gatehouse.sign_in(browser)
         claims = claims_in(browser)

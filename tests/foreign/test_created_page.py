@@ -1,4 +1,4 @@
-"""The page of a new application: a developer copies its code for Flask, starts it, and a user signs in and out."""
+"""A new application's page: a developer copies its code for Flask, starts it, and a user signs in and out."""
 
 import re
 from contextlib import ExitStack

@@ -30,7 +30,7 @@ PACKAGES: Final = NODE / "node_modules" / "@modelcontextprotocol"
 SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, FOREIGN / "applications"))
 INSPECTOR: Final = f"{shlex.quote(str(NODE_22))} {shlex.quote(str(PACKAGES / 'inspector' / 'clients' / 'launcher' / 'build' / 'index.js'))}"
 IN_NODE, IN_PYTHON = f"exec node {SCRIPTS}/mcp_sign_in.mjs", f"exec python {PROGRAMS}/mcp_sign_in.py"
-# The clients by the server's language, which differs from theirs. `{port}` is that of the callback. A client without a client id registers
+# The clients by the server's language, which differs from theirs. `{port}` is the callback's port. A client without a client id registers
 # itself.
 COMMANDS: Final = {
     "python": {
@@ -57,7 +57,7 @@ class McpGuide(Guide):
         return f"{self.address}/mcp"
 
     def admit(self, gatehouse: Gatehouse, host: str) -> None:
-        """Let external clients of this host ask for the API resource."""
+        """Let external clients at this host ask for the API resource."""
         gatehouse.admit(self.value("notes"), host)
 
 
@@ -72,7 +72,7 @@ def guide(gatehouse: Gatehouse, tmp_path: Path) -> Iterator[McpGuide]:
 
 
 def token(gatehouse: Gatehouse, client: Client, identifier: str, scope: str) -> str:
-    """Return an access token of an application for itself."""
+    """Return an application's access token for itself."""
     body = {"grant_type": "client_credentials", "resource": identifier, "scope": scope}
     answer = httpx.post(f"{gatehouse.address}/auth/token", data=body, auth=(client.client_id, client.client_secret), trust_env=False)
     assert answer.status_code == 200, answer.text
@@ -88,7 +88,7 @@ def call_tools(guide: Guide, *tokens: str) -> list[str]:
 
 
 def challenge(answer: httpx.Response) -> dict[str, str]:
-    """Return the parameters of a challenge (RFC 6750 section 3)."""
+    """Return a challenge's parameters (RFC 6750 section 3)."""
     header = answer.headers["WWW-Authenticate"]
     assert (answer.status_code, header.startswith("Bearer ")) == (401, True), answer.text
     return dict(re.findall(r'(\w+)="([^"]*)"', header))
@@ -121,7 +121,7 @@ class Caller:
         self._command = command
         self._folder = folder
         self._port = port
-        # Two of the clients open a browser. This client prints the address.
+        # Two clients open a browser. This client prints the address.
         opens = {"BROWSER": "echo %s", "MCP_AUTO_OPEN_ENABLED": "true"}
         self._variables = {"HOME": str(folder), "MCP_INSPECTOR_SECRET_STORE": "file", **opens}
         folder.mkdir()

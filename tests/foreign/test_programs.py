@@ -57,7 +57,7 @@ def test_authlib(gatehouse: Gatehouse, kind: str) -> None:
         if key is not None:
             client.client_auth_methods = None
             client.token_endpoint_auth_method = "private_key_jwt"
-            # Its own default is an hour, and the URL of the endpoint as the audience.
+            # Its own default is an hour, and the endpoint's URL as the audience.
             claims, headers = {"aud": program.issuer, "exp": int(time.time()) + 300}, {"kid": key.as_dict()["kid"]}
             client.register_client_auth_method(PrivateKeyJWT(endpoint, claims=claims, headers=headers))
         token = client.fetch_token()

@@ -31,7 +31,7 @@ Forms = Callable[[str], FormBrowser]
 PYTHON_FRAMEWORKS = ["flask", "fastapi", "django"]
 # The page for every framework that the command knows.
 PAGES = {name: f"{name}.md" for name in (*PYTHON_FRAMEWORKS, "express", "nextjs", "apache")} | {"spa": "single-page-application.md"}
-# Their tools are not part of the test environment. tests/applications/api/test_frameworks.py checks the values and the syntax.
+# Their tools are not in the test environment. tests/applications/api/test_frameworks.py checks the values and the syntax.
 NOT_RUN = ["spring-boot.md", "go.md", "php.md", "asp-net-core.md", "android.md", "ios.md"]
 OF_THE_COMMAND = {"README.md", ".gitignore", ".env"}
 VALUES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[\w-]{43,}")  # client ids and secrets
@@ -63,7 +63,7 @@ def test_the_page_and_the_command_make_the_same_application(framework: str, gate
 
 
 def try_again(browser: FormBrowser, log: str) -> None:
-    """Follow the link of the page that the application shows after a sign-in was canceled."""
+    """Follow the page link that the application shows after a sign-in was canceled."""
     assert (browser.response.status_code, "Sign-in was canceled" in browser.text) == (200, True), browser.text + log
     [link] = re.findall('<a href="([^"]+)">Try again</a>', browser.text)
     browser.open(urljoin(browser.address, link))
@@ -103,7 +103,7 @@ def test_a_node_application(gatehouse: Gatehouse, forms: Forms, tmp_path: Path) 
 
 
 def sign_in_with_scripts(browser: Browser, *, cancels: bool = False) -> None:
-    """Sign the user in to the page of an application with the button "Sign in", in Chromium, or cancel first, and try again."""
+    """Sign the user in to an application's page with the button "Sign in", in Chromium, or cancel first, and try again."""
     browser.wait_until(lambda: browser.heading == "Not signed in")
     browser.press("Sign in")
     browser.fill("Email address", EMAIL)
@@ -142,7 +142,7 @@ def test_a_single_page_application(gatehouse: Gatehouse, browser: Browser, tmp_p
 
 
 def test_next_js(gatehouse: Gatehouse, browser: Browser) -> None:
-    """Auth.js. The folder is beside the packages: the bundler of Next.js follows no symbolic link to them."""
+    """Auth.js. The folder is beside the packages: Next.js's bundler follows no symbolic link to them."""
     require("node", NODE / "node_modules" / "next")
     with TemporaryDirectory(prefix=".quickstart-", dir=NODE) as folder, start(gatehouse, "nextjs", Path(folder)) as application:
         for path in ("/", "/api/auth/session"):  # the first request to a path compiles it, which takes longer than a browser waits

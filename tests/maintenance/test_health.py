@@ -1,4 +1,4 @@
-"""The problems that the health of an installation shows."""
+"""The problems that an installation's health shows."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

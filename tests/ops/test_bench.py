@@ -45,7 +45,7 @@ def make_result(raw: list[Sample], ours: list[Sample], goal: Goal = FASTER, **mo
 
 
 def test_the_figure_is_the_median_of_the_ratios_of_the_rounds() -> None:
-    # The ratios are 0.5, 0.1 and 0.4. The ratio of the medians would be 300 / 1000.
+    # The ratios are 0.5, 0.1 and 0.4. The medians' ratio would be 300 / 1000.
     result = make_result(samples(1000, 3000, 500), samples(500, 300, 200))
     assert result.figure == pytest.approx(0.4)
 

@@ -1,4 +1,4 @@
-"""The check for circles of imports."""
+"""The check for import circles."""
 
 import grimp
 

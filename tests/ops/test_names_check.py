@@ -1,4 +1,4 @@
-"""The check of names: which names in backticks do not exist."""
+"""The name check: which names in backticks do not exist."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ OPS = ROOT / "ops"
 RULES = OPS / "prometheus" / "gatehouse.rules.yml"
 DASHBOARD = json.loads((OPS / "grafana" / "gatehouse.json").read_text("utf-8"))
 PANELS: list[Any] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-# Names of the ordered specification that break the conventions
+# Names in the ordered specification that break the conventions
 ORDERED: Final = {"sso_active_users_total", "sso_db_pool_connections_total", "sso_mfa_enabled_users_total"}
 
 

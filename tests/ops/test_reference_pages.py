@@ -1,4 +1,4 @@
-"""The reference pages written by hand name exactly the metrics, claims and rate limits of the code."""
+"""The handwritten reference pages name exactly the metrics, claims and rate limits in the code."""
 
 import ast
 import re

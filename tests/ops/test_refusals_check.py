@@ -1,4 +1,4 @@
-"""The check of `Raises:` lists, and the refusals that it reads from the code."""
+"""The check for `Raises:` lists, and the refusals that it reads from the code."""
 
 from pathlib import Path
 from typing import Final

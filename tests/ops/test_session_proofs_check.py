@@ -1,4 +1,4 @@
-"""The check that proofs of a session are read through a view."""
+"""The check that session proofs are read through a view."""
 
 from ops.checks.session_proofs import find_faults
 

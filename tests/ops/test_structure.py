@@ -1,4 +1,4 @@
-"""The shape of the source tree: class names, folder sizes, and imports between core and ports."""
+"""The source tree's shape: class names, folder sizes, and imports between core and ports."""
 
 import ast
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ def test_no_folder_has_too_many_modules() -> None:
 
 
 def test_data_in_answers_depend_on_rights_and_scopes() -> None:
-    """`may_view` asks for the right and for the scope of a token. These modules read the rights alone, to offer what a caller may do."""
+    """`may_view` asks for the right and for the token's scope. These modules read the rights alone, to offer what a caller may do."""
     offering = {
         *("core/tenancy/groups.py", "core/tenancy/roles.py", "core/authentication/account_recovery.py"),
         "entrypoints/http/api/tenancy/roles.py",

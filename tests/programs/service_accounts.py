@@ -1,4 +1,4 @@
-"""Service accounts that are created over the API, and access tokens of their credentials."""
+"""Service accounts that are created over the API, and access tokens for their credentials."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +23,7 @@ PIPELINE = {
 
 @dataclass(frozen=True, slots=True)
 class Robot:
-    """A service account with a secret, and an access token of it."""
+    """A service account with a secret and an access token."""
 
     tenant: Tenant
     id: UUID
@@ -54,7 +54,7 @@ async def try_create(tenant: Tenant, by: str = "owner", **fields: Any) -> Answer
 
 
 async def create(tenant: Tenant, by: str = "owner", **fields: Any) -> str:
-    """Return the path of a new service account."""
+    """Return a new service account's path."""
     answer = await try_create(tenant, by, **fields)
     assert answer.status == 201, answer.text
     return f"{accounts(tenant)}/{answer.json['id']}"
@@ -70,7 +70,7 @@ async def add_robot(tenant: Tenant, by: str = "owner", **fields: Any) -> Robot:
 
 
 async def with_new_secret(tenant: Tenant, account: str, by: str = "owner") -> Robot:
-    """Add a secret to the service account of this path."""
+    """Add a secret to the service account at this path."""
     credential = await try_add_credential(tenant, account, by)
     assert credential.status == 201, credential.text
     account_id, credential_id = UUID(account.rpartition("/")[2]), UUID(credential.json["id"])

@@ -1,1 +1,1 @@
-"""The files of a release, and their installation on a Debian without a network: `./run test release`."""
+"""A release's files, installed on a Debian without a network: `./run test release`."""

@@ -88,7 +88,7 @@ class BareRoot:
             self._holder.kill()
 
     def add_program(self, path: str, script: str) -> None:
-        """Write a program that all users of the root directory can run."""
+        """Write a program that all users in the root directory can run."""
         program = self.folder / path.lstrip("/")
         program.write_text(script)
         program.chmod(0o755)
@@ -131,7 +131,7 @@ class BareRoot:
         return self.ask("GET", "/health/ready")[0] == 200
 
     def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, Any]:
-        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the JSON of the answer, or its text."""
+        """Send a request to Gatehouse. Return the status, or 0 without a connection, and the answer's JSON, or its text."""
         url = path if "://" in path else f"http://localhost:{_PORT}{path}"
         status, text = json.loads(self.run("python3", "-c", _REQUEST, json.dumps([method, url, body, token])).stdout)
         try:
@@ -173,13 +173,13 @@ def why_without_namespaces() -> str | None:
 
 
 def require_namespaces() -> None:
-    """Skip the test where no root directory can have namespaces and mounts of its own."""
+    """Skip the test where no root directory can have its own namespaces and mounts."""
     if (reason := why_without_namespaces()) is not None:
         pytest.skip(reason)
 
 
 def create(folder: Path, suite: str) -> None:
-    """Unpack a Debian of this suite with PACKAGES and the user `app`. It is made once a week, and needs root and namespaces."""
+    """Unpack a Debian suite with PACKAGES and the user `app`. It is made once a week, and needs root and namespaces."""
     require_namespaces()
     options = (
         "--variant=apt",

@@ -17,8 +17,8 @@ from tests.release.bare_root import BareRoot
 
 Shared = Callable[[str, Callable[[Path], object]], Path]
 
-# The longest tests by words of their names. A worker begins with the first group, and another worker with the second group. Tests of the
-# chart need no release, which the first worker builds in the meantime.
+# The longest tests by words in their names. A worker begins with the first group, and another worker with the second group. The chart's
+# tests need no release, which the first worker builds in the meantime.
 _LONGEST: Final = (("test_image", "wheel"), ("test_chart", "debian_service", "archive_starts", "debian_package"))
 
 
@@ -75,13 +75,13 @@ def unpack(archive: Path, folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def rebuilt(shared: Shared, release: Path) -> Path:
-    """The files of the present commit for x86-64, from a second build that also makes the image if the machine allows it."""
+    """The present commit's files for x86-64, from a second build that also makes the image if the machine allows it."""
     image = () if bare_root.why_without_namespaces() else ("--image",)
     return shared("rebuilt", lambda folder: build(folder, "--machine", "x86_64", *image))
 
 
 class Files(NamedTuple):
-    """The files of a release."""
+    """A release's files."""
 
     version: str
     folder: Path

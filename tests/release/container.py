@@ -1,4 +1,4 @@
-"""A container of the image: a read-only root directory, no capabilities, and no network but its own loopback."""
+"""A container from the image: a read-only root directory, no capabilities, and no network but its own loopback."""
 
 import subprocess
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Change the root directory and run a command there as the unit of Gatehouse does, without systemd.
+"""Change the root directory and run a command there as Gatehouse's unit does, without systemd.
 
 python3 enter_sandbox.py ROOT ALLOWED_CALLS USER_ID COMMAND...
 
@@ -35,7 +35,7 @@ def _check(result: int) -> None:
 
 
 def _change_root(root: str) -> None:
-    """Make this the root directory of a new mount namespace. A process that chroot(2) has moved can make no users of its own."""
+    """Make this the root directory in a new mount namespace. A process that chroot(2) has moved can make no users."""
     _check(libc.unshare(_NEW_MOUNTS))
     _check(libc.mount(b"proc", f"{root}/proc".encode(), b"proc", 0, b"subset=pid,hidepid=invisible"))
     os.chdir(root)
@@ -45,7 +45,7 @@ def _change_root(root: str) -> None:
 
 
 def _become(user: int) -> None:
-    """Become this user, in a namespace in which there are only this user and root. A process outside of it writes its maps."""
+    """Become this user, in a namespace in which there are only this user and root. A process outside writes its maps."""
     ready, begin = os.pipe()
     helper = os.fork()
     if helper == 0:
@@ -64,7 +64,7 @@ def _become(user: int) -> None:
 
 
 def _filter_calls(default: int, rules: list[tuple[int, str, Any]]) -> None:
-    """Load a filter of system calls. A rule has an action, a name, and the number and bits of an argument, or None."""
+    """Load a system call filter. A rule has an action, a name, and an argument's number and bits, or None."""
     context = ctypes.c_void_p(seccomp.seccomp_init(ctypes.c_uint32(default)))
     for action, name, argument in rules:
         number = seccomp.seccomp_syscall_resolve_name(name.encode())

@@ -1,7 +1,7 @@
 """Render the Helm chart with Helm 4, and check the manifests. The environment from `charts.lock` runs it, not the tests' environment.
 
-Standard input has the chart's folder, the versions of Kubernetes, and values by name. Standard output has, by the same names, the
-manifests and the problems.
+Standard input has the chart's folder, the Kubernetes versions, and values by name. Standard output has, by the same names, the manifests
+and the problems.
 """
 
 import json

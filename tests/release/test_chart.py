@@ -61,7 +61,7 @@ WRONG: Final[dict[str, Any]] = {
 
 
 def in_charts(script: str, task: object) -> Any:
-    """Run a script in the environment of `charts.lock`."""
+    """Run a script in the environment from `charts.lock`."""
     process = subprocess.run([PYTHON, "-I", *script.split("\n", 1)], input=json.dumps(task), capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
@@ -82,7 +82,7 @@ def examples() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def rendered(shared: Shared) -> Any:
-    """The manifests and problems of all values."""
+    """The manifests and problems for all values."""
     return json.loads((shared("rendered", render) / "answers.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""The service of the Debian package: when the package's scripts enable, start and stop it.
+"""The Debian package's service: when the package's scripts enable, start and stop it.
 
 A program in place of systemctl(1) has the service's state, because the test's Debian has no systemd.
 """
@@ -28,7 +28,7 @@ for argument; do
     esac
 done
 """
-# The command of the package without its wheels. Like the real program, it makes the packages' directory.
+# The package's command without its wheels. Like the real program, it makes the packages' directory.
 COMMAND: Final = """#!/bin/sh
 mkdir -p "/usr/lib/gatehouse/packages/cp311-$(cksum </usr/lib/gatehouse/requirements.txt | tr ' ' -)"
 """
@@ -36,7 +36,7 @@ mkdir -p "/usr/lib/gatehouse/packages/cp311-$(cksum </usr/lib/gatehouse/requirem
 
 @dataclass(frozen=True)
 class Machine:
-    """A Debian with systemd, and the package of Gatehouse without the wheels."""
+    """A Debian with systemd, and Gatehouse's package without the wheels."""
 
     debian: BareRoot
     package: str
@@ -105,7 +105,7 @@ def test_an_upgrade_leaves_the_service_as_the_operator_left_it(machine: Machine)
 
 
 def test_no_script_starts_the_service_where_the_policy_forbids_it(machine: Machine) -> None:
-    """As in the build of an image."""
+    """As when an image is built."""
     machine.debian.add_program("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")
     assert machine.install() == (True, None)
 

@@ -20,7 +20,7 @@ from tests.release.conftest import Shared, unpack
 
 @pytest.fixture(scope="session", params=MACHINES)
 def unpacked(request: pytest.FixtureRequest, shared: Shared, release: Path) -> Path:
-    """The folder of an archive, which is named as its machine."""
+    """An archive's folder, which is named as its machine."""
     archive = release / f"gatehouse-{VERSION}-linux-{request.param}.tar.gz"
     return shared(str(request.param), lambda folder: unpack(archive, folder))
 
@@ -63,7 +63,7 @@ def test_an_archive_has_a_wheel_with_a_pinned_hash_for_each_library_and_python(u
 
 
 def entries(requirements: Path) -> list[tuple[str, str]]:
-    """Return the names of a lock file with their hashes."""
+    """Return a lock file's names with their hashes."""
     return re.findall(r"^([a-z0-9-]+)==((?:.*\\\n)*.*)", requirements.read_text(), re.MULTILINE)
 
 

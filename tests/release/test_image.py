@@ -23,7 +23,7 @@ from tests.release.container import Container
 from tests.release.test_installation import OWNER, sign_in
 from tests.support.database import SERVER_VARIABLE, reachable_directory, start_server
 
-LARGEST: Final = 200_000_000  # bytes of all files
+LARGEST: Final = 200_000_000  # bytes in all files
 KEY: Final = "k1:" + "A" * 43 + "="
 TLS: Final = dict.fromkeys(("SSO_TLS_CERTIFICATE", "SSO_TLS_KEY"), "/var/lib/gatehouse/certificate.pem")
 
@@ -68,7 +68,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def database(server: str) -> Iterator[str]:
-    """The name of a new database without tables."""
+    """A new database without tables, by its name."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("create database gatehouse_image")
         yield "gatehouse_image"
@@ -134,7 +134,7 @@ def test_the_image_serves_from_a_read_only_root(image: Image, server: str, datab
 
 @contextmanager
 def container_of(image: Image, settings: Mapping[str, str], volumes: Mapping[str, Path]) -> Iterator[Container]:
-    """A container of the image. A platform passes the settings to every program in it, also to the health check."""
+    """A container from the image. A platform passes the settings to every program in it, also to the health check."""
     container = Container(image.root, image.config["User"], {**image.environment, **settings}, volumes)
     try:
         yield container

@@ -126,7 +126,7 @@ def test_a_debian_package_is_installed_upgraded_and_purged(debian: BareRoot, two
 
 
 def check_that_the_service_runs_in_its_sandbox(debian: BareRoot) -> None:
-    """Serve as the unit does: no program of the package needs anything that the unit forbids."""
+    """Serve as the unit does: no program in the package needs anything that the unit forbids."""
     unit, command = debian.folder / UNIT, "/usr/lib/gatehouse/gatehouse"
     needed = {
         "SystemCallFilter=~@resources",
@@ -149,7 +149,7 @@ def check_that_the_service_runs_in_its_sandbox(debian: BareRoot) -> None:
 
 
 def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoot, two_releases: tuple[Files, Files]) -> None:
-    """In an environment that `pipx` makes, and without a package of ours that is called `core`."""
+    """In an environment that `pipx` makes, and without our package that is called `core`."""
     environment = "/home/app/environment"
     command = f"{environment}/bin/gatehouse"
     debian.run("python3", "-m", "venv", "--without-pip", environment, user="app")
@@ -171,13 +171,13 @@ def test_a_wheel_is_installed_beside_other_packages_and_upgraded(debian: BareRoo
 
 
 def unpack_pip(debian: BareRoot, archive: str) -> None:
-    """Unpack the pip of an archive. From files that it compiles once, it runs in half of the time that it needs from its wheel."""
+    """Unpack an archive's pip. From files that it compiles once, it runs in half the time that it needs from its wheel."""
     [pip] = (debian.folder / archive.lstrip("/")).parent.glob("wheels/pip-*.whl")
     debian.run("python3", "-m", "zipfile", "-e", f"{Path(archive).parent}/wheels/{pip.name}", PIP, user="app")
 
 
 def install_wheel(debian: BareRoot, environment: str, archive: str, *options: str) -> None:
-    """Install the wheel of an archive, as `pipx` does. The start compiles the modules that it imports."""
+    """Install an archive's wheel, as `pipx` does. The start compiles the modules that it imports."""
     install = ("install", "--no-index", "--no-compile", "--find-links", f"{Path(archive).parent}/wheels", *options, "gatehouse")
     debian.run("python3", f"{PIP}/pip", "--python", environment, *install, user="app")
 

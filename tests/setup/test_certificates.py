@@ -37,7 +37,7 @@ from tests.tenancy.api.groups.test_group_role_pages import browser_of
 async def test_a_proposed_certificate_that_is_not_valid_now_is_named_to_the_reader_and_the_admin(
     app: QuartTrio, acme: Tenant, api: Api, ports: Ports, clock: FakeClock
 ) -> None:
-    """It can be applied all the same: the dates of a certificate refuse no sign-in."""
+    """It can be applied all the same: a certificate's dates refuse no sign-in."""
     await connect(ports, acme.org)
     admin, now = await browser_of(app, acme, "admin"), clock.now()
     expired, future, valid = [await new_certificate(now + timedelta(days=days)) for days in (-2000, 2, 0)]
@@ -91,7 +91,7 @@ async def test_the_end_of_a_proposed_certificate_is_named_once_and_as_of_now(
 async def test_the_warning_about_certificates_left_out_stays_until_others_are_saved(
     app: QuartTrio, acme: Tenant, ports: Ports, clock: FakeClock
 ) -> None:
-    """Only the metadata show it: a check and another save of the same values keep it."""
+    """Only the metadata show it: a check and another save with the same values keep it."""
     change_ports(app, sender=with_loopback_sender(ports).sender)
     reader = await open_embedded(app, acme, parts=["connection"])
     [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]

@@ -239,7 +239,7 @@ async def _suspend(acme: Tenant, _: dict[str, Any], __: FakeClock) -> None:
 
 
 async def _expire(acme: Tenant, _: dict[str, Any], clock: FakeClock) -> None:
-    # The sessions of the admins would end with the clock.
+    # The admins' sessions would end with the clock.
     await run_sql(acme.pool, "update setup_links set expires_at = %s", clock.now())
 
 
@@ -276,7 +276,7 @@ async def test_an_embedded_link_opens_within_five_minutes(app: QuartTrio, acme: 
 
 
 async def test_applying_needs_the_rights_of_the_admin(app: QuartTrio, acme: Tenant, api: Api, pool: Pool, dns: FakeTxtRecords) -> None:
-    """A member who manages integrations makes links. They can neither give a directory the rights of an admin, nor read the audit log."""
+    """A member who manages integrations makes links. They can neither give a directory admin rights, nor read the audit log."""
     role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
     assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
     assert (await acme.set_role("owner", "member", "integrator")).status == 200

@@ -1,4 +1,4 @@
-"""A set-up link ends with the rights of the member or the service account that created it."""
+"""A set-up link ends with its maker's rights: the member's or the service account's."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -30,7 +30,7 @@ def deactivate(acme: Tenant, platform: Platform, name: str) -> Awaitable[Answer]
 
 
 ROLE: Final = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
-# Acts that end the rights of a maker: the member "admin", the member "member" with a custom role, or a service account
+# Acts that end a maker's rights: the member "admin", the member "member" with a custom role, or a service account
 LOST_RIGHTS: Final[dict[str, tuple[str, Maker]]] = {
     "demotion": ("admin", lambda acme, platform, robot: acme.set_role("owner", "admin", "member")),
     "removal": ("admin", lambda acme, platform, robot: acme.remove("owner", "admin")),

@@ -39,7 +39,7 @@ VALUES: Final = f"{STEPS}/connection/values"
 
 @pytest.fixture
 def ports(ports: Ports) -> Ports:
-    """Ports that also reach the identity provider of the tests."""
+    """Ports that also reach the tests' identity provider."""
     return with_loopback_sender(ports)
 
 
@@ -56,7 +56,7 @@ async def open_embedded(app: QuartTrio, acme: Tenant, **values: Any) -> FakeBrow
 
 
 async def open_link(app: QuartTrio, acme: Tenant, protocol: str) -> FakeBrowser:
-    """Open a link, and choose a product of this protocol. Return the browser of the reader."""
+    """Open a link, and choose a product for this protocol. Return the reader's browser."""
     reader = await open_embedded(app, acme)
     assert (await reader.submit(f"{STEPS}/connection", STEPS, preset="", protocol=protocol)).status == 303
     assert (await reader.open(TEST)).status == 409, "it has no values"
@@ -73,7 +73,7 @@ async def begin(reader: FakeBrowser, issuer: FakeIssuer) -> str:
 
 
 async def test_a_test_shows_what_arrives_and_no_account(app: QuartTrio, acme: Tenant, pool: Pool, issuer: FakeIssuer) -> None:
-    """The page is the same for an address with an account and an address without an account. The database keeps nothing of it."""
+    """The page is the same for an address with an account and an address without an account. The database keeps nothing about it."""
     reader = await open_link(app, acme, "oidc")
     values = {"issuer": issuer.url, "client_id": CLIENT_ID, "client_secret": SECRET}
     assert (await reader.submit(VALUES, STEPS, **values)).status == 303
@@ -110,7 +110,7 @@ async def test_a_save_shows_the_problems_of_the_values_and_keeps_them(
     [link] = (await acme.api.get(f"{acme.path}/setup-links", token=acme.token("admin"))).json["setup_links"]
 
     async def of_admin() -> tuple[list[str], str]:
-        """Return the codes of the problems that an admin gets, and their page."""
+        """Return the codes for the problems that an admin gets, and their page."""
         [proposal] = (await look(acme, link))["proposals"]
         return [each["code"] for each in proposal["problems"]], (await admin.open(f"/app/organizations/acme/setup-links/{link['id']}")).text
 
@@ -247,7 +247,7 @@ async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant,
     wrong = await arrive(reader, visits.acs, forged)
     assert (wrong.status, "<code>recipient</code>" in wrong.text) == (200, True), wrong.text
 
-    # With a key of ours, the request is signed, and the assertion can be encrypted.
+    # With our key, the request is signed, and the assertion can be encrypted.
     assert certificates_of(await reader.open(f"{STEPS}/connection/metadata")) == []
     for _ in range(2):  # the second request changes nothing
         assert (await reader.submit(f"{STEPS}/connection/key", STEPS)).status == 303

@@ -35,7 +35,7 @@ def hidden_fields(answer: Answer) -> dict[str, str]:
 
 
 def action_of(answer: Answer) -> str:
-    """Return the path to which the first form of a page is sent."""
+    """Return the path to which a page's first form is sent."""
     match = re.search(r'<form method="post" action="([^"]+)"', answer.text)
     assert match, answer.text
     return unescape(match[1])
@@ -53,7 +53,7 @@ def step_of(page: Answer, step: str) -> str:
 
 
 def has_ended(answer: Answer) -> bool:
-    """Return whether this is the page of a sign-in that is no longer open in this browser."""
+    """Return whether this page belongs to a sign-in that is no longer open in this browser."""
     return answer.status == 200 and "Location" not in answer.headers and bool(re.search(ENDED, answer.text))
 
 
@@ -66,14 +66,14 @@ def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
 
 
 class FakeBrowser:
-    """A browser. It sends `origin` as the origin of its forms."""
+    """A browser. It sends `origin` as its forms' origin."""
 
     def __init__(self, app: QuartTrio, origin: str = BASE_URL) -> None:
         self._app = app
         self._origin = origin
         self.cookies: dict[str, str] = {}
-        self.path = ""  # of the page that was opened last
-        self.code_path = ""  # of the step to which an answer has led last
+        self.path = ""  # on the page that was opened last
+        self.code_path = ""  # on the step to which an answer has led last
 
     async def open(self, path: str, *headers: Header, method: str = "GET", follows: bool = True) -> Answer:
         """Open a page. If it leads to a sign-in step, return the step's page, unless `follows` is false."""
@@ -83,11 +83,11 @@ class FakeBrowser:
         return await self.open(target, *headers) if follows and FLOW.fullmatch(target) else answer
 
     async def fill(self, page: Answer, **fields: str) -> Answer:
-        """Fill in the first form of a page, and send it."""
+        """Fill in a page's first form, and send it."""
         return await self.send(action_of(page), **{"form_token": form_token(page), **fields})
 
     async def answer(self, page: Answer, answer: str) -> Answer:
-        """Answer the question of a page."""
+        """Answer a page's question."""
         return await self.fill(page, answer=answer, question=hidden_fields(page).get("question", ""))
 
     async def send(self, path: str, *headers: Header, **fields: str) -> Answer:
@@ -101,7 +101,7 @@ class FakeBrowser:
         return self._keep(await ask(self._app, "POST", path, headers=sent, body=urlencode(fields).encode()))
 
     async def submit(self, path: str, page: str = ACCOUNT, **fields: str) -> Answer:
-        """Open a page and submit a form of it."""
+        """Open a page and submit a form there."""
         return await self.send(path, **{"form_token": form_token(await self.open(page)), **fields})
 
     async def upload(self, path: str, page: str, file: bytes, *, name: str = "image.png", kind: str = "image/png", **fields: str) -> Answer:
@@ -114,14 +114,14 @@ class FakeBrowser:
         return self._keep(await ask(self._app, "POST", path, headers=headers, body=body))
 
     async def sign_in(self, email: str = EMAIL, password: str = PASSWORD, *, after: str = "") -> Answer:
-        """Sign in on the page that continues at this path. The request of an application begins a flow."""
+        """Sign in on the page that continues at this path. An application's request begins a flow."""
         page = await self.open(f"{SIGN_IN}?{urlencode({'next': after})}" if after else SIGN_IN)
         if page.status == 303:
             page = await self.open(leads_to(page))
         return await self.fill(page, email=email, password=password, **({"next": after} if after else {}))
 
     async def show_code(self, code: str, **fields: str) -> Answer:
-        """Send a code of the second factor to the page to which the last answer has led."""
+        """Send a second-factor code to the page to which the last answer has led."""
         return await self.submit(self.code_path, self.code_path, code=code, **fields)
 
     async def sign_in_with(self, app: Authenticator, **fields: str) -> None:
@@ -156,7 +156,7 @@ class FakeBrowser:
 
 
 def leads_to(answer: Answer) -> str:
-    """Return the target of a redirect."""
+    """Return a redirect's target."""
     assert answer.status == 303, (answer.status, answer.text)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.text == ""
@@ -164,6 +164,6 @@ def leads_to(answer: Answer) -> str:
 
 
 def main_of(answer: Answer) -> str:
-    """Return the markup of a page without its frame, and without the commands under "Show as curl"."""
+    """Return a page's markup without its frame, and without the commands under "Show as curl"."""
     content = answer.text.partition("<main")[2].partition(">")[2].partition("</main>")[0]
     return content.partition('<details class="curl">')[0]

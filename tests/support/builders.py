@@ -84,19 +84,19 @@ T = TypeVar("T")
 BASE_URL = "http://gatehouse.test"
 PASSWORD, NEW_PASSWORD = "correct horse battery staple", "another good password"
 EMAIL = "ada@example.com"
-# The User-Agent of a browser.
+# A browser's User-Agent.
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
 
-# The tiers of every database, and their ids in the API.
+# The tiers in every database, and their ids in the API.
 FREE_ID, PROFESSIONAL_ID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 FREE = Tier(UUID(FREE_ID), "free", "Free", 3, 100, 0)
 PROFESSIONAL = Tier(UUID(PROFESSIONAL_ID), "professional", "Professional", 10, 1000, 0)
 
 
 def make_edge(**changes: Any) -> Edge:
-    """Return settings of the edge.
+    """Return edge settings.
 
-    Rate limits are off, and no test knows the secret for events of the payment provider.
+    Rate limits are off, and no test knows the secret for the payment provider's events.
     """
     edge = Edge(
         base_url=BASE_URL,
@@ -112,7 +112,7 @@ def make_edge(**changes: Any) -> Edge:
 
 @lru_cache
 def application() -> Application:
-    """Return the application of this worker, without a binding. Building it takes half a second."""
+    """Return this worker's application, without a binding. Building it takes half a second."""
     return build_routes()
 
 
@@ -138,7 +138,7 @@ def user_agents() -> UserAgents:
 
 @lru_cache
 def _certificate_keys() -> Iterator[rsa.RSAPrivateKey]:
-    """Return the keys of all certificates, which come again after the sixth, because generating them is slow."""
+    """Return the keys for all certificates, which come again after the sixth, because generating them is slow."""
     return cycle([generate_rsa_key() for _ in range(6)])
 
 
@@ -149,7 +149,7 @@ def _signing_key_pem() -> bytes:
 
 @lru_cache
 def _tokens_with_key() -> JwtTokens:
-    """Return tokens that have loaded the signing key. Checking its primes takes tens of milliseconds."""
+    """Return tokens that have loaded the signing key. Checking its primes takes milliseconds, by the tens."""
     tokens = JwtTokens(BASE_URL)
     tokens.use([SigningKey("test", _signing_key_pem(), datetime.now(UTC), None)], datetime.now(UTC))
     return tokens
@@ -164,8 +164,7 @@ def _authorities() -> ssl.SSLContext:
 def with_loopback_sender(ports: Ports) -> Ports:
     """Return ports with a sender that can also reach the loopback interface.
 
-    The receivers of tests listen there. The sender resolves no names, because the resolver of the
-    machine is unpredictable.
+    The tests' receivers listen there. The sender resolves no names, because the machine's resolver is unpredictable.
     """
     sender = GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities())
     allowed = ports.policy.key_ports
@@ -251,7 +250,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The error code, after checking the format of the body."""
+        """The error code, after checking the body's format."""
         body = self.json
         assert set(body) - {"error_description"} == {"error", "error_code", "timestamp"}, body  # OAuth errors have this field
         assert body["error"]
@@ -262,7 +261,7 @@ class Answer:
 
 
 class Api:
-    """A client of the JSON API."""
+    """A client for the JSON API."""
 
     def __init__(self, client: TrioClient) -> None:
         self._client = client
@@ -361,7 +360,7 @@ class SignedIn:
 
 
 def one_factor(at: datetime, name: str = "password") -> Proofs:
-    """Return the proofs of a sign-in without a second factor. `name` is that of the method or the identity provider."""
+    """Return the proofs from a sign-in without a second factor. `name` is the method's or the identity provider's."""
     return (first_proof(name, at),)
 
 
@@ -371,7 +370,7 @@ def two_factors(at: datetime, name: str = "password") -> Proofs:
 
 
 def fresh_sign_in(ports: Ports) -> LastSignIn:
-    """Return a sign-in of now, for a person who calls a use case directly."""
+    """Return a sign-in from now, for a person who calls a use case directly."""
     return LastSignIn(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE)
 
 
@@ -386,8 +385,8 @@ async def sign_in(
 ) -> SignedIn:
     """Begin a session as a login does, and select the organization `org`.
 
-    No password is hashed, and no login event is recorded. With `impersonator`, that user acts as
-    `account`, from a new session of their own account.
+    No password is hashed, and no login event is recorded. With `impersonator`, that user acts as `account`, from a new
+    session in their own account.
     """
     now = ports.clock.now()
     ends_at = now + (ports.policy.session_absolute_ttl if impersonator is None else timedelta(hours=1))
@@ -438,7 +437,7 @@ def user_claims(tokens: Tokens, token: str, now: datetime) -> Claims:
 async def log_in(
     ports: Ports, email: str = EMAIL, password: str = PASSWORD, service: ServiceContext | None = None, *, by: Caller = SYSTEM
 ) -> TokenPair:
-    """Return the tokens of a password login without a second factor."""
+    """Return the tokens from a password login without a second factor."""
     flow = new_flow(ports.clock.now(), FlowTarget.API, "", service=service)
     session = await prove(ports, by, flow, Password(Email(email), password), PresentedDevice())
     assert isinstance(session, StartedSession), session
@@ -446,7 +445,7 @@ async def log_in(
 
 
 async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
-    """Return the access token of a session in which `impersonator` acts as `target`, in `org` alone if it is given."""
+    """Return the access token for a session in which `impersonator` acts as `target`, in `org` alone if it is given."""
     return (await sign_in(ports, target, org, impersonator=impersonator)).access_token
 
 
@@ -458,7 +457,7 @@ async def run_sql(pool: Pool, statement: str, *parameters: object) -> list[tuple
 
 
 async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUID:
-    """Add an organization of the free tier without members, named after its slug."""
+    """Add an organization in the free tier without members, named after its slug."""
     org = new_id()
     insert = """
         insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
@@ -468,7 +467,7 @@ async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUI
 
 
 def mail_server(org: UUID, **changes: Any) -> MailServer:
-    """Return the mail server of an organization. It has a user name if it has a password."""
+    """Return an organization's mail server. It has a user name if it has a password."""
     plain = MailServer(
         org_id=org,
         host="mail.example.com",
@@ -499,7 +498,7 @@ async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *,
 
 
 async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: bool = True, blocked: bool = False) -> None:
-    """Add a SCIM user of the organization, provisioned or not, blocked or not."""
+    """Add a SCIM user to the organization, provisioned or not, blocked or not."""
     insert = """
         with added as (
             insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
@@ -587,8 +586,8 @@ async def run_concurrently(count: int, act: Callable[[int], Awaitable[T]]) -> li
 async def run_during(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `act`, which begins during uncommitted changes and waits for their commit.
 
-    `changes` are statements with parameters. `act` reads nothing of them before it waits, so that
-    it sees the changes only if it reads again afterwards.
+    `changes` are statements with parameters. `act` reads none of the changes before it waits, so that it sees them only
+    if it reads again afterwards.
     """
     outcomes: list[outcome.Outcome[T]] = []
     is_waiting = trio.Event()

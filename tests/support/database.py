@@ -1,8 +1,7 @@
 """The test run's own PostgreSQL: a single server, a migrated template, and a database per worker.
 
-The controller of a run calls `start_server` in `pytest_configure` and `stop` in
-`pytest_unconfigure`; workers find the server by the environment, clone the template with
-`Database`, and call `empty` after every test.
+The run's controller calls `start_server` in `pytest_configure` and `stop` in `pytest_unconfigure`; workers find the
+server by the environment, clone the template with `Database`, and call `empty` after every test.
 """
 
 import os
@@ -48,8 +47,8 @@ _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
 
 def roomy_directory() -> Path:
     """Return the directory for test databases: in memory if more than 1 GiB is free, otherwise a temporary directory."""
-    # A database is many small files, and creating them takes most of the time. Memory matters more
-    # than fsync.
+    # A database is many small files, and creating them takes most time. Memory matters more than
+    # fsync.
     memory = Path("/dev/shm")  # noqa: S108
     if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ENOUGH_MEMORY:
         return memory
@@ -64,10 +63,10 @@ def _without_seeds(table: str) -> sql.SQL:
 def reachable_directory() -> Iterator[Path]:
     """Yield a directory that the database's account can enter.
 
-    If root runs the tests, only root can enter the directories of pytest.
-    A database that root creates there is moved elsewhere, and stays there.
+    If root runs the tests, only root can enter pytest's directories. A database that root creates there is moved
+    elsewhere, and stays there.
     """
-    # Beside the run's server: the next run deletes the leftovers of a killed run.
+    # Beside the run's server: the next run deletes a killed run's leftovers.
     server = os.environ.get(SERVER_VARIABLE)
     beside = Path(str(conninfo_to_dict(server)["host"])).parent if server else roomy_directory()
     path = Path(tempfile.mkdtemp(prefix="own-", dir=beside)).resolve()
@@ -79,7 +78,7 @@ def reachable_directory() -> Iterator[Path]:
 
 
 class Server:
-    """The server of this run. `conninfo` connects as the superuser."""
+    """This run's server. `conninfo` connects as the superuser."""
 
     def __init__(self, running: embedded.Running, home: Path) -> None:
         self.conninfo = running.conninfo
@@ -102,7 +101,7 @@ def start_server(*, with_template: bool = True) -> Server:
     parent = roomy_directory()
     _sweep(parent)
     home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    home.chmod(0o711)  # the server of root runs as the account nobody, which must be able to enter
+    home.chmod(0o711)  # root's server runs as the account nobody, which must be able to enter
     try:
         server = Server(embedded.start(home / "postgres", durable=False), home)
     except BaseException:
@@ -130,7 +129,7 @@ def make_template(server: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Rows of several tables, as statements that insert them."""
+    """Rows in several tables, as statements that insert them."""
 
     inserts: sql.Composed
 
@@ -138,8 +137,8 @@ class Snapshot:
 class KeptConnections:
     """A worker's idle connections to its database, which its tests pass on.
 
-    A new connection costs the server a process with cold caches: its first statements take several
-    times as long. Tests of races use up to POOL_SIZE connections, so all are kept.
+    A new connection costs the server a process with cold caches: its first statements take several times as long. Race
+    tests use up to POOL_SIZE connections, so all are kept.
     """
 
     def __init__(self, conninfo: str) -> None:
@@ -152,10 +151,10 @@ class KeptConnections:
 
 
 class PoolOfKept(Pool):
-    """A pool that starts with the idle connections of earlier tests, and leaves its own to the next.
+    """A pool that starts with the idle connections from earlier tests, and leaves its own to the next.
 
-    Settings and plans are kept, because resetting them takes a sixth of the whole run. A test that
-    changes a setting opens its own pool. So do the tests of plans in `tests/proof/volume`.
+    Settings and plans are kept, because resetting them takes a sixth as long as the whole run. A test that changes a
+    setting opens its own pool. So do the plan tests in `tests/proof/volume`.
     """
 
     def __init__(self, kept: KeptConnections) -> None:
@@ -190,8 +189,7 @@ class Database:
 
     @cached_property
     def _connection(self) -> psycopg.Connection:
-        # A replica does not check foreign keys and triggers, so the order of tables does not
-        # matter.
+        # A replica does not check foreign keys and triggers, so the tables can come in any order.
         options = "-c session_replication_role=replica -c lock_timeout=5s"
         return psycopg.connect(self.conninfo, autocommit=True, options=options)
 
@@ -246,7 +244,7 @@ class Database:
         return Snapshot(sql.SQL("; ").join(inserts))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Insert the rows of a snapshot, which can come from another database."""
+        """Insert a snapshot's rows, which can come from another database."""
         self._connection.execute(snapshot.inserts)
 
     def reset(self, snapshot: Snapshot) -> None:

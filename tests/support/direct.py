@@ -52,7 +52,7 @@ async def ask(
 ) -> Answer:
     """Send a request over ASGI.
 
-    `target` is that of the request line. A body gets a Content-Length. With `stalls`, it never arrives.
+    `target` stands in the request line. A body gets a Content-Length. With `stalls`, it never arrives.
     """
     raw = target.encode("ascii") if isinstance(target, str) else target
     path, _, query = raw.partition(b"?")

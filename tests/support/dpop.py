@@ -1,4 +1,4 @@
-"""The keys of DPoP clients, and the proofs that they make with them (RFC 9449)."""
+"""The DPoP clients' keys, and the proofs that they make with them (RFC 9449)."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LEFT_OUT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class ProofKey:
-    """A private key of a client."""
+    """A client's private key."""
 
     algorithm: str
     private: Any
@@ -52,7 +52,7 @@ class ProofKey:
         headers: dict[str, Any] | None = None,
         **changes: Any,
     ) -> str:
-        """Return a proof for a request. Members of the header and claims with the value LEFT_OUT are left out."""
+        """Return a proof for a request. Header members and claims with the value LEFT_OUT are left out."""
         claims: dict[str, Any] = {
             "jti": str(uuid4()),
             "htm": method,

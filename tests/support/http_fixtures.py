@@ -41,13 +41,13 @@ async def user(ports: Ports) -> Account:
 
 @pytest.fixture
 async def factor(ports: Ports, user: Account) -> Authenticator:
-    """The second factor of `user`."""
+    """The second factor for `user`."""
     return await add_mfa(ports, user)
 
 
 @pytest.fixture
 async def holder(api: Api, ports: Ports, user: Account) -> PasskeyUser:
-    """A fresh session of `user`, with an authenticator for passkeys."""
+    """A fresh session for `user`, with an authenticator for passkeys."""
     return PasskeyUser(api, (await sign_in(ports, user)).access_token)
 
 
@@ -58,7 +58,7 @@ def tenants(api: Api, ports: Ports, pool: Pool) -> Tenants:
 
 @pytest.fixture
 def cast() -> Mapping[str, RoleName]:
-    """The members of the tenants, by name. Test modules that need more override this."""
+    """The tenants' members, by name. Test modules that need more override this."""
     return CAST
 
 
@@ -86,7 +86,7 @@ async def other_tenant(prepared_tenants: PreparedTenants) -> Tenant:
 
 @pytest.fixture
 async def directory(acme: Tenant) -> Directory:
-    """The directory that provisions the users of acme."""
+    """The directory that provisions acme's users."""
     return await directory_of(acme)
 
 

@@ -29,7 +29,7 @@ def at_nowhere(provider: ConnectionSlug) -> PlatformCredentials:
 
 @dataclass(frozen=True, slots=True)
 class IdentityFields:
-    """The stored fields of an identity. With an access token, it has a refresh token, too."""
+    """An identity's stored fields. With an access token, it has a refresh token, too."""
 
     subject: str | None = None
     email: str | None = None

@@ -20,7 +20,7 @@ from ports.observe import Clock
 from tests.support.builders import run_sql
 
 STEP = timedelta(seconds=30)
-# The sessions began with a code of an authenticator app, too.
+# The sessions began with an authenticator app's code, too.
 USED_IN_SESSIONS = """
     update sessions set strength = 2,
         proofs = proofs || jsonb_build_array(jsonb_build_object('method', 'totp', 'at', proofs -> 0 -> 'at'))"""
@@ -36,11 +36,11 @@ class Authenticator:
     backup_codes: Sequence[str] = ()
 
     def code(self, steps: int = 0) -> str:
-        """Return the current code, or the code of `steps` steps later."""
+        """Return the current code, or the code after `steps` more steps."""
         return pyotp.TOTP(self.secret).at(self.clock.now() + steps * STEP)
 
     def wrong(self) -> str:
-        """Return six digits that are not a code of the current or a near step."""
+        """Return six digits that are not a code for the current or a near step."""
         near = {self.code(steps) for steps in range(-3, 4)}
         return next(code for code in map(str, range(100000, 999999)) if code not in near)
 
@@ -61,18 +61,18 @@ async def add_mfa(
 
 
 async def use_in_sessions(pool: Pool, account: Account) -> None:
-    """Store that the sessions of an account began with its second factor."""
+    """Store that an account's sessions began with its second factor."""
     await run_sql(pool, f"{USED_IN_SESSIONS} where user_id = %s", account.id)
 
 
 def waiting_flow(user_id: UUID, now: datetime) -> Flow:
-    """Return the flow of an API client with a right password, which waits for the second factor."""
+    """Return an API client's flow with a right password, which waits for the second factor."""
     first = first_proof("password", now)
     return new_flow(now, FlowTarget.API, "", user_id=user_id, proofs=(first,), proofs_expire_at=now + timedelta(seconds=600))
 
 
 async def show(ports: Ports, account: Account, code: str) -> None:
-    """Complete a pending sign-in with a code. Raises: the errors of `Code`."""
+    """Complete a pending sign-in with a code. Raises: the errors from `Code`."""
     flow = waiting_flow(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.flows.add(flow)

@@ -1,4 +1,4 @@
-"""The API description, and the declarations of all routes, for tests that read them."""
+"""The API description, and all routes' declarations, for tests that read them."""
 
 import json
 import re
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 
 def component(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    """Return the component that this part of a description refers to, or the part itself if it refers to none."""
+    """Return the component that this part of a description refers to, or the part itself."""
     if "$ref" not in part:
         return part
     _, kind, name = part["$ref"].removeprefix("#/").split("/")
@@ -27,7 +27,7 @@ def component(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
 
 
 def inlined(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the paths of a description, with every reference replaced by the component that it names."""
+    """Return a description's paths, with every reference replaced by the component that it names."""
 
     def inline(node: Any) -> Any:
         if isinstance(node, list):
@@ -51,7 +51,7 @@ def description() -> dict[str, Any]:
 
 
 class _ForEveryRoute(Provider):
-    """The generator of the description, also for the pages below `/app`."""
+    """The generator for the description, also for the pages below `/app`."""
 
     generate_rules = OpenAPIProvider.generate_rules
 

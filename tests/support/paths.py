@@ -38,11 +38,11 @@ PATH_VALUES: Final = {
     "provider": "codehost",
     "group_id": str(uuid4()),
     "connection_slug": "okta",
-    "pushed_group_id": str(uuid4()),  # of the directory
+    "pushed_group_id": str(uuid4()),  # the directory's
 }
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key with that id, which has all permissions for the service
 SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # for the organization
-REGISTRATION_TOKEN: Final = new_registration_token()[0]  # of the organization
+REGISTRATION_TOKEN: Final = new_registration_token()[0]  # the organization's
 NOTHING: Final = "nothing-there"
 
 
@@ -59,7 +59,7 @@ def filled(path: str) -> str:
 
 
 async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
-    """Add a platform owner who also owns the organization of PATH_VALUES.
+    """Add a platform owner who also owns the organization in PATH_VALUES.
 
     Return the account and an access token.
     """

@@ -34,7 +34,7 @@ async def add_personal_token(
     name: str = "Nightly export",
     lifetime: timedelta = timedelta(days=30),
 ) -> AddedToken:
-    """Add a token of the user, which acts in the organization, or on their own account. It has all scopes by default."""
+    """Add the user's token, which acts in the organization, or on their own account. It has all scopes by default."""
     text, prefix = new_personal_token(None)
     now = ports.clock.now()
     if scopes is None:

@@ -1,4 +1,4 @@
-"""A platform owner who governs organizations, and the records of that."""
+"""A platform owner who governs organizations, and the records about that."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Service accounts and credentials of programs, inserted as the use cases leave them."""
+"""Programs' service accounts and credentials, inserted as the use cases leave them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ class Program:
     credential_id: UUID
 
     async def ask(self, headers: Mapping[str, str] | None = None, path: str = TOKEN, /, **fields: str | None) -> Answer:
-        """Ask for a token of its own, or send the fields to another path. A field of None is left out."""
+        """Ask for its own token, or send the fields to another path. A field with None is left out."""
         sent = {"grant_type": "client_credentials", "client_id": str(self.client_id), "client_secret": self.secret, **fields}
         form = {name: value for name, value in sent.items() if value is not None}
         return await self.api.call(

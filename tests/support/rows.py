@@ -1,4 +1,4 @@
-"""Sample rows and times for the tests of the repositories."""
+"""Sample rows and times for the repository tests."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ T = TypeVar("T")
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
-SIGN_IN = LastSignIn(NOW - HOUR, is_proof=True, strength=Strength.ONE, required=Strength.ONE)  # in the sessions of `session`
+SIGN_IN = LastSignIn(NOW - HOUR, is_proof=True, strength=Strength.ONE, required=Strength.ONE)  # in the sessions in `session`
 ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
 
 
@@ -139,6 +139,6 @@ async def queue(storage: Postgres, *mails: QueuedEmail) -> None:
 
 
 def failed_login(user_id: UUID | None, **changes: Any) -> FailedLogin:
-    """Return a wrong password of this user at the platform itself."""
+    """Return this user's wrong password at the platform itself."""
     values: dict[str, Any] = {"reason": LoginFailure.CREDENTIALS, "provider": "password", "at": NOW}
     return FailedLogin(id=new_id(), user_id=user_id, **{**values, **changes})

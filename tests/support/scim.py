@@ -1,4 +1,4 @@
-"""A SCIM client that provisions the users of an organization."""
+"""A SCIM client that provisions an organization's users."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class Directory:
         return await self.activate(user_id, active=False)
 
     async def find_user_names(self, filter_: str) -> list[str]:
-        """Return the user names of the users that match the filter."""
+        """Return the user names that match the filter."""
         page = await self.list_users(filter=filter_)
         assert page["totalResults"] == len(page["Resources"])
         return [user["userName"] for user in page["Resources"]]
@@ -138,7 +138,7 @@ class GroupDirectory:
 
 
 async def directory_of(tenant: Tenant, by: str = "owner", *, groups: bool = False) -> Directory:
-    """Return a directory of the organization, with a token that this member created. With `groups`, it may create groups."""
+    """Return the organization's directory, with a token that this member created. With `groups`, it may create groups."""
     body = {"name": "Directory", "directory_groups": groups}
     answer = await tenant.api.post(f"{tenant.path}/scim-tokens", body, token=tenant.token(by))
     assert answer.status == 200, answer.text
@@ -146,7 +146,7 @@ async def directory_of(tenant: Tenant, by: str = "owner", *, groups: bool = Fals
 
 
 def problem(answer: Answer) -> tuple[int, str | None]:
-    """Return the status and the scimType of a response, after checking that it is a SCIM error."""
+    """Return a response's status and scimType, after checking that it is a SCIM error."""
     body = answer.json
     assert answer.headers["Content-Type"] == SCIM_JSON
     assert (body["schemas"], body["status"]) == ([ERROR_URN], answer.status)

@@ -87,7 +87,7 @@ async def enroll_user(tx: Transaction, service: UUID, user: UUID, at: datetime) 
 
 
 async def add_consent(pool: Pool, service: UUID, user: UUID, at: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-    """Let the user agree to the scopes `openid` and `profile` of the service."""
+    """Let the user agree to the service's scopes `openid` and `profile`."""
     insert = """
         insert into consents (user_id, org_id, service_id, scope, granted_at)
         select %s, org_id, id, '{profile,openid}', %s from services where id = %s"""
@@ -122,14 +122,14 @@ async def add_subscription(
 
 
 async def add_login(ports: Ports, pool: Pool, service: UUID, user: UUID, provider: str = "password", *, at: datetime | None = None) -> None:
-    """Add the login event of a login to the service."""
+    """Add the login event for a login to the service."""
     now, context = at or ports.clock.now(), await service_context(pool, service)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.logins.record_success(Session(new_id(), user, now, now, now, "203.0.113.9", "tests", service=context), provider)
 
 
 async def service_context(pool: Pool, service: UUID) -> ServiceContext:
-    """Return the service context of a sign-in to the service."""
+    """Return the service context for a sign-in to the service."""
     [row] = await run_sql(
         pool,
         """
@@ -149,7 +149,7 @@ async def service_context(pool: Pool, service: UUID) -> ServiceContext:
 
 
 async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) -> SignedIn:
-    """Begin a session of the service as a login does, without hashing and without a login event."""
+    """Begin a session at the service as a login does, without hashing and without a login event."""
     now, refresh_token, context = ports.clock.now(), new_secret(), await service_context(pool, service)
     ends_at = now + ports.policy.session_absolute_ttl
     session = Session(
@@ -188,7 +188,7 @@ SCOPES: Final[Mapping[str, str]] = {"orders:read": "Read your orders", "orders:w
 
 
 async def verify_domain(pool: Pool, org: UUID, domain: str = "example.com") -> None:
-    """Make this the only domain of the organization, which is verified."""
+    """Make this the organization's only domain, which is verified."""
     await run_sql(pool, "delete from domains where org_id = %s", org)
     sql = "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, %s, now(), now())"
     await run_sql(pool, sql, org, domain, str(new_id()))

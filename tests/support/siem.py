@@ -37,7 +37,7 @@ async def remove_configuration(storage: Storage, org: UUID) -> None:
 
 
 async def fill_queue(pool: Pool, org: UUID, count: int) -> None:
-    """Queue this number of ids without an entry in the audit log."""
+    """Queue this many ids without an audit log entry."""
     insert = """
         insert into siem_queue (org_id, siem_id, entry_id)
         select org_id, id, gen_random_uuid() from siem_configurations, generate_series(1, %s) where org_id = %s"""
@@ -63,7 +63,7 @@ async def forward(ports: Ports) -> list[SiemAttempt]:
 
 
 async def queued(pool: Pool, org: UUID) -> list[str]:
-    """Return the targets of the queued entries, in order."""
+    """Return the queued entries' targets, in order."""
     statement = """
         select l.target_id from siem_queue q join audit_log l on l.id = q.entry_id where q.org_id = %s order by q.position"""
     return [row[0] for row in await run_sql(pool, statement, org)]

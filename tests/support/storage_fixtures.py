@@ -1,4 +1,4 @@
-"""Fixtures for tests of the PostgreSQL adapter: storage, two organizations, and databases without our schema."""
+"""Fixtures for PostgreSQL adapter tests: storage, two organizations, and databases without our schema."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def blank(server: str) -> Iterator[str]:
-    """The connection string of a database without tables, for tests that leave none behind."""
+    """The connection string for a database without tables, for tests that leave none behind."""
     with database.Database(server, template="template1") as fresh:
         yield fresh.conninfo
 
@@ -62,7 +62,7 @@ async def shop(pool: Pool, acme: UUID) -> ServiceContext:
 
 @pytest.fixture
 async def desk(pool: Pool, acme: UUID) -> ServiceContext:
-    """A second service of the same organization."""
+    """A second service in the same organization."""
     return await service_context(pool, await add_service(pool, acme, "desk"))
 
 

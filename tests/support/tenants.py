@@ -1,4 +1,4 @@
-"""Organizations with signed-in members, their requests, and the records of these."""
+"""Organizations with signed-in members, their requests, and the records about them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from tests.support.builders import (
 )
 from tests.support.database import Database, Snapshot
 
-# The actions that change nothing: sign-ins of members to the platform, and refused changes.
+# The actions that change nothing: members' sign-ins to the platform, and refused changes.
 WITHOUT_CHANGE: Final = ("user.login.success", "access.refused", "security.mfa.failed")
 CAST: Final[Mapping[str, RoleName]] = {"owner": OWNER, "admin": ADMIN, "member": MEMBER}
 
@@ -83,20 +83,20 @@ class Tenant:
         return await self.api.post(f"{self.path}/transfer-ownership", {"new_owner_user_id": self.id(member)}, token=self.token(by))
 
     async def roles(self) -> dict[str, str]:
-        """Return the roles of the members in the database."""
+        """Return the members' roles in the database."""
         names = {account.id: name for name, account in self.people.items()}
         rows = await run_sql(self.pool, "select user_id, role from memberships where org_id = %s", self.org)
         return {names[user]: role for user, role in rows}
 
     async def check(self) -> dict[str, str]:
-        """Check the invariants of an organization. Return the roles of its members."""
+        """Check an organization's invariants. Return its members' roles."""
         roles = await self.roles()
         assert list(roles.values()).count("owner") == 1
         assert await run_sql(self.pool, "select member_count from organizations where id = %s", self.org) == [(len(roles),)]
         return roles
 
     async def members(self) -> dict[str, tuple[str, bool]]:
-        """Return role and confirmation of the memberships, by email address."""
+        """Return the memberships' role and confirmation, by email address."""
         rows = await run_sql(
             self.pool,
             "select u.email, m.role, m.confirmed_at is not null from memberships m join users u on u.id = m.user_id where m.org_id = %s",
@@ -118,7 +118,7 @@ class Tenant:
         return invitation
 
     async def add_pending_invitation(self, by: str, email: str, role: RoleName) -> str:
-        """Return the id of a pending invitation, which is inserted directly."""
+        """Return a pending invitation's id, which is inserted directly."""
         return str((await add_invitation(self.ports, self.org, email, role, invited_by=self.people[by].id)).id)
 
     async def list_invitations(self, query: str = "", by: str = "owner") -> Answer:
@@ -134,15 +134,15 @@ class Tenant:
 
     async def log(self) -> list[dict[str, Any]]:
         """Return the entries about changes, the oldest entry first."""
-        # The clock of a test may stand still. Entries are then in the order of the transactions,
-        # and within a transaction in the table's order.
+        # A test's clock may stand still. Entries are then in the order of the transactions, and
+        # within a transaction in the table's order.
         columns = ("action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "details")
         entries = f"select {', '.join(columns)} from audit_log where org_id = %s order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         rows = [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries, self.org)]
         return [row for row in rows if row["action"] not in WITHOUT_CHANGE]
 
     async def refusals(self) -> list[tuple[Any, ...]]:
-        """Return actor, method, route and error code of the refused changes, the oldest first."""
+        """Return the refused changes' actor, method, route and error code, the oldest first."""
         columns = "actor_id, details->>'method', details->>'route', details->>'error_code'"
         entries = f"select {columns} from audit_log where org_id = %s and action = 'access.refused' and not success order by created_at"  # noqa: S608
         return await run_sql(self.pool, entries, self.org)
@@ -152,7 +152,7 @@ class Tenant:
         return [tuple(entry[name] for name in ("action", "target_type", "target_id", "actor_id", "details")) for entry in await self.log()]
 
     async def entry(self, action: str) -> dict[str, Any]:
-        """Return the only entry of this action."""
+        """Return the only entry with this action."""
         [match] = [entry for entry in await self.log() if entry["action"] == action]
         return match
 
@@ -164,12 +164,12 @@ class Tenant:
         return [row for row in rows if row[0] not in WITHOUT_CHANGE or row[2].get("service_id") is not None]
 
     async def actions(self) -> Counter[str]:
-        """Return the counts of recorded actions, after checking that log and webhooks agree."""
+        """Return how often actions were recorded, after checking that log and webhooks agree."""
         actions = Counter(entry["action"] for entry in await self.log())
         assert actions == Counter(name for name, *_ in await self.webhook_events())
         return actions
 
-    # Decisions of platform owners
+    # Platform owners' decisions
 
     async def set_member_limit(self, seats: int) -> None:
         await run_sql(self.pool, "update organizations set max_users = %s where id = %s", seats, self.org)
@@ -180,7 +180,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Creates tenants, and checks all of them."""
+    """Creates tenants, and checks them all."""
 
     api: Api
     ports: Ports

@@ -1,4 +1,4 @@
-"""Webhooks in the database, events for them, and the queue of deliveries."""
+"""Webhooks in the database, events for them, and the delivery queue."""
 
 from collections.abc import Sequence
 from dataclasses import replace

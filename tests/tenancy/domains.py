@@ -1,4 +1,4 @@
-"""Every call about a domain of an organization, and helpers that publish its DNS record."""
+"""Every call about an organization's domain, and helpers that publish its DNS record."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final

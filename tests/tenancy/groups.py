@@ -1,4 +1,4 @@
-"""Groups of an organization, as its admins use them."""
+"""An organization's groups, as its admins use them."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The mail server and the SIEM of an organization, which have the same routes."""
+"""An organization's mail server and SIEM, which have the same routes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The command `gatehouse` of the wheel.
+"""The wheel's command `gatehouse`.
 
-The top-level packages of Gatehouse are in the folder `application`. So an environment that foreign projects share gets
-no package that is called `core`.
+Gatehouse's top-level packages are in the folder `application`. So an environment that foreign projects share gets no
+package that is called `core`.
 """
 
 import os

@@ -15,7 +15,7 @@ from tests.support.waiting import PATIENCE
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
+    """Make the poll interval longer than any test, so that polling does not do a message's work."""
     monkeypatch.setattr(actors.dispatching, "POLL", 10 * PATIENCE)
 
 

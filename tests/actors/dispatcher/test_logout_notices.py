@@ -37,7 +37,7 @@ KEYS = ("iss", "sub", "aud", "iat", "exp", "jti", "sid", "events")
 
 
 def logout_token(request: ReceivedDelivery) -> dict[str, Any]:
-    """Return the claims of the token in a request. The token must be the only field of its form."""
+    """Return the claims in a request's token. The token must be its form's only field."""
     assert request.headers["content-type"] == "application/x-www-form-urlencoded"
     assert request.headers["cache-control"] == "no-store"
     [(name, [token])] = parse_qs(request.body.decode(), strict_parsing=True).items()
@@ -53,7 +53,7 @@ class Application:
         self.ports, self.pool, self.service, self.user = ports, pool, service, user
 
     async def end_session(self) -> UUID:
-        """Start a session of OpenID Connect, and end it."""
+        """Start an OpenID Connect session, and end it."""
         now, id_ = self.ports.clock.now(), new_id()
         await run_sql(
             self.pool,
@@ -156,7 +156,7 @@ async def _attempted(shop: Application, times: int) -> bool:
 
 
 async def test_a_notice_is_not_sent_to_a_refused_address(shop: Application, ports: Ports, pool: Pool) -> None:
-    """The guard of outbound calls applies (security W-1)."""
+    """The guard for outbound calls applies (security W-1)."""
     await run_sql(pool, "update services set backchannel_logout_uri = 'http://169.254.169.254/'")
     await shop.end_session()
     async with notifying(ports):
@@ -234,7 +234,7 @@ async def test_inactive_organizations_and_removed_addresses_get_nothing(shop: Ap
 async def test_the_end_of_a_session_wakes_the_notifier_of_the_same_process(
     shop: Application, ports: Ports, pool: Pool, conninfo: str, receiver: Receiver
 ) -> None:
-    """A trigger queues the notice, so the process learns of it from its own notification."""
+    """A trigger queues the notice, so the process learns about it from its own notification."""
     mailboxes = Mailboxes()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener, partial(listen, conninfo, is_own=lambda _: True), mailboxes.channels)

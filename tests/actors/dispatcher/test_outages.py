@@ -29,7 +29,7 @@ from tests.support.webhooks import add_webhook, happen, queue
 
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for hanging receivers at the end of a test."""
+    """Do not wait for hanging receivers at a test's end."""
     monkeypatch.setattr(actors.dispatching, "GRACE", 0.02)
 
 

@@ -1,4 +1,4 @@
-"""Purchases, and rounds of the billing reconciler."""
+"""Purchases, and rounds by the billing reconciler."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

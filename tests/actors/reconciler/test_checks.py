@@ -1,4 +1,4 @@
-"""The billing reconciler repairs the effects of lost events.
+"""The billing reconciler repairs what lost events left.
 
 It asks the payment provider in bounded batches, in a single process at a time (security N-9).
 """
@@ -187,7 +187,7 @@ async def test_a_mismatch_with_stored_data_is_reported_once_a_day(till: Till, pr
 async def test_a_second_paid_checkout_without_events_is_found(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, *, is_known: bool
 ) -> None:
-    """It is reported once a day, whether or not the checkout of the first subscription is known."""
+    """It is reported once a day, whether or not the first subscription's checkout is known."""
     pages = [(await till.begin()).json["session_id"] for _ in range(2)]
     first = provider.complete(pages[0])
     if not is_known:

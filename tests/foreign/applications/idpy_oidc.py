@@ -1,4 +1,4 @@
-"""idpy-oidc: its handler of relying parties, with the settings for discovery, the code flow and PKCE."""
+"""idpy-oidc: its handler for relying parties, with the settings for discovery, the code flow and PKCE."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""Sign in to an MCP server with the client of the package mcp or fastmcp, and call a tool before and after the access token expires.
+"""Sign in to an MCP server with the client from the package mcp or fastmcp, and call a tool before and after the access token expires.
 
-The program prints the address that the user opens, and a line per call. Its client id is the address of its metadata. Without a client id,
-it registers itself.
+The program prints the address that the user opens, and a line per call. Its client id is its metadata's address. Without a client id, it
+registers itself.
 """
 
 import asyncio

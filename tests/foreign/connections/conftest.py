@@ -29,7 +29,7 @@ DOMAIN: Final = """
 
 
 class SamlProgram(Protocol):
-    """A SAML identity provider of another project, and its user."""
+    """A third-party SAML identity provider, and its user."""
 
     address: str
     program: Program
@@ -43,13 +43,13 @@ class House:
     """A running Gatehouse. The organization acme has proved the domain acme.example."""
 
     service: Service
-    folder: Path  # of the test's own files
-    email: str = EMAIL  # of the owner
+    folder: Path  # the test's own files
+    email: str = EMAIL  # the owner's
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         token = self.service.login(self.email, PASSWORD)["access_token"]
         answer = self.service.call(method, path, body, token=token)
-        while answer.status_code == 429:  # all tests share the limits of the organization
+        while answer.status_code == 429:  # all tests share the organization's limits
             time.sleep(int(answer.headers["Retry-After"]))
             answer = self.service.call(method, path, body, token=token)
         assert answer.is_success, (path, answer.text)
@@ -68,7 +68,7 @@ class House:
         return endpoints
 
     def errors(self, slug: str) -> list[str]:
-        """Return the problems that the check of a connection finds, without its warnings."""
+        """Return the problems that a connection's check finds, without its warnings."""
         return [problem["code"] for problem in self.call("POST", f"{CONNECTIONS}/{slug}/check")["problems"] if problem["is_error"]]
 
     @contextmanager
@@ -81,7 +81,7 @@ class House:
             self.call("POST", f"{CONNECTIONS}/{slug}/deactivate")
 
     def begin(self, browser: FormBrowser, slug: str) -> None:
-        """Open the identity provider of a connection, as the sign-in page does."""
+        """Open a connection's identity provider, as the sign-in page does."""
         id_ = self.call("GET", f"{CONNECTIONS}/{slug}")["id"]
         browser.open(f"{self.service.address}/auth/connections/{id_}/start?next=/app")
 
@@ -93,7 +93,7 @@ class House:
         return httpx.get(endpoints["metadata_url"], timeout=PATIENCE).content
 
     def read_metadata(self, slug: str, url: str) -> None:
-        """Let Gatehouse fetch the metadata of the provider."""
+        """Let Gatehouse fetch the provider's metadata."""
         self.call("POST", f"{CONNECTIONS}/{slug}/metadata", {"url": url})
 
     def submit_messages(self, browser: FormBrowser) -> bytes:

@@ -1,4 +1,4 @@
-"""Identity providers from packages of Debian, which `./run test foreign --all` extracts into a folder."""
+"""Identity providers from Debian packages, which `./run test foreign --all` extracts into a folder."""
 
 import os
 from pathlib import Path
@@ -15,5 +15,5 @@ def requires(name: str, path: str) -> pytest.MarkDecorator:
 
 
 def find(pattern: str) -> Path:
-    """Return the file or folder with this pattern, whatever version of Debian it comes from."""
+    """Return the file or folder with this pattern, whatever Debian version it comes from."""
     return next(ROOT.glob(pattern))

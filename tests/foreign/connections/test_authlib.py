@@ -1,4 +1,4 @@
-"""A server with Authlib is the identity provider of an organization."""
+"""A server with Authlib is an organization's identity provider."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Keycloak is the identity provider of an organization, by OpenID Connect and by SAML. Only `./run test foreign --all` runs it."""
+"""Keycloak is an organization's identity provider, by OpenID Connect and by SAML. Only `./run test foreign --all` runs it."""
 
 import json
 import os
@@ -46,7 +46,7 @@ class Keycloak:
         self.call("POST", "", {"realm": "acme", "enabled": True, "groups": [{"name": "staff"}]})
 
     def call(self, method: str, path: str, body: Any = None, document: bytes | None = None) -> Any:
-        """Call the administration of Keycloak. Its tokens live for a minute."""
+        """Call Keycloak's administration. Its tokens live for a minute."""
         grant = {"grant_type": "password", "client_id": "admin-cli", "username": "admin", "password": PASSWORD}
         endpoint = f"{self.address}/realms/master/protocol/openid-connect/token"
         token = httpx.post(endpoint, data=grant, timeout=PATIENCE).json()["access_token"]
@@ -121,7 +121,7 @@ def keycloak(house: House) -> Iterator[Keycloak]:
 
 @pytest.mark.parametrize("authentication", ["client_secret_basic", "private_key_jwt"])
 def test_people_sign_in_and_out_by_openid_connect(house: House, keycloak: Keycloak, authentication: str) -> None:
-    """A sign-out at Keycloak ends the session of this browser alone. A sign-out here ends the session at Keycloak."""
+    """A sign-out at Keycloak ends this browser's session alone. A sign-out here ends the session at Keycloak."""
     slug, name = authentication.replace("_", "-"), authentication.rpartition("_")[2]
     keycloak.add_user(name)
     keycloak.add_openid_connection(slug, authentication)

@@ -1,4 +1,4 @@
-"""LemonLDAP::NG is the identity provider of an organization, by OpenID Connect and by SAML. Only `./run test foreign --all` runs it."""
+"""LemonLDAP::NG is an organization's identity provider, by OpenID Connect and by SAML. Only `./run test foreign --all` runs it."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Port
 
 SHARE: Final = ROOT / "usr" / "share" / "lemonldap-ng"
-USER: Final = "dwho"  # of the demonstration users, with the same password
+USER: Final = "dwho"  # the demonstration users have the same password
 INI: Final = """
 [all]
 logLevel = info
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, requires("LemonLDAP::NG", "usr/share/lemonldap-n
 
 
 def write_configuration(folder: Path, address: str, settings: dict[str, Any]) -> None:
-    """Write the configuration of a portal at this address, which keeps its sessions in files."""
+    """Write the configuration for a portal at this address, which keeps its sessions in files."""
     for name in ("conf", "sessions", "lock", "cache"):
         (folder / name).mkdir()
     key, certificate = create_key(folder)

@@ -1,4 +1,4 @@
-"""oidc-provider is the identity provider of an organization, in five configurations."""
+"""oidc-provider is an organization's identity provider, in five configurations."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-# By the name of the connection: what our client is there, besides its id and addresses.
+# By connection name: what our client is there, besides its id and addresses.
 CONFIGURATIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "basic": {"token_endpoint_auth_method": "client_secret_basic"},
     "post": {"token_endpoint_auth_method": "client_secret_post"},
@@ -36,7 +36,7 @@ class Providers:
         self.program = Program(f"exec node {shlex.quote(str(NODE))}/identity_providers.mjs", port, house.folder, variables)
 
     def _client(self, name: str, settings: dict[str, str]) -> dict[str, Any]:
-        """Add a connection. Return the registration of our client at its provider."""
+        """Add a connection. Return our client's registration at its provider."""
         endpoints = self.house.add(name, f"{self.address}/{name}", settings["token_endpoint_auth_method"])
         return {
             "client_id": f"gatehouse-{name}",
@@ -51,7 +51,7 @@ class Providers:
         return FormBrowser(self.house.service.address, self.address)
 
     def sign_in(self, browser: FormBrowser, slug: str, name: str) -> None:
-        """Sign in at the provider of a connection, which accepts any login name."""
+        """Sign in at a connection's provider, which accepts any login name."""
         self.house.begin(browser, slug)
         forms: tuple[tuple[str, dict[str, str]], ...] = (("login", {"login": name, "password": "any"}), ("consent", {}))
         for prompt, fields in forms:
@@ -70,7 +70,7 @@ def providers(house: House) -> Iterator[Providers]:
 
 
 def test_people_sign_in_with_each_configuration(house: House, providers: Providers) -> None:
-    """The check finds no problem, and the log has the names of the claims."""
+    """The check finds no problem, and the log has the claim names."""
     findings: list[Any] = []
     for name in CONFIGURATIONS:
         findings += [(name, error) for error in house.errors(name)]

@@ -1,4 +1,4 @@
-"""saml-idp and samlify are the identity providers of an organization."""
+"""saml-idp and samlify are an organization's identity providers."""
 
 import shlex
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PERSISTENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A connection with SAML that lacks the metadata of its provider, and a key for that."""
+    """A SAML connection without its provider's metadata, and a key for that."""
 
     endpoints: dict[str, str]
     key: Path

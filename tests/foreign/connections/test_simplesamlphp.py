@@ -1,4 +1,4 @@
-"""SimpleSAMLphp is the identity provider of an organization. Only `./run test foreign --all` runs it."""
+"""SimpleSAMLphp is an organization's identity provider. Only `./run test foreign --all` runs it."""
 
 import json
 import shlex

@@ -53,7 +53,7 @@ async def test_every_table_of_an_organization_is_deleted_or_kept_on_purpose(pool
     # Their organization is only a context: sessions expire, and emails and their links work without
     # it.
     kept_tables = {"sessions", "mails", "one_time_tokens"}
-    kept_tables |= {"saml_logouts", "saml_logout_requests"}  # sign-outs in progress continue, for a quarter of an hour
+    kept_tables |= {"saml_logouts", "saml_logout_requests"}  # sign-outs in progress continue, for fifteen minutes
     kept_tables |= {"policy_passes"}  # they go with their sessions
     kept_tables |= {"account_recoveries"}  # they end within a day
     kept_tables |= {"sign_in_flows"}  # they end within a day, and start nothing for an application that was deleted
@@ -132,7 +132,7 @@ async def test_locked_records_are_left_for_the_next_sweep(storage: Postgres, poo
 
 
 async def test_users_of_services_are_deleted_before_other_records(storage: Postgres, pool: Pool, people: int) -> None:
-    """An account cannot be deleted while a service has a record of it, even a deleted service."""
+    """An account cannot be deleted while a service has a record about it, even a deleted service."""
     await fill(pool, deleted_org := uuid4())
     await add_tombstone(pool, Sweep.DELETED_ORGANIZATIONS, deleted_org)
     await sweep(storage, Sweep.DELETED_ORGANIZATIONS, 2 * people)

@@ -1,4 +1,4 @@
-"""The housekeeper deletes the records of deleted organizations."""
+"""The housekeeper deletes the records about deleted organizations."""
 
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -16,14 +16,14 @@ from tests.support.rows import DAY, HOUR, NOW, SECOND, account, add, in_another_
 
 
 async def add_tombstone(pool: Pool, deleted_at: datetime) -> UUID:
-    """Add the tombstone of an organization that was deleted at this time."""
+    """Add a tombstone for an organization that was deleted at this time."""
     org = uuid4()
     await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", org, deleted_at)
     return org
 
 
 async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, events: int = 1, totals: int = 1, logins: int = 0) -> None:
-    """Add audit entries, events, totals and logins of an organization, which need not exist."""
+    """Add audit entries, events, totals and logins for an organization, which need not exist."""
     log = """
         insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
         select gen_random_uuid(), %s, 'x', 'user', 'x', '{}', now() from generate_series(1, %s)"""

@@ -297,7 +297,7 @@ async def test_the_refresh_tokens_of_a_deleted_session_are_deleted(storage: Post
 async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Postgres, pool: Pool) -> None:
     """These accounts registered themselves with a password, were never verified, and have no membership (security A-7).
 
-    No service may have a record of them.
+    No service may have a record about them.
     """
     old = {"email_verified_at": None, "created_at": NOW - 8 * DAY}
     org = await add_organization(pool, "acme")
@@ -317,7 +317,7 @@ async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Pos
     }
     await add(storage, *kept_accounts.values(), account("never@example.com", **old))
     await add_member(pool, org, kept_accounts["member"].id)
-    # Records of a deleted service or organization count, too.
+    # A deleted service's or organization's records count, too.
     insert_service_user = (
         "insert into service_users (service_id, user_id, org_id, email, deactivated, created_at) values (%s, %s, %s, %s, false, now())"
     )
@@ -447,7 +447,7 @@ async def test_housekeeping_keeps_rows_that_are_still_needed(ports: Ports, stora
     clock.advance(23 * HOUR)
     assert await housekeeping.sweep(ports, uuid4()) == {}
     clock.advance(2 * HOUR)
-    assert await housekeeping.sweep(ports, uuid4()) == {"sessions": 1}  # reuse of its tokens was detected for a day
+    assert await housekeeping.sweep(ports, uuid4()) == {"sessions": 1}  # its tokens counted as reused for a day
     clock.advance(ports.policy.unverified_purge)
     assert await housekeeping.sweep(ports, uuid4()) == {"unverified_accounts": 1}
     clock.advance(400 * DAY)

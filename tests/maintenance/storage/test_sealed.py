@@ -1,4 +1,4 @@
-"""Encryption of all encrypted columns under a new key."""
+"""Encrypting all encrypted columns under a new key."""
 
 import json
 from dataclasses import replace
@@ -145,7 +145,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
 
 
 async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
-    """A new column of bytes is either encrypted, and handled by `keys reencrypt`, or listed here."""
+    """A new bytes column is either encrypted, and handled by `keys reencrypt`, or listed here."""
     columns = await run_sql(
         pool,
         "select table_name::text, column_name::text from information_schema.columns where table_schema = 'public' and data_type = 'bytea'",

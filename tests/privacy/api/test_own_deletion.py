@@ -95,7 +95,7 @@ async def test_the_sign_in_must_be_recent(
 
 
 async def test_a_session_of_a_device_does_not_count(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
-    """The user may have approved the device of another person."""
+    """The user may have approved another person's device."""
     token = (await sign_in(ports, user)).access_token
     await run_sql(pool, "update sessions set grant_type = 'device_code', authenticated_at = created_at")
     assert refused(await delete(api, token)) == UNAUTHORIZED

@@ -31,7 +31,7 @@ def checked(page: Answer, prefix: str) -> set[str]:
 
 
 def links(page: Answer) -> Mapping[str, str]:
-    """Return the queries of the presets by label. They lead to the fieldset with the boxes."""
+    """Return the presets' queries by label. They lead to the fieldset with the boxes."""
     presets = re.findall(r'<a href="(\?[^"#]*)#([^"]+)" data-checks="[^"]*">([^<]+)</a>', page.text)
     assert all(f'<fieldset class="choices" id="{anchor}"' in page.text for _, anchor, _ in presets)
     return {label: href for href, _, label in presets}

@@ -1,4 +1,4 @@
-"""The page of registration tokens."""
+"""The page about registration tokens."""
 
 import pytest
 from quart_trio import QuartTrio

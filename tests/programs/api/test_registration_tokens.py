@@ -1,4 +1,4 @@
-"""Registration tokens: clients register with them as applications of an organization (RFC 7591 section 3)."""
+"""Registration tokens: clients register with them as an organization's applications (RFC 7591 section 3)."""
 
 from datetime import timedelta
 from typing import Any
@@ -160,7 +160,7 @@ async def test_a_token_works_while_its_creator_may_create_applications(acme: Ten
 
 
 async def test_of_twenty_at_once_as_many_register_as_the_token_has_uses(acme: Tenant) -> None:
-    """Every copy of a program registers with the same name."""
+    """All copies of a program register with the same name."""
     await run_sql(acme.pool, "update organizations set max_services = 30")
     for uses in (1, 3, 20, 4):
         token = await create(acme, uses=uses)

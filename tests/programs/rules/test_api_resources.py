@@ -1,4 +1,4 @@
-"""Identifiers and scopes of API resources (RFC 8707 section 2, RFC 3986 section 6.2)."""
+"""API resource identifiers and scopes (RFC 8707 section 2, RFC 3986 section 6.2)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -113,7 +113,7 @@ def test_other_uris_are_refused(text: str) -> None:
 @table(
     "text",
     [
-        f"urn:gatehouse:{UUID(int=1)}:orders",  # of another organization
+        f"urn:gatehouse:{UUID(int=1)}:orders",  # another organization's
         f"urn:gatehouse:{str(ORG).upper()}:orders",
         f"urn:gatehouse:{ORG}:",
         f"urn:gatehouse:{ORG}:a:b",

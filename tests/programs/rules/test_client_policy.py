@@ -1,4 +1,4 @@
-"""The policy of an API resource about external clients."""
+"""An API resource's policy about external clients."""
 
 from dataclasses import replace
 

@@ -111,7 +111,7 @@ async def test_an_identifier_is_found_for_its_clients_while_the_host_is_verified
     orders, twin = resource(acme, is_active=True), resource(other_tenant)
     await store(storage, orders, twin)
     await within(storage, lambda tx: tx.api_resources.save_client(acme, orders.id, client(shop)))
-    # A row that no use case writes: the client of another organization.
+    # A row that no use case writes: another organization's client.
     await within(storage, lambda tx: tx.api_resources.save_client(acme, twin.id, client(shop)))
 
     async def requested(service: ServiceContext, canonical: str = "https://api.example.com/") -> ApiResource | None:

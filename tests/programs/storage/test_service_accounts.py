@@ -1,4 +1,4 @@
-"""The statements about service accounts and credentials: fields, isolation, the end of an owner's rights, locks and deletion."""
+"""The statements about service accounts and credentials: fields, isolation, lost owner rights, locks and deletion."""
 
 from dataclasses import replace
 from typing import Any
@@ -160,8 +160,8 @@ async def test_a_secret_authenticates_its_program_until_it_expires(storage: Post
     assert replaced.credential_id == new.id
 
 
-# Every way in which an owner's rights end, and the roles of the accounts that go on. The role None is that of the
-# platform's.
+# Every way in which an owner's rights end, and the roles of the accounts that go on. The role None belongs to the
+# platform's accounts.
 ENDS: dict[str, tuple[str, set[RoleName | None]]] = {
     "deactivated": ("update users set deactivated_at = now() where id = %s", set()),
     "anonymized": ("update users set anonymized_at = now(), email = 'anonymized@example.com' where id = %s", set()),
@@ -249,7 +249,7 @@ async def test_the_statements_and_the_rule_agree_on_roles_of_the_organization(
 
 
 def claims(account: ServiceAccount, credential: Credential) -> ProgramClaims:
-    """Return the claims of a token for our own API."""
+    """Return a token's claims for our own API."""
     return ProgramClaims(
         client_id=account.id,
         credential_id=credential.id,

@@ -1,4 +1,4 @@
-"""The log of SCIM requests."""
+"""The log about SCIM requests."""
 
 import json
 from datetime import timedelta

@@ -200,7 +200,7 @@ async def test_schemas_have_the_attributes_of_the_organization(acme: Tenant, oth
     assert (await theirs.call("GET", f"/Schemas/{ATTRIBUTES_URN}")).status == 404
 
 
-# Requests of directories, with full bodies
+# Directory requests, with full bodies
 
 
 async def test_entra_id_provisions_a_custom_attribute(acme: Tenant, directory: Directory) -> None:

@@ -148,7 +148,7 @@ PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
         [{"op": "add", "path": ENTERPRISE_URN, "value": {"employeeNumber": "7"}}, {"op": "remove", "path": ENTERPRISE_URN}],
         {"employeeNumber": None},
     ),
-    # Attributes of RFC 7643 that are not kept are ignored.
+    # RFC 7643 attributes that are not kept are ignored.
     *(
         ([{"op": op, "path": path, "value": "x"}, {"op": "add", "path": "title", "value": "T"}], {"title": "T"})
         for op in ("add", "replace", "remove")

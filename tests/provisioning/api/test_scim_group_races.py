@@ -1,4 +1,4 @@
-"""Pushes of groups at once, and during sign-ins."""
+"""Groups pushed at once, and during sign-ins."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The SCIM groups of services that only assigned users may use."""
+"""The SCIM groups for services that only assigned users may use."""
 
 from typing import Any
 from uuid import UUID, uuid4

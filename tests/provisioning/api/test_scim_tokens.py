@@ -247,7 +247,7 @@ async def test_the_schemas_have_the_attributes_of_resources(directory: Directory
     listing = await directory.get("/Schemas")
     assert (listing["schemas"], listing["totalResults"], listing["itemsPerPage"]) == ([LIST_URN], 3, 3)
     for schema, resource in zip(listing["Resources"], (user, enterprise, group), strict=True):
-        # Only users in groups of the directory have `groups`.
+        # Only users in the directory's groups have `groups`.
         attributes = {attribute["name"]: attribute for attribute in schema["attributes"] if attribute["name"] != "groups"}
         assert set(resource) - {"schemas", "id", "meta", "externalId"} == set(attributes)
         for name, attribute in attributes.items():

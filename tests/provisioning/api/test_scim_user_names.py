@@ -1,4 +1,4 @@
-"""The userName and the email address of SCIM users (security C-4, decision 130)."""
+"""SCIM users' userName and email address (security C-4, decision 130)."""
 
 from typing import Any
 from uuid import UUID

@@ -261,7 +261,7 @@ async def test_lists_have_pages(directory: Directory, clock: FakeClock) -> None:
         created.append((await directory.create_user(f"p{n}@acme.example"))["userName"])
         clock.advance(timedelta(seconds=1))
     addresses = [user["userName"] for user in (await directory.list_users())["Resources"]]
-    assert [address for address in addresses if address in created] == created  # in the order of creation
+    assert [address for address in addresses if address in created] == created  # oldest first
     for start, count, expected in [
         (1, 3, addresses[:3]), (4, 2, addresses[3:5]), (7, 100, addresses[6:]), (8, 10, []), (0, 2, addresses[:2]), (-5, 2, addresses[:2]),
         (1, 0, []), (1, -1, []), (1, 10**30, addresses), (10**30, 5, []),

@@ -1,4 +1,4 @@
-"""Helpers for tests of SCIM users."""
+"""Helpers for tests about SCIM users."""
 
 from typing import Any
 from uuid import UUID

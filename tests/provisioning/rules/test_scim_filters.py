@@ -1,4 +1,4 @@
-"""SCIM filters and the paths of patches (security C-7, RFC 7644 section 3.4.2.2)."""
+"""SCIM filters and patch paths (security C-7, RFC 7644 section 3.4.2.2)."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Storage of SCIM users and tokens."""
+"""Storage for SCIM users and tokens."""
 
 from dataclasses import replace
 from typing import Any

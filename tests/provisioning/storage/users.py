@@ -1,4 +1,4 @@
-"""Users of SCIM with different profiles and states."""
+"""SCIM users with different profiles and states."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -25,7 +25,7 @@ PROFILES = [
 async def add_users(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> list[ScimUser]:
     """Add seven users at acme, and a user at the second tenant. Return acme's users.
 
-    Five of them have a profile. Two are blocked, and the second has a deactivated account. Another user is known and
+    Five users have a profile. Two are blocked, and the second has a deactivated account. Another user is known and
     neither blocked nor a member.
     """
     users = [account(Email(f"{name}@example.com"), is_platform_owner=False) for name in ("ada", "b_b", "c%d", "eve", "f-1", "g", "h")]

@@ -1,4 +1,4 @@
-"""Connections of organizations, as rows."""
+"""Organizations' connections, as rows."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -11,7 +11,7 @@ from core.kernel.values import Slug, new_id
 from ports.storage import Storage
 from tests.support.rows import DAY, NOW
 
-# The parameters are the ids of the organization, the connection and the user, and the subject.
+# The parameters are the ids for the organization, the connection and the user, and the subject.
 LINK: Final = """
     insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
     values (%s, %s, %s, %s, now(), now()) on conflict do nothing"""
@@ -43,7 +43,7 @@ async def add_connection(storage: Storage, org_id: UUID, slug: str = "okta", **c
 
 
 async def add_login(storage: Storage, connection: OrganizationConnection, user_id: UUID, **changes: Any) -> ConnectionLogin:
-    """Add a sign-in of the user at the connection, in the session s1 there."""
+    """Add the user's sign-in at the connection, in the session s1 there."""
     values: dict[str, Any] = {"provider_session": "s1", "logout": {}, "created_at": NOW, "ends_at": NOW + DAY}
     ids = {"id": new_id(), "org_id": connection.org_id, "connection_id": connection.id, "user_id": user_id}
     login = ConnectionLogin(**{**ids, **values, **changes})

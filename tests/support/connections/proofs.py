@@ -1,4 +1,4 @@
-"""Sessions that began at a connection of an organization. The tests write the proof, because only its effect is tested."""
+"""Sessions that began at an organization's connection. The tests write the proof, because only its effect is tested."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,18 +28,18 @@ _OLDER: Final = """
 def connection_proof(
     org_id: UUID, at: datetime, *, until: datetime | None = None, second: bool = False, connection: UUID = CONNECTION
 ) -> Proof:
-    """Return the proof of a sign-in at a connection. `second`: its provider verified two factors, and is trusted to say so."""
+    """Return the proof from a sign-in at a connection. `second`: its provider verified two factors, and is trusted to say so."""
     return Proof(Method.CONNECTION, at, user_verified=second, connection=connection, org=org_id, until=until)
 
 
 def merged(org_id: UUID, at: datetime, *, second: bool = False) -> Proofs:
-    """Return the proofs of a session with a password and a sign-in at a connection. `second`: with the account's second factor."""
+    """Return a session's proofs by a password and a sign-in at a connection. `second`: with the account's second factor."""
     of_account = complete(first_proof("password", at), Proof(Method.TOTP, at)) if second else (first_proof("password", at),)
     return *of_account, connection_proof(org_id, at)
 
 
 async def write_proofs(pool: Pool, user_id: UUID, proofs: Proofs) -> None:
-    """Give all sessions of a user these proofs, but impersonations and personal access tokens."""
+    """Give all a user's sessions these proofs, but impersonations and personal access tokens."""
     columns = columns_of(proofs)
     names = ", ".join(f"{name} = %s" for name in columns)
     await run_sql(
@@ -57,7 +57,7 @@ def older_sessions(age: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProvedSignIn:
-    """A sign-in of this user with a proof that is not checked."""
+    """This user's sign-in with a proof that is not checked."""
 
     account: Account
     proof: Proof

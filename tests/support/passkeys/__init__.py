@@ -1,1 +1,1 @@
-"""Passkeys of tests."""
+"""Passkeys in tests."""

@@ -51,7 +51,7 @@ class SoftAuthenticator:
     step: int = 0  # by which the counter grows; synced passkeys have none
     aaguid: UUID = BITWARDEN
     client_data: Mapping[str, Any] = field(default_factory=dict)  # members that replace members in clientDataJSON
-    extensions: bytes = b""  # of its answers, in CBOR
+    extensions: bytes = b""  # in its answers, as CBOR
     credentials: list[Credential] = field(default_factory=list)
     next_id: bytes | None = None  # for the next credential, instead of a random id
 
@@ -125,7 +125,7 @@ def cose_key(key: PrivateKey) -> dict[int, Any]:
 
 
 def sign(key: PrivateKey, data: bytes) -> bytes:
-    """Return the signature of an assertion."""
+    """Return an assertion's signature."""
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key.sign(data)
     if isinstance(key, rsa.RSAPrivateKey):

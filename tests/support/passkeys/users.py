@@ -1,4 +1,4 @@
-"""Passkeys of users over the API, made by a software authenticator."""
+"""Users' passkeys over the API, made by a software authenticator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ RP_ID = BASE_URL.removeprefix("http://")
 
 @dataclass(slots=True)
 class PasskeyUser:
-    """A session of a user over the API, with an authenticator."""
+    """A user's session over the API, with an authenticator."""
 
     api: Api
     token: str
     authenticator: SoftAuthenticator = field(default_factory=lambda: SoftAuthenticator(origin=BASE_URL))
 
     async def options(self, kind: str = "passkey") -> Any:
-        """Return the options of a registration."""
+        """Return a registration's options."""
         answer = await self.api.post(f"{PASSKEYS}/options", {"kind": kind}, token=self.token)
         assert answer.status == 200, answer.text
         return answer.json["publicKey"]
@@ -83,14 +83,14 @@ async def add_passkeys(pool: Pool, user_id: UUID, *rp_ids: str) -> None:
 
 
 async def start_login(api: Api) -> Any:
-    """Return the answer to the right password of a user with a second factor."""
+    """Return the answer to the right password for a user with a second factor."""
     answer = await api.login()
     assert (answer.status, answer.json.get("mfa_required")) == (200, True), answer.text
     return answer.json
 
 
 async def verify_second(api: Api, login: Mapping[str, Any], authenticator: SoftAuthenticator, **others: Any) -> Answer:
-    """Complete a sign-in with the newest passkey or security key of the authenticator."""
+    """Complete a sign-in with the authenticator's newest passkey or security key."""
     credential = authenticator.get(login["passkey_options"])
     return await api.post("/api/auth/mfa/verify", {"passkey": credential, **others}, token=login["access_token"])
 
@@ -102,7 +102,7 @@ async def sign_in_options(api: Api, **options: Any) -> Any:
 
 
 async def sign_in_with_passkey(api: Api, authenticator: SoftAuthenticator, body: Mapping[str, Any] = NO_TARGET, **options: Any) -> Answer:
-    """Sign in with the newest passkey of the authenticator."""
+    """Sign in with the authenticator's newest passkey."""
     credential = authenticator.get(await sign_in_options(api, **options))
     return await api.post("/api/auth/passkey", {"credential": credential, **body}, **options)
 

@@ -1,10 +1,10 @@
-"""Virtual authenticators of a browser: phones, laptops and security keys."""
+"""A browser's virtual authenticators: phones, laptops and security keys."""
 
 from typing import Any, Final
 
 from selenium import webdriver
 
-# WebAuthn.VirtualAuthenticatorOptions of the Chrome DevTools Protocol.
+# WebAuthn.VirtualAuthenticatorOptions in the Chrome DevTools Protocol.
 PLATFORM_AUTHENTICATOR: Final[dict[str, Any]] = {
     "protocol": "ctap2",
     "transport": "internal",
@@ -16,7 +16,7 @@ PLATFORM_AUTHENTICATOR: Final[dict[str, Any]] = {
 
 
 class Authenticator:
-    """A virtual authenticator of a browser."""
+    """A browser's virtual authenticator."""
 
     def __init__(self, driver: webdriver.Chrome, id_: str) -> None:
         self._driver = driver
@@ -28,7 +28,7 @@ class Authenticator:
         return found
 
     def add(self, credential: dict[str, Any]) -> None:
-        """Add a credential in the form of `credentials`."""
+        """Add a credential in the same form as `credentials`."""
         self._driver.execute_cdp_cmd("WebAuthn.addCredential", {**self._id, "credential": credential})
 
     def remove(self, credential_id: str) -> None:

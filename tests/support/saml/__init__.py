@@ -71,7 +71,7 @@ class SamlApplication:
 
     @property
     def issuer(self) -> str:
-        """The entity id of the service's identity provider."""
+        """The entity id for the service's identity provider."""
         return self.base_url + self.path
 
     @property
@@ -165,7 +165,7 @@ def with_validity(metadata: str, *ends: str) -> str:
     return f'<md:EntitiesDescriptor xmlns:md="{NS["md"]}"{around}>{text}</md:EntitiesDescriptor>'
 
 
-# Messages of services
+# Messages by services
 
 
 def format_instant(time: datetime) -> str:
@@ -208,7 +208,7 @@ def logout_request(
     name_attributes: Mapping[str, str] = MappingProxyType({}),
     **changes: str | None,
 ) -> bytes:
-    """Return a LogoutRequest. `name_attributes` are the attributes of its NameID."""
+    """Return a LogoutRequest. `name_attributes` are the attributes on its NameID."""
     attributes = {
         "ID": saml_messages.new_message_id(),
         "Version": "2.0",

@@ -53,7 +53,7 @@ class SamlApplications:
 
 
 class SamlBrowser(FakeBrowser):
-    """A browser that follows the redirects of SAML applications."""
+    """A browser that follows SAML applications' redirects."""
 
     def __init__(self, app: QuartTrio, clock: Any, origin: str = BASE_URL) -> None:
         super().__init__(app, origin)
@@ -63,7 +63,7 @@ class SamlBrowser(FakeBrowser):
         return self._clock.now()
 
     async def start_sign_on(self, application: SamlApplication, relay_state: str | None = None, **request: Any) -> str:
-        """Deliver an AuthnRequest of the application with HTTP-Redirect.
+        """Deliver the application's AuthnRequest with HTTP-Redirect.
 
         Return the path where the sign-on continues.
         """
@@ -103,7 +103,7 @@ class SamlBrowser(FakeBrowser):
 
 
 def redirect_target(answer: Answer, status: int = 302) -> str:
-    """Return the target of a redirect. Our own URLs are returned as paths."""
+    """Return a redirect's target. Our own URLs are returned as paths."""
     assert answer.status == status, (answer.status, answer.text.rpartition("<main>")[2])
     assert answer.headers["Cache-Control"] == "no-store"
     return str(answer.headers["Location"]).removeprefix(BASE_URL)
@@ -175,7 +175,7 @@ class LogoutWalk:
         return application, message.root.get("ID")
 
     async def confirm(self, application: SamlApplication, id_: str) -> Answer:
-        """Confirm the request of this application. Return the next step."""
+        """Confirm this application's request. Return the next step."""
         response = logout_response(application, self.browser.now(), id_)
         step = await self.browser.open(redirect_url(f"{application.path}/slo", response, "SAMLResponse"))
         while step.status == 302 and redirect_target(step).startswith("/"):
@@ -198,7 +198,7 @@ class LogoutWalk:
 
 
 def statuses(step: Answer, initiator: SamlApplication) -> list[str]:
-    """Return the status codes of the LogoutResponse to the initiating application."""
+    """Return the status codes in the LogoutResponse to the initiating application."""
     message = RedirectedMessage(redirect_target(step))
     assert (message.url, message.kind, message.query["RelayState"]) == (initiator.configuration.slo_url, "LogoutResponse", "there")
     return message.statuses

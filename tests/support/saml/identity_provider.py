@@ -1,4 +1,4 @@
-"""An identity provider for the verifier of responses. It signs and encrypts with python-xmlsec, without the code under test."""
+"""An identity provider for the response verifier. It signs and encrypts with python-xmlsec, without the code under test."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ constants = xmlsec.constants
 
 
 def find(element: Any, path: str) -> Any:
-    """Return the first element of an XPath."""
+    """Return the first element at an XPath."""
     return element.xpath(path, namespaces={**NS, "xenc": XENC})[0]
 
 
@@ -110,15 +110,15 @@ def identity(content: Content, certificate: str) -> AssertedIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The options of a signature."""
+    """A signature's options."""
 
     method: Any = constants.TransformRsaSha256
     digest: Any = constants.TransformSha256
     canonicalization: Any = constants.TransformExclC14N
     transforms: Sequence[Any] = (constants.TransformEnveloped, constants.TransformExclC14N)
-    prefixes: str | None = None  # of the last transform
+    prefixes: str | None = None  # in the last transform
     signed_info_prefixes: str | None = None
-    uri: str | None = None  # the ID of the element without it
+    uri: str | None = None  # the element's ID without it
     references: int = 1
 
 
@@ -160,14 +160,14 @@ def _private_key(pem: bytes, certificate: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encryption:
-    """The options of an encryption."""
+    """An encryption's options."""
 
     cipher: Any = constants.TransformAes256Gcm
     bits: int = 256
     transport: Any = constants.TransformRsaOaep
     is_beside: bool = False  # the key is beside the data, as Okta writes it
     algorithm: str | None = None  # the key transport's, in place of the algorithm in `transport`
-    parts: Mapping[str, str] = field(default_factory=dict)  # the algorithms of its child elements, by tag
+    parts: Mapping[str, str] = field(default_factory=dict)  # its child elements' algorithms, by tag
 
 
 GCM: Final = Encryption()

@@ -1,4 +1,4 @@
-"""Signatures of SAML applications, made without the code under test."""
+"""SAML applications' signatures, made without the code under test."""
 
 from functools import cache
 from urllib.parse import quote, urlencode
@@ -44,7 +44,7 @@ def _private_key(pem: bytes) -> rsa.RSAPrivateKey:
 
 
 def signed_document(message: bytes, key: SamlCertificate, algorithm: str = f"{MORE}rsa-sha256") -> bytes:
-    """Return the message with a signature of its root after the Issuer."""
+    """Return the message with a signature over its root after the Issuer."""
     root = etree.fromstring(message)
     method = xmlsec.constants.TransformRsaSha1 if algorithm == SHA1 else xmlsec.constants.TransformRsaSha256
     signature = xmlsec.template.create(root, xmlsec.constants.TransformExclC14N, method, ns="ds")

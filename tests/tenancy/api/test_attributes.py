@@ -1,4 +1,4 @@
-"""The attributes of users: declared by the organization, written by admins, users and API keys, read by claims."""
+"""User attributes: declared by the organization, written by admins, users and API keys, read by claims."""
 
 from typing import Any, Final
 

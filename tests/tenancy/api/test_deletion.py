@@ -1,4 +1,4 @@
-"""The deletion of an organization by its owner."""
+"""An owner deletes an organization."""
 
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from tests.support.builders import (
 )
 from tests.tenancy.organizations import ACME, log, recorded_events, token_of
 
-# The tables that have rows of an organization.
+# The tables that have an organization's rows.
 OWNED = ["organizations", "memberships", "invitations", "audit_log", "audit_totals", "events", "login_events"]
 
 
@@ -74,7 +74,7 @@ async def test_the_accounts_and_sessions_of_its_members_remain(api: Api, ports: 
     assert (await api.delete(ACME, token=token)).status == 204
     assert await run_sql(pool, "select id from users") == [(user.id,)]
     assert (await api.get("/api/user", token=token)).status == 200
-    # A token of the organization no longer works (security J-6).
+    # The organization's token no longer works (security J-6).
     answer = await api.get("/api/user", token=in_context)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert (await api.post("/api/auth/logout", token=in_context)).status == 200

@@ -1,6 +1,6 @@
-"""The design of emails, and of the pages behind their links.
+"""How emails, and the pages behind their links, are designed.
 
-It is that of the named organization while it is active (decision 66; security B-2, B-3, E-1, E-2).
+It is the named organization's design while it is active (decision 66; security B-2, B-3, E-1, E-2).
 """
 
 import re
@@ -62,7 +62,7 @@ def without_token(letter: EmailMessage) -> EmailMessage:
 def is_designed(page: Answer) -> bool:
     """Return whether the page has the organization's design.
 
-    Checks that it has all of the design or nothing.
+    Checks that it has the whole design or nothing.
     """
     parts = {
         "name": " · Acme Portal</title>" in page.text and "<bdi>Acme Portal</bdi></span></header>" in page.text,
@@ -206,7 +206,7 @@ async def test_the_page_has_the_design_even_if_the_database_fails_after_the_comm
 
 @pytest.fixture
 async def reset_token(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> str:
-    """The token of a password reset that was requested for the organization."""
+    """The token for a password reset that was requested for the organization."""
     await add_account(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL, "org_slug": "acme"})
     await deliver(ports)

@@ -1,4 +1,4 @@
-"""The domains of an organization (security B-5, T-6)."""
+"""An organization's domains (security B-5, T-6)."""
 
 import re
 from collections import Counter
@@ -230,7 +230,7 @@ async def test_only_managers_reach_the_domain(acme: Tenant, other_tenant: Tenant
     assert (await stored_claims(acme.pool), dns.lookups) == (before, [])
 
 
-# Claims of several organizations
+# Claims by several organizations
 
 
 async def test_claims_of_others_are_not_revealed_before_the_proof(

@@ -1,4 +1,4 @@
-"""The lifecycle of organizations, and its effects on members (decisions 207, 236, 238)."""
+"""How organizations live, and what that means for members (decisions 207, 236, 238)."""
 
 import itertools
 from typing import Any

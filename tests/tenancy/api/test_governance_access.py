@@ -1,4 +1,4 @@
-"""The callers that govern organizations, the order of errors, and the audit log."""
+"""The callers that govern organizations, the order in which errors come, and the audit log."""
 
 import itertools
 from uuid import UUID
@@ -83,7 +83,7 @@ async def test_only_the_entry_of_the_platform_has_the_address_and_the_user_agent
     assert entries == [(False, None, None), (True, PEER, "console/1.0")]
 
 
-# Permissions, and the order of errors
+# Permissions, and the order in which errors come
 
 
 def calls(org: object) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ async def put_routes(team: Tenant, routes: Any, by: str = "owner") -> Answer:
 
 
 def routes(**providers: str) -> list[dict[str, str]]:
-    """Return routes. The names are domains, with `_` instead of the dot."""
+    """Return routes. The names are domains, with `_` for the dot."""
     return [{"domain": domain.replace("_", "."), "provider": provider} for domain, provider in providers.items()]
 
 

@@ -1,4 +1,4 @@
-"""Permissions for the mail server and the SIEM of an organization (security Z-5)."""
+"""Permissions for an organization's mail server and SIEM (security Z-5)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.parametrize("integration", [SIEM, SMTP], ids=lambda one
 
 
 def without_queue(status: dict[str, Any]) -> dict[str, Any]:
-    """Return the status without the number of queued entries, because refusals are audited, too."""
+    """Return the status without the queued entries' number, because refusals are audited, too."""
     return {name: value for name, value in status.items() if name != "pending_count"}
 
 

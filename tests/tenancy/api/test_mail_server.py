@@ -1,4 +1,4 @@
-"""The mail server of an organization, and its emails through a real server.
+"""An organization's mail server, and its emails through a real server.
 
 The rules come from security E-1, E-4, L-1, L-3, W-1, W-7, Z-5.
 """
@@ -162,7 +162,7 @@ class RealServers:
 
     @property
     def filed(self) -> str:
-        """The content of all files in the folder."""
+        """The content in all files in the folder."""
         return "".join(path.read_text("utf-8") for path in sorted(self.folder.iterdir()))
 
     @property

@@ -1,7 +1,7 @@
-"""The owner of the mailbox owns the account (security A-7, R-3, R-5, T-6).
+"""The mailbox's owner owns the account (security A-7, R-3, R-5, T-6).
 
-An organization can name addresses of people who have not arrived yet: it invites them, or its
-directory creates them. Neither may cost these people anything.
+An organization can name addresses before their owners arrive: it invites them, or its directory creates them. Neither
+may cost these people anything.
 """
 
 from collections import Counter
@@ -84,7 +84,7 @@ async def test_the_token_of_the_response_joins_and_confirms_nothing(acme: Tenant
 async def test_an_invitation_through_the_organizations_own_mail_server_proves_nothing(
     acme: Tenant, api: Api, sent: FakeMailTransport
 ) -> None:
-    """The operator of that server can read the email."""
+    """That server's operator can read the email."""
     server = """
         insert into smtp_settings (org_id, host, port, from_email, from_name, tls, updated_at)
         values (%s, 'mail.acme.example', 25, 'a@acme.example', 'A', false, now())"""
@@ -128,7 +128,7 @@ async def reset_password(acme: Tenant, sent: FakeMailTransport) -> None:
 
 
 async def change_address(acme: Tenant, user_id: str) -> None:
-    """The account got another mailbox and a password first, and then the address of another person."""
+    """The account got another mailbox and a password first, and then another person's address."""
     hashed = await acme.ports.passwords.hash(PASSWORD)
     change = "update users set password_hash = %s, email_verified_at = null where id = %s"
     await run_sql(acme.pool, change, hashed, UUID(user_id))
@@ -208,7 +208,7 @@ async def test_another_directory_cannot_create_accounts_at_a_verified_domain(
     assert problem(await directory.put(user["id"], userName=CEO)) == (403, None)
     assert await account_row(acme) == {}
     await deliver(acme.ports)  # emails from the same delivery arrive in any order
-    # A guest can be invited. The inviter's token creates no account, and that of the email does.
+    # A guest can be invited. The inviter's token creates no account, and the email's token does.
     answer = await accept(acme.api, (await acme.invite(CEO))["token"])
     assert (answer.status, answer.json["error"]) == (400, MailTokenRequired.__doc__)
     assert await account_row(acme) == {}

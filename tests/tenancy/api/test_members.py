@@ -199,7 +199,7 @@ async def test_changing_the_role_of_a_non_member_answers_404(tenants: Tenants, a
         f"{acme.id('member')}%20",
     ]
     for name in names:
-        # 404 comes before errors of the body.
+        # 404 comes before errors about the body.
         for role in ("admin", "owner", "boss"):
             answer = await tenants.api.patch(f"{acme.path}/members/{name}", {"role": role}, token=acme.token("owner"))
             assert (answer.status, answer.code) == (404, "NOT_FOUND"), (name, role)

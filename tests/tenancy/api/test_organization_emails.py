@@ -1,4 +1,4 @@
-"""The emails about the state of an organization, to its owner and to platform owners (decision 207; security E-1, E-5)."""
+"""The emails about an organization's state, to its owner and to platform owners (decision 207; security E-1, E-5)."""
 
 from dataclasses import replace
 

@@ -159,7 +159,7 @@ async def test_a_token_of_another_organization_works_because_its_organization_is
 
 @pytest.mark.parametrize("end", ["delete from organizations where id = %s", "delete from memberships where org_id = %s"])
 async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(api: Api, ports: Ports, pool: Pool, end: str) -> None:
-    """The organization of the token is only context (decision 54).
+    """The organization in the token is only context (decision 54).
 
     The profile shows it, and is refused.
     """
@@ -207,7 +207,7 @@ async def test_suspension_takes_effect_with_the_next_request_and_activation_rest
         await refresh(api, selection["refresh_token"]),
     ):
         assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
-    # Routes outside of the organization still work (decision 48).
+    # Routes outside the organization still work (decision 48).
     assert (await api.get("/api/user", token=token)).json["org"] == "acme"
     assert (await api.get("/api/organizations", token=token)).status == 200
     assert (await api.get(ACME, token=token)).json["status"] == "suspended"

@@ -17,7 +17,7 @@ def cast() -> Mapping[str, RoleName]:
     return CAST
 
 
-# The transfer of ownership
+# Transferring the ownership
 
 
 @pytest.mark.parametrize("name", ["admin", "member"])
@@ -107,7 +107,7 @@ async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme:
     assert await tenants.everything() == before
 
 
-# Invitations after a change of role (security R-4)
+# Invitations after a role change (security R-4)
 
 
 async def _invitations(tenants: Tenants, acme: Tenant, other_tenant: Tenant, inviter: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Tiers and the list of all organizations, for platform owners (decisions 236, 238; security T-7)."""
+"""Tiers and the list with all organizations, for platform owners (decisions 236, 238; security T-7)."""
 
 from datetime import timedelta
 from uuid import UUID

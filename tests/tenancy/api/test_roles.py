@@ -41,7 +41,7 @@ async def join_with(acme: Tenant, name: str, slug: str, capabilities: Collection
 
 
 async def token_of(acme: Tenant, account: UUID, made_by: str = "owner") -> str:
-    """Return a token of a service account, by a credential that this member made."""
+    """Return a service account's token, by a credential that this member made."""
     program = await add_credential(acme.pool, acme.api, account, acme.org)
     await run_sql(acme.pool, "update credentials set created_by = %s where id = %s", acme.people[made_by].id, program.credential_id)
     return await program.token()
@@ -187,7 +187,7 @@ async def test_a_member_does_not_give_change_or_delete_a_role_with_a_right_that_
     assert (await acme.set_role("manager", "member", "viewer")).status == 200
     assert (await acme.invite("eve@example.com", "viewer", by="manager"))["invitation"]["role"] == "viewer"
     assert (await change(acme, "viewer", by="manager", name="Mine")).status == 200
-    # An admin has the rights of the role, but without `roles.manage` gives only `member`.
+    # An admin has the role's rights, but without `roles.manage` gives only `member`.
     refused = await acme.try_invite("ada@example.com", "viewer", by="admin")
     assert (refused.status, refused.json["error"]) == (403, RolesManageMissing.__doc__)
     # Taking away a role asks for its rights, too.
@@ -248,7 +248,7 @@ async def test_a_change_of_a_version_that_is_out_of_date_is_refused(acme: Tenant
 
 
 async def test_holders_lose_what_they_gave_with_a_right_that_is_taken_away(acme: Tenant) -> None:
-    """Invitations, credentials of service accounts, and the roles that these gave end."""
+    """Invitations, service account credentials, and the roles that these gave end."""
     rights = {*OF_MEMBERS, "members.manage", "roles.manage", "service_accounts.manage"}
     await join_with(acme, "ann", "manager", rights)
     invitation = await acme.invite("eve@example.com", "manager", by="ann")

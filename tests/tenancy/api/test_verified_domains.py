@@ -1,4 +1,4 @@
-"""What a verified domain of an organization is for (security T-6)."""
+"""What an organization's verified domain is for (security T-6)."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""The control of an organization over accounts that it created (security K-4)."""
+"""An organization's control over accounts that it created (security K-4)."""
 
 from dataclasses import replace
 from itertools import product
@@ -10,7 +10,7 @@ from core.tenancy.model.members import AccountControl
 
 HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
 
-# An account that an API key of the organization created and that was never used.
+# An account that the organization's API key created and that was never used.
 UNUSED = AccountControl(
     org_id=HERE,
     origin=AccountOrigin.API_KEY,
@@ -23,7 +23,7 @@ UNUSED = AccountControl(
     member_elsewhere=False,
     end_user_elsewhere=False,
 )
-# AccountOrigin, organization of origin, and whether the organization HERE created the account.
+# AccountOrigin, the organization that created the account, and whether that is HERE.
 ORIGINS = [
     (AccountOrigin.API_KEY, HERE, True),
     (AccountOrigin.SCIM, HERE, True),

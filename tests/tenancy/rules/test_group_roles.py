@@ -1,4 +1,4 @@
-"""Which roles of groups are founded: their givers may still give them."""
+"""Which group roles are founded: their givers may still give them."""
 
 from collections.abc import Collection
 from uuid import UUID

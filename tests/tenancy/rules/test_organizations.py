@@ -1,4 +1,4 @@
-"""The rules of organizations, and the checks that use cases repeat under lock (security Z-5)."""
+"""The rules for organizations, and the checks that use cases repeat under lock (security Z-5)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -85,7 +85,7 @@ def test_an_error_message_says_what_to_do() -> None:
         assert len((refusal.__doc__ or "").split()) > 6
 
 
-# Changes between the checks of the HTTP edge and the transaction
+# Changes between the HTTP edge's checks and the transaction
 
 
 async def person_of(ports: Ports, account: Account, **changes: Any) -> Person:
@@ -227,7 +227,7 @@ async def test_an_organization_under_deletion_cannot_be_selected(ports: Ports, p
 
 
 async def test_selecting_does_not_wait_for_changes_of_the_organization(ports: Ports, pool: Pool) -> None:
-    """All members of a large organization may select it at the same time."""
+    """All members in a large organization may select it at the same time."""
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     async with pool.connection() as connection, connection.transaction():
@@ -240,7 +240,7 @@ async def test_selecting_does_not_wait_for_changes_of_the_organization(ports: Po
 async def test_selecting_waits_for_a_concurrent_refresh_and_rotates_its_token(ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
-    # The statements of a refresh, without its commit.
+    # A refresh's statements, without its commit.
     rotated = "update refresh_tokens set rotated_at = now()"
     insert = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
     membership, _ = await run_during(pool, [(rotated, ()), (insert, ())], lambda: sessions.select_organization(ports, caller))

@@ -1,4 +1,4 @@
-"""Audit entries, events and totals of an organization."""
+"""An organization's audit entries, events and totals."""
 
 from uuid import UUID
 
@@ -10,14 +10,14 @@ from tests.support.builders import run_sql
 
 
 async def leave_records(storage: Postgres, org: UUID, count: int) -> None:
-    """Write this number of audit entries and events."""
+    """Write this many audit entries and events."""
     async with storage.transaction(by=SYSTEM) as tx:
         for number in range(count):
             tx.record(Event(EVENT_KINDS["service.created"], str(number), org_id=org))
 
 
 async def records_of(pool: Pool, org: UUID) -> list[int]:
-    """Return the number of audit entries, events and totals."""
+    """Return how many audit entries, events and totals there are."""
     query = """
         select (select count(*) from audit_log where org_id = o), (select count(*) from events where org_id = o),
                (select count(*) from audit_totals where org_id = o) from (select %s::uuid as o) x"""

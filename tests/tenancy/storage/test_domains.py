@@ -1,4 +1,4 @@
-"""Storage of domains. Only one organization at a time has verified a domain."""
+"""Storage for domains. Only one organization at a time has verified a domain."""
 
 from dataclasses import replace
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Storage of home realm routes, and the route that applies to a domain."""
+"""Storage for home realm routes, and the route that applies to a domain."""
 
 from uuid import UUID, uuid4
 
@@ -16,7 +16,7 @@ A, B, C = PLATFORM_CONNECTIONS
 
 
 async def replace(storage: Postgres, org: UUID, **routes: ConnectionSlug) -> None:
-    """Replace the routes. The names are domains, with `_` instead of the dot."""
+    """Replace the routes. The names are domains, with `_` for the dot."""
     providers = {Domain(name.replace("_", ".")): provider for name, provider in routes.items()}
     await within(storage, lambda tx: tx.home_realm.replace(org, providers))
 

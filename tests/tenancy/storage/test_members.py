@@ -42,7 +42,7 @@ async def listed(storage: Postgres, org: UUID, role: RoleName | None, page: Page
 
 
 async def count_of(pool: Pool, org: UUID) -> tuple[int, int]:
-    """Return the stored member count and the actual number of memberships."""
+    """Return the stored member count and how many memberships there are."""
     [(counter, actual)] = await run_sql(
         pool, "select member_count, (select count(*) from memberships m where m.org_id = o.id) from organizations o where o.id = %s", org
     )
@@ -235,7 +235,7 @@ async def test_a_removal_affects_one_membership_and_the_count(storage: Postgres,
     await within(storage, lambda tx: tx.members.remove(acme, user.id, NOW))
     assert {(row[1], row[2]) for row in await all_rows(pool)} == {(acme, eve.id), (other_tenant, user.id)}
     assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(1, 1), (1, 1)]
-    # Removing a non-member, or a member of another organization, does not change the count.
+    # Removing a non-member, or another organization's member, does not change the count.
     async with storage.transaction(by=SYSTEM) as tx:
         for org, target in ((acme, user.id), (other_tenant, eve.id), (acme, uuid4())):
             await tx.members.remove(org, target, NOW)

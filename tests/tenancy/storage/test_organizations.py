@@ -1,4 +1,4 @@
-"""Storage of organizations, except the list for platform owners."""
+"""Storage for organizations, except the list for platform owners."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -278,7 +278,7 @@ async def test_records_of_one_organization_are_purged_in_bounded_batches(storage
 
 
 async def test_a_batch_starts_with_the_newest_records(storage: Postgres, pool: Pool) -> None:
-    """The order is that of the index, so that the planner uses it."""
+    """The order matches the index, so that the planner uses it."""
     org = await add_organization(pool, "acme")
     await leave_records(storage, org, 3)
     await within(storage, lambda tx: tx.organizations.purge(org, 1))

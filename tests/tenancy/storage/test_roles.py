@@ -1,4 +1,4 @@
-"""Roles of organizations in the database, and the statements that read rights."""
+"""Organizations' roles in the database, and the statements that read rights."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Storage of sign-in policies: every field, the versions, and the policies that concern a user."""
+"""Storage for sign-in policies: every field, the versions, and the policies that concern a user."""
 
 from dataclasses import replace
 from typing import Any

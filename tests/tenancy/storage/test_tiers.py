@@ -1,4 +1,4 @@
-"""Storage of tiers, and the tiers that the settings define."""
+"""Storage for tiers, and the tiers that the settings define."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4
@@ -56,7 +56,7 @@ async def test_a_changed_tier_applies_to_its_organizations_immediately(storage: 
     assert (organization.user_limit.value, organization.service_limit.value) == (7, 8)
 
 
-# The tiers of the settings
+# The settings' tiers
 
 
 async def test_save_tiers_adds_and_updates_tiers_and_leaves_others(ports: Ports, storage: Postgres) -> None:

@@ -63,7 +63,7 @@ async def account_row(pool: Pool, user_id: UUID) -> dict[str, Any]:
 
 
 async def columns_with(pool: Pool, text: str) -> set[str]:
-    """Return the tables and columns of the whole database that contain this text."""
+    """Return the tables and columns in the whole database that contain this text."""
     columns = await run_sql(
         pool,
         """

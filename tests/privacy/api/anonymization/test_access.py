@@ -22,7 +22,7 @@ async def test_owners_can_anonymize_themselves(api: Api, pool: Pool, acme: Tenan
     assert (await acme.roles())["owner"] == "owner"
     assert PLACEHOLDER.fullmatch((await account_row(pool, owner.id))["email"])
     assert (await request_anonymization(api, owner.id, acme.token("owner"))).status == 401
-    # The records of it do not contain the address again.
+    # Its records do not contain the address again.
     for log in ("audit_log", "privacy_log"):
         assert await run_sql(pool, f"select actor_id, address, agent from {log}") == [(owner.id, "0.0.0.0", "anonymized")]  # noqa: S104, S608
 

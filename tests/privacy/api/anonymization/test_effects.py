@@ -1,4 +1,4 @@
-"""The effects of an anonymization on the account, its data and its records (decisions 65, 143, 147, 148; security A-4)."""
+"""How an anonymization changes the account, its data and its records (decisions 65, 143, 147, 148; security A-4)."""
 
 from datetime import timedelta
 
@@ -43,7 +43,7 @@ from tests.support.webhooks import add_webhook
 async def test_no_data_that_identifies_the_user_or_lets_them_sign_in_remains(
     api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
-    # Actions of the user inside and outside an organization
+    # What the user did inside and outside an organization
     passwords = {"current_password": PASSWORD, "new_password": "another good password"}
     assert (await api.post("/api/user/change-password", passwords, token=acme.token("ada"))).status == 200
     # Invitations to the address: one here, and a pending invitation in another organization
@@ -111,7 +111,7 @@ async def test_stored_webhook_deliveries_lose_the_address(api: Api, ports: Ports
 async def test_an_anonymization_is_recorded_once(
     api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account, platform: Platform
 ) -> None:
-    """In the privacy log, and for every organization that the user is a member of, confirmed or not."""
+    """In the privacy log, and for every organization with the user as a member, confirmed or not."""
     await add_member(pool, other_tenant.org, user.id)
     await anonymize(api, user.id, platform.token)
     first = await account_row(pool, user.id)
@@ -210,7 +210,7 @@ async def test_invitations_that_the_user_sent_stay(api: Api, acme: Tenant, user:
 
 
 async def test_personal_tokens_of_the_user_end(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
-    """Their names, which could identify the user, are in no record of what was done with them."""
+    """Their names, which could identify the user, are in no record about what was done with them."""
     await add_webhook(acme.ports, acme.org, "https://hooks.example.com/")
     await acme.set_role("owner", "ada", "admin")
     choices = {"scopes": ["members:read", "members:write"], "org_slug": "acme"}

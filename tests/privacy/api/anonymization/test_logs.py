@@ -58,7 +58,7 @@ async def test_entries_of_actions_by_email_links_are_redacted(
         (acme.org, "user.email_changed"),
     ):
         await run_sql(pool, insert, org, action, str(user.id), USER_ADDRESS)
-    await run_sql(pool, insert, acme.org, "user.removed", str(user.id), None)  # an action of the service itself
+    await run_sql(pool, insert, acme.org, "user.removed", str(user.id), None)  # an act by the service itself
     response = await other_tenant.invite(EMAIL)
     assert (await api.post("/api/invitations/decline", {"token": response["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s where action = 'invitation.declined'", USER_ADDRESS)

@@ -63,7 +63,7 @@ async def long_logs(pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest
 
 
 async def count_unredacted(pool: Pool) -> int:
-    """Return the number of log entries that still have the user's address."""
+    """Return how many log entries still have the user's address."""
     counts = [
         (await run_sql(pool, f"select count(*) from {table} where address = %s", HOME_ADDRESS))[0][0]  # noqa: S608
         for table in ("login_events", "mfa_events", "audit_log", "privacy_log")

@@ -68,7 +68,7 @@ class Subject:
         await run_sql(self.pool, insert, self.account.id, event_type, success, FIRST_LOGIN + timedelta(days=number))
 
     async def add_passkey(self, number: int, **columns: Any) -> tuple[str, str]:
-        """Add a passkey, and return its id and the id of its authenticator."""
+        """Add a passkey, and return its id and its authenticator's id."""
         id_, aaguid = uuid4(), uuid4()
         insert = """
             insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,

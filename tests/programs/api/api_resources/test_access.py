@@ -1,4 +1,4 @@
-"""The users and the applications of an API resource."""
+"""An API resource's users and applications."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -23,7 +23,7 @@ from tests.tenancy.groups import GroupAdmin
 
 
 class Orders:
-    """The API resource of acme, and an admin's requests about it."""
+    """The API resource at acme, and an admin's requests about it."""
 
     def __init__(self, tenant: Tenant, resource: UUID) -> None:
         self.tenant = tenant

@@ -1,4 +1,4 @@
-"""The page about the external clients of an API resource."""
+"""The page about an API resource's external clients."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ SCOPES = {f"scope:{name}": "yes" for name in ("orders:read", "orders:write", "pr
 
 @pytest.fixture
 async def admin(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
-    """A browser for an admin of acme, which has an API resource."""
+    """A browser for an admin at acme, which has an API resource."""
     acme = await add_organization(pool, "acme")
     await add_member(pool, acme, (await add_account(ports, "ada@example.com", PASSWORD)).id, ADMIN, confirmed=True)
     browser = FakeBrowser(app)

@@ -1,4 +1,4 @@
-"""The external clients of an API resource."""
+"""An API resource's external clients."""
 
 from collections import Counter
 from typing import Any

@@ -36,7 +36,7 @@ async def create(tenant: Tenant, by: str = "admin", **changes: Any) -> Answer:
 
 
 async def created(tenant: Tenant, **changes: Any) -> str:
-    """Return the path of a new API resource."""
+    """Return a new API resource's path."""
     answer = await create(tenant, **changes)
     assert answer.status == 201, answer.text
     return f"{resources(tenant)}/{answer.json['id']}"
@@ -163,7 +163,7 @@ async def test_two_spellings_are_one_identifier(acme: Tenant, again: str) -> Non
 
 
 async def test_a_lost_domain_stops_its_resources_and_blocks_no_other_organization(acme: Tenant, other_tenant: Tenant, pool: Pool) -> None:
-    """The identifier belongs to the verified owner of the host (decision 300)."""
+    """The identifier belongs to the host's verified owner (decision 300)."""
     path = await created(acme)
     assert message(await create(other_tenant)) == (400, IdentifierHostNotVerified.__doc__)
     await run_sql(pool, "update domains set verified_at = null")

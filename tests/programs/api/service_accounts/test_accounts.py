@@ -210,7 +210,7 @@ async def test_an_admin_makes_only_themselves_the_owner(acme: Tenant) -> None:
         assert message(await try_create(acme, "admin", owner_id=acme.id(other))) == refusal
         assert message(await change(acme, account, "admin", owner_id=acme.id(other))) == refusal
     assert len(await acme.refusals()) == 4
-    assert (await change(acme, account, "member", name="Renamed", owner_id=acme.id("admin"))).status == 200  # no change of the owner
+    assert (await change(acme, account, "member", name="Renamed", owner_id=acme.id("admin"))).status == 200  # no change to the owner
     assert (await change(acme, account, "member", owner_id=acme.id("member"))).json["owner_id"] == acme.id("member")
     assert (await change(acme, account, "owner", owner_id=acme.id("admin"))).json["owner_id"] == acme.id("admin")
 

@@ -1,4 +1,4 @@
-"""Credentials of service accounts: creation, rotation and revocation."""
+"""Service account credentials: creation, rotation and revocation."""
 
 from datetime import timedelta
 from typing import Any

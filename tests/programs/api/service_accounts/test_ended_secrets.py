@@ -185,7 +185,7 @@ async def test_a_service_account_invites_only_with_the_capability_by_name(
 
 
 async def leave_secrets(acme: Tenant) -> tuple[Robot, dict[str, str], str, str]:
-    """Return a robot, the headers of a SCIM token that it made, and an API key that it made."""
+    """Return a robot, the headers for a SCIM token that it made, and an API key that it made."""
     shop = await open_shop(acme)
     robot = await add_robot(acme, role="admin", granted_capabilities=GRANTS)
     token = await robot.call("POST", "/scim-tokens", {"name": "Directory"})

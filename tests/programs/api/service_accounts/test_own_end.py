@@ -1,4 +1,4 @@
-"""Service accounts of a person who leaves or deletes their account go on for 72 hours, and no longer (security #own-end)."""
+"""When a person leaves or deletes their account, their service accounts go on for 72 hours, and no longer (security #own-end)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -44,7 +44,7 @@ async def delete_account(acme: Tenant) -> Answer:
 
 
 async def delete_account_that_can_be_undone(acme: Tenant) -> Answer:
-    """Close the account: a link in an email of the last 72 hours can undo a change."""
+    """Close the account: a link in an email from the last 72 hours can undo a change."""
     await run_sql(
         acme.pool,
         "insert into security_notices (id, user_id, kind, address, created_at, undo_until, undo_token_hash) "
@@ -63,7 +63,7 @@ OWN_ENDS: Final = (leave, delete_account, delete_account_that_can_be_undone)
 
 
 async def add_robot_of_admin(acme: Tenant, **fields: Any) -> Robot:
-    """Add a service account that the admin answers for, with a secret of the admin. The owner granted its capabilities.
+    """Add a service account that the admin answers for, with the admin's secret. The owner granted its capabilities.
 
     The admin may also give roles.
     """

@@ -1,4 +1,4 @@
-"""The pages of service accounts, which organizations and the platform share."""
+"""The pages about service accounts, which organizations and the platform share."""
 
 import re
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Service accounts of the platform, and the routes that they can call."""
+"""The platform's service accounts, and the routes that they can call."""
 
 from typing import Any
 from uuid import UUID

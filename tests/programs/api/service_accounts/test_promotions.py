@@ -17,7 +17,7 @@ GRANTS: dict[str, Any] = {"role": "owner", "granted_capabilities": ["roles.manag
 
 @pytest.fixture
 async def robot(acme: Tenant) -> Robot:
-    """A service account of the owner that may change roles."""
+    """The owner's service account, which may change roles."""
     return await add_robot(acme, **GRANTS)
 
 
@@ -42,7 +42,7 @@ async def transfer(robot: Robot) -> None:
 
 
 async def set_state(robot: Robot, platform: Platform, action: str) -> None:
-    """Deactivate or reactivate the owner of the account."""
+    """Deactivate or reactivate the account's owner."""
     path = f"/api/platform/users/{robot.tenant.id('owner')}/{action}"
     assert (await platform.api.post(path, {"reason": "a stolen account"}, token=platform.token)).status == 200
 
@@ -56,7 +56,7 @@ async def test_invitations_and_roles_above_member_are_void(acme: Tenant, robot: 
     assert (await acme.try_invite("zoe@example.com", by="member")).status == 200  # the new admin invites
     await end(robot)
     statuses = await acme.statuses()
-    eve = "cancelled" if end is transfer else "pending"  # of the former owner
+    eve = "cancelled" if end is transfer else "pending"  # the former owner's
     assert statuses == {
         "ada@example.com": "cancelled",
         "bob@example.com": "pending",

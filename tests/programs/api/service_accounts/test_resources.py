@@ -1,4 +1,4 @@
-"""Scopes of API resources that service accounts get for themselves."""
+"""API resource scopes that service accounts get for themselves."""
 
 from typing import Any
 from uuid import UUID
@@ -86,7 +86,7 @@ async def test_what_cannot_be_granted_is_refused(acme: Tenant, other_tenant: Ten
 
 
 async def test_a_service_account_grants_itself_nothing(acme: Tenant, resource: UUID) -> None:
-    """Neither as an account nor as a client of the API resource."""
+    """Neither as an account nor as a client at the API resource."""
     grants = ["resources.manage", "members.manage"]
     account = await create(acme, role="owner", granted_capabilities=grants)
     robot = await add_program(acme, account)

@@ -83,8 +83,7 @@ async def add_values(pool: Pool, tenant: Tenant) -> None:
 
 
 async def names_of(pool: Pool, tenant: Tenant) -> Mapping[str, str]:
-    """Return names with ids: addresses except the caller's, the names of groups, programs and credentials, and values.
-    """
+    """Return names with ids: addresses except the caller's, the names of groups, programs and credentials, and values."""
     org = tenant.organization.id
     rows = await run_sql(
         pool,

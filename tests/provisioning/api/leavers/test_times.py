@@ -1,4 +1,4 @@
-"""The times `created` and `lastModified` of users and groups."""
+"""The times `created` and `lastModified` on users and groups."""
 
 from datetime import timedelta
 from typing import Any

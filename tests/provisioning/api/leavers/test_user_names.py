@@ -1,4 +1,4 @@
-"""Unique user names of present and former users (RFC 7643 section 4.1.1)."""
+"""Unique user names for present and former users (RFC 7643 section 4.1.1)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,1 +1,1 @@
-"""Groups of an organization."""
+"""An organization's groups."""

@@ -1,4 +1,4 @@
-"""The roles that groups of an organization give, as its members use them."""
+"""The roles that an organization's groups give, as its members use them."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ KEEPER = {
 
 
 class Roles:
-    """The roles of an organization, and the groups that give them."""
+    """An organization's roles, and the groups that give them."""
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant = tenant
@@ -27,7 +27,7 @@ class Roles:
         return slug
 
     async def join(self, name: str, role: str = MEMBER) -> str:
-        """Add a confirmed member, and return the id of the user."""
+        """Add a confirmed member, and return the user's id."""
         await self.tenant.join(name, await add_account(self.tenant.ports, f"{name}@acme.example", None), RoleName(role))
         return self.tenant.id(name)
 

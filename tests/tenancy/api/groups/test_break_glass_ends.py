@@ -187,7 +187,7 @@ async def test_the_list_ends_with_the_role(roles: Roles, acme: Tenant, pool: Poo
 
 
 async def test_an_admin_stays_listed_with_another_role_that_counts(roles: Roles, acme: Tenant) -> None:
-    """A transfer of the ownership makes the owner an admin. An organization's own role can count as an admin role, too."""
+    """Transferring the ownership makes the owner an admin. An organization's own role can count as an admin role, too."""
     await become_admin(roles)
     await put_list(acme, "owner", "ada")
     both = await listed(acme)

@@ -1,4 +1,4 @@
-"""Which member answers for the role of a group when the role or the member changes (security R-11)."""
+"""Which member answers for a group's role when the role or the member changes (security R-11)."""
 
 import pytest
 

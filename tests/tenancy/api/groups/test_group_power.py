@@ -1,4 +1,4 @@
-"""The power over members that changes of their groups and attributes take (security R-10)."""
+"""The power over members that changing their groups and attributes takes (security R-10)."""
 
 from collections.abc import Sequence
 
@@ -75,7 +75,7 @@ async def test_users_of_a_group_change_with_the_rights_grants_and_scopes_for_all
     some, all_ = [(await add_personal_token(acme.ports, acme.people["owner"], acme.org, each)).text for each in (scopes, None)]
 
     async def opened(token: str, method: str, of: str = f"/members/{member}") -> list[str]:
-        """Return the groups that the token may change in this way. Members are in all of them before and after."""
+        """Return the groups that the token may change in this way. Members are in all groups before and after."""
         statuses = []
         for group in groups:
             assert (await owner.add(group, member)).status == 204

@@ -1,4 +1,4 @@
-"""Groups that admins manage: names, members, and the ends of memberships."""
+"""Groups that admins manage: names, members, and what happens when memberships end."""
 
 import pytest
 
@@ -62,7 +62,7 @@ async def test_names_are_unique_among_groups_assigned_applications_and_the_organ
     await run_sql(acme.pool, "update services set access_policy = 'assigned' where slug = 'store'")
     await add_service(acme.pool, acme.org, "desk")
     await groups.create("Engineering")
-    group = await groups.create("Desk")  # everyone may use the application of this name
+    group = await groups.create("Desk")  # everyone may use the application with this name
     for name, owner in (("ENGINEERING", "A group"), ("stORE", "An application"), ("ACME", "The organization itself")):
         for answer in (await groups.call("POST", "", {"name": name}), await groups.call("PATCH", f"/{group}", {"name": name})):
             assert refused(answer) == (409, "CONFLICT")

@@ -1,4 +1,4 @@
-"""Accepting an invitation on behalf of its recipient (decision 195)."""
+"""Accepting an invitation on its recipient's behalf (decision 195)."""
 
 from collections import Counter
 

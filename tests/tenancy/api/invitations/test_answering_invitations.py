@@ -223,7 +223,7 @@ async def test_an_invitation_of_an_inactive_organization_can_only_be_declined(ac
 @pytest.mark.usefixtures("tiers_put_back")
 @pytest.mark.parametrize("source", ["organization", "tier", "default"])
 async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source: str) -> None:
-    seats = 5 if source == "default" else 4  # three of them are taken
+    seats = 5 if source == "default" else 4  # three places are taken
     match source:
         case "organization":
             await acme.set_member_limit(seats)
@@ -231,7 +231,7 @@ async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source
             await run_sql(pool, "update tiers set default_max_users = %s where id = %s", seats, FREE.id)
         case "default":
             await run_sql(pool, "update organizations set tier_id = null where id = %s", acme.org)
-    responses = [await acme.invite(f"{number}@example.com") for number in range(4)]  # without a check of the limit
+    responses = [await acme.invite(f"{number}@example.com") for number in range(4)]  # without a limit check
     answers = [await accept(api, response["token"]) for response in responses]
     free = seats - 3
     assert [answer.status for answer in answers] == [200] * free + [400] * (4 - free)

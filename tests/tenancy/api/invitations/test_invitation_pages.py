@@ -1,4 +1,4 @@
-"""The pages of an invitation: the redirect, the page and its forms.
+"""An invitation's pages: the redirect, the page and its forms.
 
 The rules come from decision 196 and security G-1, G-2, L-3, R-3, R-7.
 """
@@ -30,12 +30,12 @@ LINK, PAGE = "/invitations/accept", "/app/invitations/accept"
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
 WEEK = timedelta(days=7)
-UNKNOWN = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # has the form of a token
+UNKNOWN = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # looks like a token
 
 
 @pytest.fixture
 async def owner(ports: Ports, pool: Pool) -> Member:
-    """The inviter: the owner of an organization with markup characters in its name."""
+    """The inviter: an organization's owner. The organization's name has markup characters."""
     org = await add_organization(pool, "acme")
     await run_sql(pool, "update organizations set name = 'Acme <b>& Sons' where id = %s", org)
     grace = await add_account(ports, "grace@example.com", None)
@@ -50,7 +50,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
 
 @pytest.fixture
 async def token(ports: Ports, owner: Member) -> str:
-    """The token of an invitation with the role admin."""
+    """The token for an invitation with the role admin."""
     return (await inviting.invite(ports, owner, Email(EMAIL), "admin"))[1]
 
 

@@ -40,7 +40,7 @@ def providers(provider: FakeProvider) -> list[PlatformCredentials]:
 
 
 async def invited(acme: Tenant, sent: FakeMailTransport, email: str = EMAIL) -> str:
-    """Invite the address, and return the token of the email."""
+    """Invite the address, and return the token in the email."""
     await acme.invite(email)
     await deliver(acme.ports)
     return link(sent.emails[-1])
@@ -167,7 +167,7 @@ async def test_the_token_that_the_inviter_knows_opens_no_account_and_reveals_non
 async def test_a_signed_in_recipient_joins_with_one_click(
     acme: Tenant, browser: SamlBrowser, user: Account, sent: FakeMailTransport
 ) -> None:
-    """The inviter knows this token, so a form of another site must not confirm the membership."""
+    """The inviter knows this token, so another site's form must not confirm the membership."""
     token = (await acme.invite(EMAIL))["token"]
     await browser.sign_in()
     page = await open_page(browser, token)

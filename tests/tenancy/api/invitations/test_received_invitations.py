@@ -1,4 +1,4 @@
-"""The list of received invitations, and the hashes that only the recipient can use."""
+"""The received invitations, and the hashes that only the recipient can use."""
 
 from datetime import timedelta
 from uuid import uuid4

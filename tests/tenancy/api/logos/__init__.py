@@ -1,1 +1,1 @@
-"""Logos of organizations, applications and identity providers."""
+"""Logos for organizations, applications and identity providers."""

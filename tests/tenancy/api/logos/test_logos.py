@@ -1,4 +1,4 @@
-"""Logos of organizations, applications and identity providers: uploaded, shown where users sign in, and removed."""
+"""Logos for organizations, applications and identity providers: uploaded, shown where users sign in, and removed."""
 
 from datetime import timedelta
 from typing import Final

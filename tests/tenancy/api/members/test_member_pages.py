@@ -19,7 +19,7 @@ HOSTILE = "<b>ada</b>"
 
 @pytest.fixture
 async def admin(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
-    """A browser for an admin of acme, which has two more members."""
+    """A browser for an admin at acme, which has two more members."""
     acme = await add_organization(pool, "acme")
     for email, role in (("grace@example.com", ADMIN), ("zoe@example.com", MEMBER), ("ada@example.com", MEMBER)):
         user = await add_account(ports, email, PASSWORD)

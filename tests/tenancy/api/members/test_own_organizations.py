@@ -1,4 +1,4 @@
-"""Where the console begins for a member of organizations that wait, are active or are suspended."""
+"""Where the console begins for members whose organizations wait, are active or are suspended."""
 
 import pytest
 from quart_trio import QuartTrio

@@ -20,7 +20,7 @@ PEOPLE = {"grace": OWNER, "alan": ADMIN, "zoe": MEMBER, "ada": MEMBER}
 
 
 class Acme:
-    """A browser for a member of acme, and the ids of its members by name."""
+    """A browser for a member at acme, and the ids of its members by name."""
 
     def __init__(self, app: QuartTrio, api: Api, people: dict[str, Account], pool: Pool) -> None:
         self._app, self.browser, self.people, self._pool = app, FakeBrowser(app), people, pool

@@ -1,4 +1,4 @@
-"""The page that transfers the ownership of an organization."""
+"""The page that transfers an organization's ownership."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Requests about the sign-in policies of a tenant."""
+"""Requests about a tenant's sign-in policies."""
 
 from typing import Any
 

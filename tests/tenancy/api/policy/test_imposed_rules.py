@@ -28,7 +28,7 @@ from tests.tenancy.api.test_roles import join_with
 
 pytestmark = pytest.mark.slow
 
-HERE: Final = ["0.0.0.0/32"]  # the API client of the tests; `ask` comes from elsewhere
+HERE: Final = ["0.0.0.0/32"]  # the tests' API client; `ask` comes from elsewhere
 ELSEWHERE: Final = "203.0.113.9"
 TOLD: Final = "New sign-in rules at Acme - Gatehouse"
 REMOVED: Final = "Sign-in rules of Acme were removed - Gatehouse"
@@ -228,7 +228,7 @@ async def test_the_proof_is_a_passkey_or_a_second_factor_of_the_account_used_now
 async def test_mails_are_limited_and_saves_are_not(
     acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    """An organization with the same members has a limit of its own."""
+    """An organization with the same members has its own limit."""
     elsewhere = """
         insert into mails (id, kind, address, created_at, due_at, finished_at, outcome, org_id, token_at)
         select gen_random_uuid(), 'rules_imposed', %s, %s, %s, %s, 'sent', %s, %s from generate_series(1, 5)"""
@@ -308,7 +308,7 @@ DROPPED: Final = {"partner.example": "third"}
 REPLACED: Final = {DOMAIN: "third", "partner.example": "third"}
 
 
-@pytest.mark.parametrize("host", [DOMAIN, "elsewhere.example"])  # of the owner's address
+@pytest.mark.parametrize("host", [DOMAIN, "elsewhere.example"])  # in the owner's address
 @pytest.mark.parametrize(
     "steps", [steps for count in (1, 2) for steps in permutations(("secret", "subdomain", "dropped", "replaced"), count)]
 )
@@ -348,7 +348,7 @@ async def test_an_old_link_to_another_required_connection_keeps_no_owner_out(
 async def test_a_removed_subdomain_imposes_only_the_rule_of_its_parent(
     acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, between: bool, left: list[str]
 ) -> None:
-    """If another organization has verified a domain between the two, the removal changes the connection of no user."""
+    """If another organization has verified a domain between the two, the removal changes no user's connection."""
     await set_up(ports, pool, acme.org, acme.people["admin"].id)
     await add_service(pool, acme.org)
     await join_with(acme, "integrator", "integrator", {Capability.INTEGRATIONS_MANAGE})
@@ -422,7 +422,7 @@ async def test_policies_of_applications_and_required_connections_return_to_the_o
 async def test_a_removal_leaves_no_application_that_no_user_can_open(
     acme: Tenant, pool: Pool, clock: FakeClock, of_application: Mapping[str, Any]
 ) -> None:
-    """The owner's methods and later rules of an application have no way in common (SP-5)."""
+    """The owner's methods and an application's later rules have no way in common (SP-5)."""
     await add_service(pool, acme.org)
     await saved(acme, {"methods": ["password", "totp"]}, "owner")
     passkey = Proof(Method.PASSKEY, clock.now(), user_verified=True, phishing_resistant=True)
@@ -521,7 +521,7 @@ async def test_the_owner_stays_on_the_list_without_a_factor_that_an_application_
 
 @pytest.mark.parametrize("service", [None, "shop"])
 async def test_a_rule_that_starts_sooner_is_imposed(acme: Tenant, ports: Ports, pool: Pool, service: str | None) -> None:
-    """A weaker member tightens a rule of the owner that starts later, and then saves it again as it was: it would start at once."""
+    """A weaker member tightens the owner's rule that starts later, and then saves it again as it was: it would start at once."""
     await add_service(pool, acme.org)
     passkey = Proof(Method.PASSKEY, ports.clock.now(), user_verified=True, phishing_resistant=True)
     for name in ("owner", "clerk"):

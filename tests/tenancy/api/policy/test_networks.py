@@ -1,4 +1,4 @@
-"""The way back for an organization that is locked out by the networks of its own sign-in policy."""
+"""The way back for an organization that its own sign-in policy's networks lock out."""
 
 from typing import Any
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Sign-in policies of organizations and applications: saving, the refusals that keep everyone able to sign in, and the preview."""
+"""Sign-in policies for organizations and applications: saving, the refusals that keep everyone able to sign in, and the preview."""
 
 from datetime import timedelta
 from typing import Any
@@ -78,7 +78,7 @@ async def test_a_method_that_is_not_set_up_cannot_be_allowed_but_can_stay(
             message = f"methods: No user can sign in with {method} here. Leave it out, or set it up first."
             assert [answer.json["error"] for answer in answers] == [message] * 2
     assert (await load(acme, service))["methods"] == ["password", "totp"]
-    # The settings of the installation can change after the policy was saved.
+    # The installation's settings can change after the policy was saved.
     stored = """update sign_in_policies set rules = '{"methods": ["password", "provider:websuite"]}'"""
     await run_sql(pool, stored)
     kept = {"methods": ["password", "totp", "provider:websuite"]}

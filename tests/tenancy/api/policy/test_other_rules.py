@@ -1,4 +1,4 @@
-"""The rules about passwords, invited addresses and trusted devices, which count outside of a sign-in."""
+"""The rules about passwords, invited addresses and trusted devices, which count outside a sign-in."""
 
 import re
 from typing import Any

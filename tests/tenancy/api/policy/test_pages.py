@@ -52,7 +52,7 @@ async def preview(browser: FakeBrowser, page: str = PAGE, **fields: str) -> Answ
 
 
 async def leave_for_later(browser: FakeBrowser, page: str) -> Answer:
-    """Open a page of the organization, which first leads to the page that asks for a factor, and choose "Not now"."""
+    """Open a page about the organization, which first leads to the page that asks for a factor, and choose "Not now"."""
     asks = await browser.open(leads_to(await browser.open(page)))
     assert "Acme requires a passkey. You have until 28 March 2026 at 15:09 UTC" in text_of(asks)
     return await browser.send("/app/enroll", form_token=form_token(asks), org="acme", next=hidden_fields(asks)["next"])

@@ -1,4 +1,4 @@
-"""The sign-in policy of the platform: its start, its emails, and its changes."""
+"""The platform's sign-in policy: its start, its emails, and its changes."""
 
 import json
 import re
@@ -140,7 +140,7 @@ async def test_a_preview_names_the_owners_who_lack_a_factor_or_act_from_elsewher
 async def test_the_texts_of_the_policy_name_platform_owners_and_no_admins(
     browser: FakeBrowser, api: Api, pool: Pool, owner: Account
 ) -> None:
-    """The pages of all its rules, a refusal by its networks, and the API description."""
+    """The pages for all its rules, a refusal by its networks, and the API description."""
     token = await sign_in_by_password(api)
     version = (await api.get(PATH, token=token)).json["version"]
     rules = {"second_factor": ["everyone"], "phishing_resistant": ["admins"], "grace_days": 7, "session_idle_minutes": 30}

@@ -28,7 +28,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Kind:
-    """The role and the factors of a member. A user has a password, an identity or a passkey."""
+    """A member's role and factors. A user has a password, an identity or a passkey."""
 
     role: str
     has_password: bool
@@ -51,7 +51,7 @@ class SignedInMember:
 
 
 async def add_member_of(kind: Kind, acme: Tenant, ports: Ports, pool: Pool, number: int) -> SignedInMember:
-    """Add a member with a session that used all of their factors."""
+    """Add a member with a session that used all their factors."""
     has_password, has_app, has_passkey, now = kind.has_password, kind.has_app, kind.has_passkey, ports.clock.now()
     account = await add_account(
         ports,
@@ -99,7 +99,7 @@ async def test_a_preview_names_the_members_who_are_then_stopped(
 
     async def stopped() -> set[str]:
         answers = {str(member.id): await api.get(acme.path, token=member.token) for member in members}
-        assert {answer.status for answer in answers.values()} <= {200, 401, 403}  # 401: the password instead of the passkey
+        assert {answer.status for answer in answers.values()} <= {200, 401, 403}  # 401: the password in place of the passkey
         return {user for user, answer in answers.items() if answer.status == 403 and answer.json["error_code"] == "ENROLMENT_REQUIRED"}
 
     if grace_days:

@@ -1,4 +1,4 @@
-"""Required connections: saving the rule, the users that it would lock out, what cannot be removed then, and the list of break glass."""
+"""Required connections: saving the rule, the users that it would lock out, what cannot be removed then, and the break glass list."""
 
 import re
 from dataclasses import replace
