@@ -106,7 +106,7 @@ def world(server: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def made(world: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A backup of the world in `backup`, and its keys in `keys`. Tests only read it."""
+    """A backup from the world in `backup`, and its keys in `keys`. Tests only read it."""
     home = tmp_path_factory.mktemp("made")
     backup.create(settings_of(world, home), home / "backup", home / "keys")
     return home
@@ -184,7 +184,7 @@ def change_description(directory: Path, change: Callable[[dict[str, Any]], objec
 
 
 def change_rows(table: str, change: Callable[[bytes], bytes], *, packed: bool = True) -> Callable[[Path], None]:
-    """Return a change of a table's file that also corrects its checksum."""
+    """Return a change to a table's file that also corrects its checksum."""
 
     def apply(directory: Path) -> None:
         file = directory / "tables" / f"{table}.copy.gz"

@@ -1,4 +1,4 @@
-"""Every endpoint of the inventory keeps its documented interface. Further routes and fields stand in ops/docs/description.txt.
+"""Every endpoint in the inventory keeps its documented interface. Further routes and fields stand in ops/docs/description.txt.
 
 The inventory is `endpoints.json`, an endpoint per line:
 
@@ -41,7 +41,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A row of the inventory, and the operation that implements it."""
+    """A row in the inventory, and the operation that implements it."""
 
     row: Row
     method: str
@@ -54,7 +54,7 @@ class Endpoint:
 
     @property
     def body_schema(self) -> dict[str, Any] | None:
-        """The schema of the JSON body, or None.
+        """The JSON body's schema, or None.
 
         SCIM is left out: its names ignore case, and its errors differ
         (tests/provisioning/api/test_scim_tokens.py).
@@ -70,7 +70,7 @@ class Endpoint:
 
 
 def unnamed(path: str) -> str:
-    """Return a path without the names of its variables, which can differ from ours."""
+    """Return a path without the names for its variables, which can differ from ours."""
     return re.sub(r"<[^>]+>|\{[^}]+\}|:[a-z_]+", "{}", path)
 
 
@@ -79,7 +79,7 @@ OPERATIONS: Final = {f"{method} {unnamed(path)}": (method, path, operation) for 
 
 
 def endpoints() -> Iterator[Endpoint]:
-    """Yield the rows of the inventory that are implemented."""
+    """Yield the rows in the inventory that are implemented."""
     for row in INVENTORY:
         path = unnamed(row["path"])
         names = [f"{row['method']} {path}"] if row["method"] else [name for name in OPERATIONS if name.endswith(f" {path}")]
@@ -89,7 +89,7 @@ def endpoints() -> Iterator[Endpoint]:
 
 
 ENDPOINTS: Final = list(endpoints())
-# The signature of the payment provider is checked before the body. tests/billing/api/provider_events sends signed bodies.
+# The payment provider's signature is checked before the body. tests/billing/api/provider_events sends signed bodies.
 WITH_BODY: Final = [
     (endpoint, endpoint.body_schema) for endpoint in ENDPOINTS if endpoint.body_schema is not None and endpoint.auth != "billing_signature"
 ]
@@ -200,7 +200,7 @@ def difference_in_shape(row: Row, content: dict[str, Any]) -> str | None:
             return None if schema["type"] == "array" and not missing else f"items lack {missing}"
         case names:
             schema = content[SCIM_JSON if row["auth"] == "scim_token" else "application/json"]["schema"]
-            # Directories choose the attributes of responses (RFC 7644 section 3.9).
+            # Directories choose the attributes in responses (RFC 7644 section 3.9).
             always = schema["properties"] if row["auth"] == "scim_token" else schema.get("required", ())
             missing = {*names} - {*always}
             return f"can lack {missing}" if missing else None

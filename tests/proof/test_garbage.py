@@ -53,7 +53,7 @@ INSIDES = re.compile(
 
 
 def routes(app: QuartTrio) -> list[tuple[str, str]]:
-    """Return method and path of all routes. Signing out comes last."""
+    """Return all routes' methods and paths. Signing out comes last."""
     return sorted(
         ((method, filled(rule.rule)) for rule in app.url_map.iter_rules() for method in (rule.methods or set()) - {"OPTIONS"}),
         key=lambda route: (route[1] == "/api/auth/logout", route),
@@ -80,14 +80,14 @@ def in_turn(route: int, value: int, spread: int = SPREAD) -> bool:
 
 @cache
 def leak(text: str) -> str | None:
-    """Return the first internal detail in a text, or None. Most responses of a test repeat the same few texts."""
+    """Return the first internal detail in a text, or None. Most responses in a test repeat the same few texts."""
     match = INSIDES.search(text)
     return None if match is None else match[0]
 
 
 def describe_defect(answer: Answer) -> str | None:
     """Return why we may not send this response, or None."""
-    if answer.status >= 500 and answer.status != 501:  # unsupported operations of SCIM
+    if answer.status >= 500 and answer.status != 501:  # unsupported SCIM operations
         return f"status {answer.status}"
     if "X-Request-Id" not in answer.headers:
         return "no request id"
@@ -122,7 +122,7 @@ class Findings:
         self._wrong: list[str] = []
 
     def check(self, sent: str, answer: Answer, expected: Iterable[int] | None = None, *, code: str | None = None) -> None:
-        """Check a response. `code` is expected in the standard body of errors."""
+        """Check a response. `code` is expected in the standard error body."""
         wrong = describe_defect(answer)
         if wrong is None and expected is not None and answer.status not in expected:
             wrong = f"status {answer.status}, not {sorted(expected)}"
@@ -209,7 +209,7 @@ BODIES: dict[str, bytes] = {
 
 @cache
 def bodies() -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the schemas of the JSON bodies that the routes declare."""
+    """Return the schemas for the JSON bodies that the routes declare."""
     return {
         (method, filled(path)): operation["requestBody"]["content"]["application/json"]["schema"]
         for method, path, operation in operations()
@@ -231,7 +231,7 @@ async def waiting_for_body(
     """
     app.middleware.body_within = 0.0
     waiting = set()
-    for method, path in (route for route in all_routes if route[0] != "HEAD"):  # the view of GET answers it
+    for method, path in (route for route in all_routes if route[0] != "HEAD"):  # the view for GET answers it
         for kind in (JSON, FORM):
             answer = await send(method, path, headers=[kind], body=b"{}", stalls=True)
             if answer.status == 408:
@@ -343,7 +343,7 @@ def fields() -> Iterator[tuple[str, str, str, dict[str, Any], dict[str, Any]]]:
 
 
 def types_of(schema: dict[str, Any]) -> set[str | None]:
-    """Return the types that the schema of a field allows."""
+    """Return the types that a field's schema allows."""
     return {option.get("type") for option in [schema, *schema.get("anyOf", ())]}
 
 
@@ -392,7 +392,7 @@ async def test_a_field_of_a_wrong_type_is_refused(app: QuartTrio, send: Send) ->
 
 
 def hostile_texts(number: int, name: str, schema: dict[str, Any]) -> Iterator[str]:
-    """Yield the names of the texts that the field with this number gets."""
+    """Yield the names for the texts that the field with this number gets."""
     for value, what in enumerate(HOSTILE_TEXT):
         is_address = "address" in what and "email" in name.lower()
         if not may_be_text(schema):  # another type is refused before the text is looked at
@@ -444,7 +444,7 @@ def query_readers() -> dict[tuple[str, str], set[str]]:
 
 
 async def test_a_hostile_query_is_handled(app: Application, ports: Ports, send: Send) -> None:
-    """Routes with the parameter `token` get all of them. Programs and browsers take turns: they get the same refusal in different forms."""
+    """Routes with the parameter `token` get all tokens. Programs and browsers take turns: they get the same refusal in different forms."""
     # Not observed, because most routes do not declare that they refuse a malformed query.
     configure(app, ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
     findings = Findings()
@@ -717,8 +717,8 @@ async def test_a_hostile_agent_and_address_can_be_stored(app: QuartTrio, ports: 
     assert (await ask(app, "POST", "/api/auth/login", headers=[JSON], body=body, peer="not an address")).status == 200
 
 
-# Generated requests. Hypothesis calls the body of a test repeatedly, so the application runs in a
-# loop beside it.
+# Generated requests. Hypothesis calls a test's body repeatedly, so the application runs in a loop
+# beside it.
 
 
 class Served:
@@ -731,10 +731,10 @@ class Served:
         self.readers = json_readers()
 
     def check(self, *requests: tuple[str, str, Iterable[tuple[bytes, bytes]], bytes | None]) -> None:
-        """Send requests of method, target, headers and body, and check the responses.
+        """Send requests with method, target, headers and body, and check the responses.
 
-        A request gets a token unless it has a token. All go to the loop at once, because a change of threads takes as
-        long as a request.
+        A request gets a token unless it has a token. All go to the loop at once, because changing threads takes as long
+        as a request.
         """
         self._background.run(self._check, requests)
 

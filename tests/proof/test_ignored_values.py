@@ -53,7 +53,7 @@ class World:
     directory: Directory
     saml: SamlApplication
     browser: SamlBrowser
-    token: str  # of a user at the API
+    token: str  # a user's, at the API
 
     async def get(self, path: str, *headers: tuple[str, str]) -> int:
         return await self.send("GET", path, None, *headers)
@@ -70,12 +70,12 @@ class World:
         return await self.send("POST", "/api/auth/login", body, ("Content-Type", type_), *headers)
 
     async def authorize(self, **parameters: str) -> str:
-        """Return the error of an authorization request, or "code"."""
+        """Return an authorization request's error, or "code"."""
         answer = await authorize(self.party, **parameters)
         return answer.get("error") or next(name for name in answer if name == "code")
 
     async def exchange(self, *, headers: dict[str, str] | None = None, **fields: str | None) -> int:
-        """Return the status of a token request."""
+        """Return a token request's status."""
         code = (await authorize(self.party))["code"]
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self.party.redirect_uri}
         credentials = {"client_id": str(self.party.client_id), "client_secret": self.party.secret}
@@ -87,7 +87,7 @@ class World:
         return (await self.party.post(path, **{**credentials, **fields})).status
 
     async def authenticate(self, *, headers: dict[str, Any] | None = None, **claims: Any) -> int:
-        """Return the status of a request that is authenticated with an assertion."""
+        """Return the status for a request that is authenticated with an assertion."""
         return (await revoke(self.party, assertion(self.party, headers=headers, **claims))).status
 
     async def set_keys(self, *keys: dict[str, Any]) -> int:
@@ -96,7 +96,7 @@ class World:
         return (await self.party.api.patch(path, changes, token=self.party.tenant.token("admin"))).status
 
     async def prove(self, **changes: Any) -> int:
-        """Return the status of a refresh with a DPoP proof."""
+        """Return the status for a refresh with a DPoP proof."""
         client = BoundClient(self.party)
         tokens = await client.tokens()
         headers = {"DPoP": client.proof("POST", "/auth/token", **changes)}
@@ -128,12 +128,12 @@ class World:
         return path.startswith(f"{self.saml.path}/authenticate")
 
     async def start_sign_on_with(self, **parameters: str) -> int:
-        """Return the status of a sign-on with these parameters beside the message."""
+        """Return the status for a sign-on with these parameters beside the message."""
         message = authn_request(self.saml, self.party.tenant.ports.clock.now())
         return await self.get(redirect_url(f"{self.saml.path}/sso", message, **parameters))
 
     async def read_metadata(self, *elements: str) -> list[str]:
-        """Return the problems of a service provider's metadata with these elements."""
+        """Return the problems in a service provider's metadata with these elements."""
         path, metadata = (
             f"{self.party.tenant.path}/services/{self.party.slug}/saml/metadata",
             service_provider_metadata(*elements, entity_id="urn:till"),

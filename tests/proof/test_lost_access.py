@@ -244,7 +244,7 @@ async def case(acme: Tenant, browser: FakeBrowser, user: Account, platform: Plat
 
 
 async def approved_device(case: Case) -> str:
-    """Return the device code of a device that the user has approved."""
+    """Return the device code for a device that the user has approved."""
     client = {"client_id": str(case.shop.client_id), "scope": "openid"}
     device = await case.shop.post("/auth/device/code", **client)
     approval = {"user_code": device.json["user_code"], "action": "approve"}
@@ -254,7 +254,7 @@ async def approved_device(case: Case) -> str:
 
 
 def outcome(answer: Answer) -> str:
-    """Return the error that the application gets, or the step of the sign-in."""
+    """Return the error that the application gets, or the sign-in step."""
     target = answer.headers.get("Location", "")
     if step := FLOW.fullmatch(target):
         return step[1].removeprefix("/")
@@ -265,7 +265,7 @@ def outcome(answer: Answer) -> str:
 async def answers(case: Case, code: str, device_code: str) -> tuple[object, ...]:
     shop, refresh_token = case.shop, case.pairs[0]["refresh_token"]
     device = {"grant_type": GRANT, "device_code": device_code, "client_id": str(shop.client_id)}
-    case.clock.advance(timedelta(seconds=6))  # the interval of polls
+    case.clock.advance(timedelta(seconds=6))  # how long polls wait
     return (
         outcome(await shop.browser.open(path_of(shop), follows=False)),
         outcome(await shop.browser.open(path_of(shop, prompt="none"))),
@@ -287,7 +287,7 @@ async def notices(case: Case) -> list[str]:
 
 
 async def begin(case: Case, gives_access: Act) -> tuple[str, str]:
-    """Return an unused code and the code of an approved device, after the application has got tokens."""
+    """Return an unused code and an approved device's code, after the application has got tokens."""
     await gives_access(case)
     case.pairs = [await openid_tokens(case.shop), await openid_tokens(case.shop, scope=OFFLINE, prompt="consent")]
     assert await active_tokens(case) == {True}

@@ -92,7 +92,7 @@ async def test_each_stored_secret_is_known_with_its_address_or_the_reason_why_it
 
 
 async def add_draft(acme: Tenant, issuer: str, slug: str = "okta") -> str:
-    """Add a draft of the owner with a client secret, and a member with `integrations.manage` alone. Return a token with that scope."""
+    """Add the owner's draft with a client secret, and a member with `integrations.manage` alone. Return a token with that scope."""
     await add_connection(acme.ports.storage, acme.org, slug, settings=OidcSettings(**{**OIDC, "issuer": issuer}), **DRAFT)
     path = f"{acme.path}/connections/{slug}/client-secret"
     assert (await acme.api.call("PUT", path, {"client_secret": SECRET, "issuer": issuer}, token=acme.token("owner"))).status == 204

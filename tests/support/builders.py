@@ -149,7 +149,7 @@ def _signing_key_pem() -> bytes:
 
 @lru_cache
 def _tokens_with_key() -> JwtTokens:
-    """Return tokens that have loaded the signing key. Checking its primes takes milliseconds, by the tens."""
+    """Return tokens that have loaded the signing key. Checking its primes takes tens of milliseconds."""
     tokens = JwtTokens(BASE_URL)
     tokens.use([SigningKey("test", _signing_key_pem(), datetime.now(UTC), None)], datetime.now(UTC))
     return tokens

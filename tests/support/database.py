@@ -153,7 +153,7 @@ class KeptConnections:
 class PoolOfKept(Pool):
     """A pool that starts with the idle connections from earlier tests, and leaves its own to the next.
 
-    Settings and plans are kept, because resetting them takes a sixth as long as the whole run. A test that changes a
+    Settings and plans are kept, because resetting them takes a sixth of the whole run. A test that changes a
     setting opens its own pool. So do the plan tests in `tests/proof/volume`.
     """
 

@@ -1,4 +1,4 @@
-"""The validator of openapi-spec-validator. Importing it takes a second, so only the test that uses it imports this module."""
+"""The validator from openapi-spec-validator. Importing it takes a second, so only the test that uses it imports this module."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from openapi_spec_validator.validation.keywords import ResponsesValidator
 
 
 def errors_of(description: dict[str, Any]) -> list[str]:
-    """Return the errors of an API description. Equal parts of it are checked once."""
+    """Return the errors in an API description. Its equal parts are checked once."""
     document = _with_shared_parts(description, {})
     keywords = {name: _once(Draft202012Validator.VALIDATORS[name]) for name in ("$ref", "$dynamicRef")}
     with patch.dict(Draft202012Validator.VALIDATORS, keywords), patch.dict(OAS31Validator.VALIDATORS, keywords):
@@ -47,7 +47,7 @@ def _once(check: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
 
 
 def _with_known_anchors(validator: Any) -> Any:
-    """Return a validator that has read the anchors of its schema. Otherwise it reads them again for every dynamic reference."""
+    """Return a validator that has read its schema's anchors. Otherwise it reads them again for every dynamic reference."""
     next(validator.iter_errors({}), None)  # this creates the resolver
     resolver = validator._resolver
     return validator.evolve(_resolver=resolver._registry.crawl().resolver(base_uri=resolver._base_uri))

@@ -233,7 +233,7 @@ def with_comment(document: bytes) -> bytes:
 
 
 def with_assertion_of(document: bytes, other: bytes) -> bytes:
-    """Return the response with the assertion of another response."""
+    """Return the response with another response's assertion."""
     root = etree.fromstring(document)
     root.replace(_assertion(root), _assertion(etree.fromstring(other)))
     return bytes(etree.tostring(root))

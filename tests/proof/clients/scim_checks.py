@@ -1,4 +1,4 @@
-"""The checks of scim2-tester. Importing it takes seconds, so only the test that runs them imports this module."""
+"""The checks from scim2-tester. Importing it takes seconds, so only the test that runs them imports this module."""
 
 import re
 from typing import Any, Final
@@ -54,7 +54,7 @@ def _name(result: CheckResult) -> str:
 def _with_valid_values(original: Any) -> Any:
     """Wrap the tester's function for random values.
 
-    User names are email addresses, and a user's only address is primary. The tester has no values of the type decimal.
+    User names are email addresses, and a user's only address is primary. The tester has no decimal values.
     """
 
     def example(path: Any) -> Any:

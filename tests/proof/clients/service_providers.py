@@ -46,19 +46,19 @@ class ServiceProvider(ABC):
 
     @abstractmethod
     def ask(self, relay_state: str) -> str:
-        """Return the URL of its AuthnRequest with HTTP-Redirect."""
+        """Return the URL for its AuthnRequest with HTTP-Redirect."""
 
     @abstractmethod
     def ask_by_form(self, relay_state: str) -> dict[str, str]:
-        """Return the form fields of its AuthnRequest with HTTP-POST."""
+        """Return the form fields in its AuthnRequest with HTTP-POST."""
 
     @abstractmethod
     def take(self, document: bytes) -> AcceptedUser:
-        """Return the user of this response. Raises: Refused."""
+        """Return this response's user. Raises: Refused."""
 
     @abstractmethod
     def sign_out(self, arrived: AcceptedUser) -> str:
-        """Return the URL of its LogoutRequest."""
+        """Return the URL for its LogoutRequest."""
 
     @abstractmethod
     def signed_out(self, address: str) -> None:
@@ -235,7 +235,7 @@ class Python3Saml(ServiceProvider):
         return str(address)
 
     def say_signed_out(self, address: str) -> str:
-        """Return the URL of its LogoutResponse to the LogoutRequest in this URL."""
+        """Return the URL for its LogoutResponse to the LogoutRequest in this URL."""
         query = urlsplit(address).query
         auth = self._auth("/slo", get=dict(parse_qsl(query)), query=query)
         onward = auth.process_slo(keep_local_session=True)

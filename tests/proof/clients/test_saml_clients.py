@@ -35,7 +35,7 @@ ALL = [
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """The clock of the machine, which the service providers use."""
+    """The machine's clock, which the service providers use."""
     return FakeClock(datetime.now(UTC))
 
 
@@ -78,7 +78,7 @@ async def test_users_sign_in_with_http_post(
 async def test_a_login_without_a_password_is_accepted(
     kind: type[ServiceProvider], browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, clock: FakeClock
 ) -> None:
-    """Two of the libraries request a password by default."""
+    """Two libraries request a password by default."""
     service = await provider_of(kind, browser, shop)
     await browser.sign_in()
     await write_proofs(pool, user.id, one_factor(clock.now(), "codehost"))

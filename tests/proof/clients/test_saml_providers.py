@@ -38,7 +38,7 @@ ACTIVE: Final = """
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """The clock of the machine, which pysaml2 uses."""
+    """The machine's clock, which pysaml2 uses."""
     return FakeClock(datetime.now(UTC))
 
 
@@ -73,7 +73,7 @@ class Pysaml2Provider:
     @cached_property
     def _server(self) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of cryptography, about a cipher that pysaml2 names
+            warnings.simplefilter("ignore", UserWarning)  # from cryptography, about a cipher that pysaml2 names
             from saml2.server import Server
         return Server(config=self.config)
 
@@ -103,7 +103,7 @@ class Pysaml2Provider:
         return self._server.parse_authn_request(fields["SAMLRequest"], REDIRECT, sigalg=fields["SigAlg"], signature=fields["Signature"])
 
     def request_logout(self, entity_id: str, address: str, *, signed: bool) -> str:
-        """Return a LogoutRequest for the user: the signed document, or the URL with a signature of the query."""
+        """Return a LogoutRequest for the user: the signed document, or the URL with a signature over the query."""
         [name_id] = self._server.ident.find_nameid("lee")
         _, request = self._server.create_logout_request(
             address, entity_id, name_id=name_id, sign=signed, sign_alg=RSA_SHA256, digest_alg=SHA256
@@ -156,14 +156,14 @@ class Connected:
         return browser
 
     async def live(self) -> int:
-        """Return the number of sessions through the connection."""
+        """Return how many sessions there are through the connection."""
         [(count,)] = await run_sql(self.pool, "select count(*) from sessions where bounded_to is not null and ended_at is null")
         return int(count)
 
 
 @pytest.fixture
 async def connected(app: QuartTrio, owner_browser: FakeBrowser, pool: Pool, clock: FakeClock, tmp_path: Path) -> Connected:
-    """Through the pages: create, import the metadata of the provider, and create a key."""
+    """Through the pages: create, import the provider's metadata, and create a key."""
     certificate = await new_certificate(clock.now().replace(microsecond=0, hour=0), "pysaml2")
     provider = Pysaml2Provider(tmp_path, certificate.private_key(), certificate.certificate)
     made = await owner_browser.submit(f"{PAGES}/new", f"{PAGES}/new", name="pysaml2", slug="pysaml2", protocol="saml")

@@ -51,7 +51,7 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
     listing = (await ask("GET", "/Users?count=1&startIndex=1")).json
     assert (listing["schemas"], listing["itemsPerPage"], listing["startIndex"], listing["totalResults"]) == ([LIST_URN], 1, 1, 3)
     first = listing["Resources"][0]
-    # It expects givenName and familyName of the first user. Here that is the owner, not provisioned
+    # It expects the first user's givenName and familyName. Here that is the owner, not provisioned
     # by a directory.
     assert (first["id"], first["userName"], first["active"]) == (acme.id("owner"), "owner@acme.example", True)
     assert (first["name"]["givenName"], first["name"]["familyName"]) == ("owner", "owner")
@@ -119,7 +119,7 @@ async def test_okta_manages_a_user_from_creation_to_deactivation(acme: Tenant, d
     assert (await directory.get(path))["active"] is False
     assert (await directory.get(f"/Users?filter={query}"))["totalResults"] == 1  # it looks for these, too, before it creates a user
     assert (await patch(directory, path, {"op": "replace", "value": {"active": True}}))["active"] is True
-    # Older apps of its catalog replace the user with active false.
+    # Older apps in its catalog replace the user with active false.
     assert (await directory.call("PUT", path, {**whole, "active": False})).json["active"] is False
     assert (await directory.call("PUT", path, {**whole, "active": True})).json["active"] is True
 

@@ -19,7 +19,7 @@ PATCH: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
 
 
 class Step(NamedTuple):
-    """A request, and the members of its response that have a known value."""
+    """A request, and the members in its response that have a known value."""
 
     method: str
     path: str
@@ -103,7 +103,7 @@ ENTRA: Final = [
         ],
         **{ENTERPRISE: {"employeeNumber": "701984", "department": "Sales", "manager": {"value": "{other}"}}},
     ),
-    # The same in the mode of the flag aadOptscim062020, and attributes without paths.
+    # The same in the mode with the flag aadOptscim062020, and attributes without paths.
     patch_user(
         {"op": "replace", "path": "displayName", "value": "Adele V."},
         {"op": "add", "value": {"name.givenName": "Adele M.", "nickName": "Dell", f"{ENTERPRISE}:employeeNumber": "701985"}},

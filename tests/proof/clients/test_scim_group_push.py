@@ -1,7 +1,7 @@
 """The group requests of five directories, replayed with full bodies against a token with *directory groups*.
 
 `{first}`, `{second}` and `{third}` stand for ids of users, `{nested}` for another group, and `{group}` for the group that the directory
-created. Every directory names the public source of the shapes.
+created. Every directory names the public source for the shapes.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.tenancy.groups import check_counts
 
 
 class Step(NamedTuple):
-    """A request, its status, and afterwards the name, the external id and the members of the group."""
+    """A request, its status, and afterwards the group's name, external id and members."""
 
     method: str
     path: str
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     name: str | None = None  # None: the group is as before
     external_id: str | None = None
     members: tuple[str, ...] = ()
-    total: int | None = None  # of a list
+    total: int | None = None  # in a list
 
 
 def patch(*operations: dict[str, Any], after: tuple[str, str | None, tuple[str, ...]], query: str = "") -> Step:
@@ -57,7 +57,7 @@ ENTRA: Final = [
     ),
     Step("GET", "/Groups/{group}?excludedAttributes=members", None, 200),
     find(f'externalId eq "{OBJECT}"', 1, "excludedAttributes=members&"),
-    # One by one
+    # Members one by one
     patch(
         {"op": "Add", "path": "members", "value": [{"$ref": None, "value": "{first}"}]},
         after=("displayName", OBJECT, ("{first}",)),
@@ -125,8 +125,8 @@ OKTA: Final = [
     Step("PUT", "/Groups/{group}", {"schemas": [GROUP_URN], "id": "{group}", "displayName": "Test", "members": []}, 200, "Test"),
     Step("DELETE", "/Groups/{group}", None, 204),
 ]
-# OneLogin: developers.onelogin.com/scim/implement-scim-api lists Get Groups, Create Group and Patch Group. Its requests still name the
-# schema of a draft: github.com/goauthentik/authentik/issues/11249.
+# OneLogin: developers.onelogin.com/scim/implement-scim-api lists Get Groups, Create Group and Patch Group. Its requests still name a
+# draft's schema: github.com/goauthentik/authentik/issues/11249.
 ONELOGIN: Final = [
     Step("GET", "/Groups", None, 200, total=2),
     Step("POST", "/Groups", {"schemas": ["urn:scim:schemas:core:2.0"], "displayName": "Sales"}, 201, "Sales"),
@@ -146,8 +146,8 @@ JUMPCLOUD: Final = [
     patch({"op": "remove", "path": "members", "value": [{"value": "{first}"}]}, after=("JumpCloud group", None, ())),
     Step("DELETE", "/Groups/{group}", None, 204),
 ]
-# Google Workspace documents no requests for groups. These have the shapes of RFC 7644 sections 3.3 and 3.5.2, with the types and URLs
-# that a strict client sends.
+# Google Workspace documents no requests for groups. These have the shapes in RFC 7644 sections 3.3 and 3.5.2, with the types and URLs that
+# a strict client sends.
 REF: Final = "http://gatehouse.test/scim/v2/Users/"
 GOOGLE: Final = [
     Step(

@@ -26,7 +26,7 @@ from tests.support.waiting import PATIENCE
 SCREENSHOTS_VARIABLE: Final = "GATEHOUSE_SCREENSHOTS"
 ARTEFACTS: Final = ROOT / "tests" / "artefacts"
 DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
-# The looks of a page: name, dark, size. All further looks are only for people, who want
+# How a page can look: name, dark, size. All further looks are only for people, who want
 # screenshots.
 LOOKS: Final = (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE))
 MORE_LOOKS: Final = (("tablet", False, TABLET), ("tablet-dark", True, TABLET), ("phone-dark", True, PHONE))
@@ -45,7 +45,7 @@ def missing() -> str | None:
 
 
 def name_of(element: WebElement) -> str:
-    """Return the name of a link or button, including its text for screen readers."""
+    """Return a link's or button's name, including its text for screen readers."""
     return " ".join(str(element.get_property("textContent")).split())
 
 
@@ -53,7 +53,7 @@ class Browser:
     """A browser with a new profile that contacts no foreign host."""
 
     def __init__(self, profile: Path, *arguments: str) -> None:
-        """`arguments` are more arguments of Chromium."""
+        """`arguments` are more arguments for Chromium."""
         options = webdriver.ChromeOptions()
         options.binary_location = str(HEADLESS_SHELL)
         for argument in (
@@ -102,11 +102,11 @@ class Browser:
 
     @property
     def tab(self) -> str:
-        """The name of the present tab."""
+        """The present tab's name."""
         return self._driver.current_window_handle
 
     def open_tab(self, address: str) -> str:
-        """Open an address in a new tab. Return the name of the tab."""
+        """Open an address in a new tab. Return the tab's name."""
         self._driver.switch_to.new_window("tab")
         self.open(address)
         return self.tab
@@ -149,7 +149,7 @@ class Browser:
         return self._driver.find_elements(By.CSS_SELECTOR, selector)
 
     def find_labelled(self, label: str) -> WebElement:
-        """Return the input of a label."""
+        """Return the input with a label."""
         [element] = self._driver.execute_script(scripts.LABELLED, label)
         assert isinstance(element, WebElement), f"the label {label} is of no field"
         return element
@@ -234,7 +234,7 @@ class Browser:
         WebDriverWait(self._driver, PATIENCE, poll_frequency=0.01, ignored_exceptions=[Exception]).until(lambda _: condition())
 
     def script(self, source: str, *arguments: Any) -> Any:
-        """Return the result of a function body in the page."""
+        """Return what a function body in the page returns."""
         return self._driver.execute_script(source, *arguments)
 
     @contextmanager
@@ -251,11 +251,11 @@ class Browser:
         return self._driver.execute_async_script(source, *arguments)
 
     def create_passkey(self, options: Any) -> Any:
-        """Create a passkey at the present page. Return the credential as JSON, or the name of the error."""
+        """Create a passkey at the present page. Return the credential as JSON, or the error's name."""
         return self.wait_for_script(scripts.CEREMONY, "create", "parseCreationOptionsFromJSON", options)
 
     def use_passkey(self, options: Any) -> Any:
-        """Use a passkey at the present page. Return the credential as JSON, or the name of the error."""
+        """Use a passkey at the present page. Return the credential as JSON, or the error's name."""
         return self.wait_for_script(scripts.CEREMONY, "get", "parseRequestOptionsFromJSON", options)
 
     @contextmanager
@@ -370,13 +370,13 @@ class Browser:
 
     @contextmanager
     def at_height(self, height: int) -> Iterator[None]:
-        """Show the page in a window with this height, in pixels, in which all of it is in view. It is drawn at a tenth of its size."""
+        """Show the page in a window with this height, in pixels, in which all of it is in view. It is drawn at a tenth its size."""
         self._resize((DESKTOP[0], height), scale=0.1)
         yield
         self._restore_size()
 
     def photograph(self, name: str) -> None:
-        """Save screenshots of the visible page: light and dark, and on a phone."""
+        """Save screenshots that show the visible page: light and dark, and on a phone."""
         if not os.environ.get(SCREENSHOTS_VARIABLE):
             return
         ARTEFACTS.mkdir(exist_ok=True)

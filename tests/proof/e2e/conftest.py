@@ -1,4 +1,4 @@
-"""Fixtures for tests of the running service: directories, databases, mail servers, browsers."""
+"""Fixtures for tests with a running service: directories, databases, mail servers, browsers."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -20,13 +20,13 @@ Start = Callable[..., Service]
 
 
 def settings_of_owner(email: str, password: str) -> dict[str, str]:
-    """Return the settings of a service with this platform owner. Its new organizations are active at once."""
+    """Return the settings for a service with this platform owner. Its new organizations are active at once."""
     return {"SSO_PLATFORM_OWNER_EMAIL": email, "SSO_PLATFORM_OWNER_PASSWORD": password, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 
 
 @contextmanager
 def service_home() -> Iterator[Path]:
-    """A directory for the files of a service."""
+    """A directory for a service's files."""
     with database.reachable_directory() as path:
         for directory in (path / "var", path / "tmp"):
             directory.mkdir()
@@ -60,7 +60,7 @@ def sink() -> Iterator[MailSink]:
 
 @pytest.fixture
 def own_database() -> Iterator[dict[str, str]]:
-    """Settings for a migrated database of this test."""
+    """Settings for this test's migrated database."""
     with settings_of_own_database() as settings:
         yield settings
 
@@ -113,7 +113,7 @@ def service(home: Path) -> Iterator[Start]:
 
 
 class SharedService:
-    """A service that the tests of a module share.
+    """A service that a module's tests share.
 
     Every test finds the database, the emails and the output as they were when the service started. After a test that
     stops the service, the next test starts it again.
@@ -186,7 +186,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
-    """A browser without data of earlier tests."""
+    """A browser without data from earlier tests."""
     chromium.forget()
     chromium.kept.clear()
     yield chromium

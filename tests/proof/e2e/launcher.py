@@ -1,8 +1,8 @@
 """Processes of `gatehouse`, and of some test programs, that are forked from a process that has imported everything.
 
-A new interpreter spends most of a start on imports and on building the routes. A forked process is as real: it has its own process id,
-process group, environment, descriptors and exit code, and signals reach it alone. Its environment is not in
-/proc, so it works in the directory of its test, by which it is found.
+A new interpreter spends most time on imports and on building the routes. A forked process is as real: it has its own process id, process
+group, environment, descriptors and exit code, and signals reach it alone. Its environment is not in /proc, so it works in its test's
+directory, by which it is found.
 """
 
 import gc
@@ -30,7 +30,7 @@ _LARGEST_ORDER: Final = 128 * 1024  # bytes, mostly the environment
 
 
 class Forked:
-    """A forked process, with the interface of `subprocess.Popen` that tests need."""
+    """A forked process, with those parts of `subprocess.Popen` that tests need."""
 
     def __init__(self, arguments: Sequence[str], status: int) -> None:
         self._arguments = list(arguments)
@@ -78,7 +78,7 @@ class Launcher:
     def launch(
         self, arguments: Sequence[str], *, home: Path, environment: Mapping[str, str], streams: Sequence[int], program: str = "gatehouse"
     ) -> Forked:
-        """Run a program with these arguments in a process group of its own. `streams` become its descriptors 0 to 2."""
+        """Run a program with these arguments in its own process group. `streams` become its descriptors 0 to 2."""
         report, status = os.pipe()
         order = {"arguments": [program, *arguments], "home": str(home), "environment": dict(environment)}
         try:
@@ -94,7 +94,7 @@ class Launcher:
 
 @cache
 def launcher() -> Launcher:
-    """Return the launcher of this test process."""
+    """Return this test process's launcher."""
     return Launcher()
 
 
@@ -153,7 +153,7 @@ def _write(status: int, number: int) -> None:
 
 
 def _become(order: dict[str, object], streams: Sequence[int]) -> None:
-    """Take the streams, environment and directory of the order, as a new interpreter would have them."""
+    """Take the order's streams, environment and directory, as a new interpreter would have them."""
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -166,7 +166,7 @@ def _become(order: dict[str, object], streams: Sequence[int]) -> None:
 
 
 class _Checked:
-    """The check of the libraries, which has already succeeded."""
+    """The library check, which has already succeeded."""
 
     def finish(self) -> None:
         pass
@@ -185,7 +185,7 @@ def _prepare_once() -> None:
     app.build_routes = lambda: routes
     main.build_routes = app.build_routes  # type: ignore[attr-defined]
     common_passwords.default_common_passwords()
-    huge_pages.collapse = lambda: 0  # a copy of the memory that these processes share pays after minutes only
+    huge_pages.collapse = lambda: 0  # copying the memory that these processes share pays after minutes only
     gc.freeze()
 
 
@@ -207,7 +207,7 @@ def _run_to_the_end() -> NoReturn:
     if left := [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]:
         print(f"These threads would keep the process alive: {left}", file=sys.stderr)
         code = 1
-    with suppress(OSError):  # the reader of the output has gone
+    with suppress(OSError):  # the output's reader has gone
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code if isinstance(code, int) else code is not None)
@@ -228,7 +228,7 @@ def _run() -> None:
 
 
 def _own_database(data: Path) -> None:
-    """Run a database server until the end of the standard input, and print its connection string."""
+    """Run a database server until the standard input ends, and print its connection string."""
     from adapters.postgres.engine import embedded
 
     with embedded.start(data, durable=False) as running:

@@ -40,7 +40,7 @@ class Port:
             try:
                 for host in (IPV4, IPV6) if has_ipv6() else (IPV4,):
                     self.number = self._bind(host)
-            except OSError:  # another program has this port of ::1
+            except OSError:  # another program has this port at ::1
                 self.close()
 
     def _bind(self, host: str) -> int:
@@ -54,7 +54,7 @@ class Port:
         return port
 
     def listen(self) -> None:
-        """Listen on the port of 127.0.0.1."""
+        """Listen on a port at 127.0.0.1."""
         self._sockets[0].listen()
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Port:
 
 
 def environment(home: Path, **settings: str) -> dict[str, str]:
-    """Return our environment without settings of the service, plus these. Files go below `home`.
+    """Return our environment without service settings, plus these. Files go below `home`.
 
     The service finds our modules from any directory.
     """
@@ -88,7 +88,7 @@ def gatehouse_in_new_interpreter(home: Path, *arguments: str, **settings: str) -
 
 
 def gatehouse(home: Path, *arguments: str, typed: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, in a fork of the launcher."""
+    """Run a command until it ends, in a fork from the launcher."""
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(typed.encode())
         stdin.seek(0)
@@ -108,8 +108,8 @@ def gatehouse(home: Path, *arguments: str, typed: str = "", **settings: str) -> 
 class Service:
     """`gatehouse serve` with these arguments and settings, in the directory `home`.
 
-    It can be started again after it has ended. Its address stays the same. Its process is a fork of the
-    launcher, except after `in_new_interpreter`.
+    It can be started again after it has ended. Its address stays the same. Its process is forked from the launcher,
+    except after `in_new_interpreter`.
     """
 
     def __init__(self, home: Path, *arguments: str, **settings: str) -> None:
@@ -237,7 +237,7 @@ class Service:
 
     @property
     def workers(self) -> list[int]:
-        """Return the worker processes, which are forks of the service's process."""
+        """Return the worker processes, which are forked from the service's process."""
         command = _read(self.process.pid, "cmdline")
         return sorted(pid for pid in children(self.process.pid) if _read(pid, "cmdline") == command)
 
@@ -257,7 +257,7 @@ class Service:
         return self.call("POST", path, {} if body is None else body, token=token, **headers)
 
     def follow(self, link: str) -> httpx.Response:
-        """Open the link of an email as a program."""
+        """Open an email's link as a program."""
         assert link.startswith(f"{self.address}/"), link
         return self.get(link.removeprefix(self.address), Accept="application/json")
 
@@ -266,19 +266,19 @@ class Service:
         assert answer.status_code == 200, answer.text
 
     def login(self, email: str, password: str) -> dict[str, Any]:
-        """Return the tokens of a login."""
+        """Return a login's tokens."""
         answer = self.post("/api/auth/login", {"email": email, "password": password})
         assert answer.status_code == 200, answer.text
         tokens: dict[str, Any] = answer.json()
         return tokens
 
     def metric(self, name: str) -> dict[str, float]:
-        """Return the samples of a metric by their labels, as text."""
+        """Return a metric's samples by their labels, as text."""
         return samples(self.get("/metrics").text, name)
 
 
 def samples(exposition: str, name: str) -> dict[str, float]:
-    """Return the samples of a metric by their labels, as text."""
+    """Return a metric's samples by their labels, as text."""
     lines = re.findall(rf"^{name}(\{{.*\}})? (\S+)$", exposition, re.MULTILINE)
     return {labels: float(value) for labels, value in lines}
 
@@ -299,7 +299,7 @@ def is_storage_down(answer: httpx.Response) -> bool:
 class DatabaseServer:
     """A PostgreSQL server that a test starts and stops. `conninfo` stays the same.
 
-    It runs in another process, because PostgreSQL ends with the thread that has started it. Its data is a copy of `stopped`, or new.
+    It runs in another process, because PostgreSQL ends with the thread that has started it. Its data is copied from `stopped`, or new.
     """
 
     def __init__(self, home: Path, stopped: Path | None = None) -> None:
@@ -344,11 +344,11 @@ class DatabaseServer:
 
 
 def copy_database(stopped: Path, data: Path) -> None:
-    """Copy the data of a stopped database with its owner."""
+    """Copy a stopped database's data with its owner."""
     subprocess.run(["cp", "-a", stopped, data], check=True)
 
 
-# Processes of the machine
+# Processes on the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +360,7 @@ class _Running:
 def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:  # ended, or of another user
+    except OSError:  # ended, or another user's
         return b""
 
 
@@ -374,7 +374,7 @@ def _processes() -> Iterator[tuple[int, _Running]]:
 
 
 def children(parent: int) -> list[int]:
-    """Return the living children of this process."""
+    """Return this process's living children."""
     return [pid for pid, running in _processes() if running.parent == parent]
 
 

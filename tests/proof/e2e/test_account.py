@@ -1,4 +1,4 @@
-"""The sign-in and account pages in a real browser without scripts, with codes of oathtool (security G-2)."""
+"""The sign-in and account pages in a real browser without scripts, with codes by oathtool (security G-2)."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 ADA, PASSWORD, OTHER_PASSWORD = "ada@example.com", "nine lions at the river", "seven lions at the gate"
 SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
-STEP: Final = 30  # the validity of a code in seconds
+STEP: Final = 30  # how many seconds a code is valid
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def scripts_afterwards(browser: Browser) -> object:
 
 
 def code_of(secret: str, later: int = 0) -> str:
-    """Return the code of the authenticator app, now or some seconds later."""
+    """Return the authenticator app's code, now or some seconds later."""
     moment = f"@{int(time.time()) + later}"
     return subprocess.run(
         ["oathtool", "--totp", "--base32", "--now", moment, secret],
@@ -208,7 +208,7 @@ PAGES: Final = (
 
 
 def displayed(browser: Browser) -> list[str]:
-    """Return the ids of the visible elements that a user can act on."""
+    """Return the ids of visible elements that a user can act on."""
     return [each.id for each in browser.script(f"{DISPLAYED}('{REACHABLE}')")]
 
 

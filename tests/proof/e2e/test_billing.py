@@ -42,7 +42,7 @@ class Provider(FakePayments):
 
 
 class Shop:
-    """A service with plans, and the service API of its program."""
+    """A service with plans, and its program's service API."""
 
     def __init__(self, service: Service, provider: Provider, database: str) -> None:
         self.service = service
@@ -99,8 +99,8 @@ class Shop:
     async def send_all(self, seed: int, copies: int, *, killed_at: int | None = None, fails: int = 0) -> None:
         """Deliver all events in a random order.
 
-        The process is killed during the event with the number `killed_at`. The next event comes after
-        the service has logged `fails` failures of the provider.
+        The process is killed during the event with the number `killed_at`. The next event comes after the service has
+        logged `fails` provider failures.
         """
         number = 0
 
@@ -148,7 +148,7 @@ class Shop:
 
 
 def ends(subscription: Object) -> str:
-    """Return the end of the subscription's period in our format."""
+    """Return the end date for the subscription's period in our format."""
     return rfc3339(datetime.fromtimestamp(subscription["current_period_end"], UTC))
 
 
@@ -209,7 +209,7 @@ async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provi
     async def has(*rows: tuple[str, str, str]) -> bool:
         return await shop.subscriptions() == list(rows)
 
-    # The event of the end is lost.
+    # The event about the end is lost.
     provider.later()
     provider.change(first["id"], status="canceled")
     provider.events.clear()
@@ -217,7 +217,7 @@ async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provi
     await shop.restart()
     await eventually(partial(has, canceled), "the service learns of the end")
 
-    # The event of another checkout is lost too.
+    # The event about another checkout is lost too.
     second = await shop.buy()
     provider.events.clear()
     assert await shop.subscriptions() == [canceled]

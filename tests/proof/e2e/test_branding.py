@@ -32,7 +32,7 @@ class LogoServer(ThreadingHTTPServer):
 
     @property
     def origin(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"  # another host than the service: cookies are shared between the ports of a host
+        return f"http://127.0.0.1:{self.server_port}"  # another host than the service: a host's ports share their cookies
 
 
 class LogoRequest(BaseHTTPRequestHandler):
@@ -154,7 +154,7 @@ def test_pages_and_emails_have_the_branding_and_are_readable(
         assert browser.title.endswith(f" · {name}")
         assert invitation["token"] not in browser.source
 
-    # The host of the logo learns that it is shown, and nothing else.
+    # The logo's host learns that it is shown, and nothing else.
     assert logo.request_headers
     assert all(not {"referer", "cookie", "authorization"} & headers.keys() for headers in logo.request_headers)
     assert running.stop() == 0

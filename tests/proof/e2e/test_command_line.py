@@ -141,14 +141,14 @@ def test_an_invalid_owner_is_refused_in_a_sentence(own_database: dict[str, str],
 
 
 def claims(token: str, part: int) -> dict[str, Any]:
-    """Return a part of an access token, without checking it."""
+    """Return a part from an access token, without checking it."""
     text = token.split(".")[part]
     fields: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     return fields
 
 
 def published(service: Service) -> set[str]:
-    """Return the ids of the published keys."""
+    """Return the published keys' ids."""
     return {key["kid"] for key in service.get("/.well-known/jwks.json").json()["keys"]}
 
 

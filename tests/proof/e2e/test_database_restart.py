@@ -138,11 +138,11 @@ def check_outage(service: Service) -> None:
 
 
 def unsent(conninfo: str, outage_at: datetime) -> int:
-    """Return the number of unfinished emails.
+    """Return how many emails are unfinished.
 
-    An email that was claimed but not prepared waits for the end of its lease, which takes two
-    minutes. Here the lease ends now. An email that was delivered during the outage has a token: its
-    mailer tries every few seconds to record the delivery, so it keeps its lease until then.
+    An email that was claimed but not prepared waits until its lease ends, which takes two minutes. Here the lease ends
+    now. An email that was delivered during the outage has a token: its mailer tries every few seconds to record the
+    delivery, so it keeps its lease until then.
     """
     with psycopg.connect(conninfo) as connection:
         connection.execute(

@@ -37,7 +37,7 @@ def metadata(running: Service) -> dict[str, Any]:
 
 @pytest.fixture
 def client_id(running: Service) -> str:
-    """The client id of an application. Its client secret is not used here."""
+    """An application's client id. Its client secret is not used here."""
     token = running.login(ADA, PASSWORD)["access_token"]
     assert running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token).status_code == 200
     answer = running.post("/api/organizations/acme/services", {"slug": "shop", "name": "Shop", "service_type": "web"}, token=token)
@@ -104,7 +104,7 @@ def test_authlib_signs_in_through_a_browser(
         end_polling_interval(shared)
         tokens = client.fetch_token(endpoint, **grant)
         check(running, tokens)
-        # Refreshing tokens of a device needs no client secret (decision 92).
+        # Refreshing a device's tokens needs no client secret (decision 92).
         check(running, client.refresh_token(endpoint))
         end_polling_interval(shared)
         with pytest.raises(OAuthError, match="invalid_grant"):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 EMAIL, PASSWORD = "ada@example.com", "nine lions at the river"
 SETTINGS: Final = settings_of_owner(EMAIL, PASSWORD)
-# The generator for Python does not know the content types of these operations. All further operations must be generated completely.
+# The Python generator does not know these operations' content types. All further operations must be generated completely.
 NOT_GENERATED = [
     "GET /assets/{name} within operations.",
     "GET /auth/connections/{connection_id}/metadata within connection_metadata.",

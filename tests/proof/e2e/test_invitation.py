@@ -71,7 +71,7 @@ def check_error(browser: Browser, token: str, sentence: str) -> None:
     assert browser.heading == "This invitation is closed"
     assert sentence in browser.text
     assert token not in browser.source
-    # The console reports only the error status of the page.
+    # The console reports only the page's error status.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
 
 

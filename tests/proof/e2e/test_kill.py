@@ -130,7 +130,7 @@ class Load:
 
 
 def end_leases(home: Path, since: datetime) -> None:
-    """End the leases of killed processes now, and not after two minutes."""
+    """End the killed processes' leases now, and not after two minutes."""
     conninfo = embedded.attach(home / "var" / "postgres")
     assert conninfo is not None
     with psycopg.connect(conninfo) as connection:
@@ -148,7 +148,7 @@ def unfinished_mails(home: Path) -> int:
 
 
 async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
-    """Check all entries of the ledger."""
+    """Check all entries in the ledger."""
     for email in ledger.registered:
         emails = sink.emails_to(email)
         assert 1 <= len(emails) <= 2, f"{len(emails)} emails to {email}"
@@ -213,7 +213,7 @@ async def test_acknowledged_changes_survive_kill_9_of_the_service_and_of_its_dat
 
 def kill_database(running: Service, home: Path) -> None:
     """Kill the embedded database: the service ends too, and starts again with its data."""
-    # A new child of PostgreSQL has the same command line until it sets its title.
+    # A new PostgreSQL child has the same command line until it sets its title.
     server = int((home / "var" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
     assert "postgres" in family(home)[server]
     os.kill(server, signal.SIGKILL)

@@ -78,7 +78,7 @@ def test_a_new_user_registers_in_a_browser_and_resets_a_forgotten_password(runni
     browser.open(received.link)
     assert browser.heading == "Email address verified"
     assert received.token not in browser.source
-    # The console reports only the error status of the page.
+    # The console reports only the page's error status.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
     browser.photograph("used-link")
 
@@ -170,9 +170,9 @@ def test_the_documentation_leads_to_the_api_page_which_shows_every_operation_and
     for control in (".opblock-tag", ".opblock-summary-control"):  # belongs to the first area, and to its first operation
         browser.wait_until(partial(browser.find, control))
         browser.script(f"document.querySelector('{control}').click()")
-    # An example of an error: the operation refers to a response, which refers to a model.
+    # An example error: the operation refers to a response, which refers to a model.
     browser.wait_until(lambda: '"error_code": "BAD_REQUEST"' in browser.text)
-    # Swagger UI draws only the visible part of a long list. A line takes less than 100 pixels.
+    # Swagger UI draws only the visible part in a long list. A line takes less than 100 pixels.
     with browser.at_height(100 * (len(areas) + areas.total())):
         browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))
         browser.script(OPEN_ALL)

@@ -29,7 +29,7 @@ SETTINGS: Final = settings_of_owner(ADA, PASSWORD)
 
 
 class Callback:
-    """The redirect URI of an application."""
+    """An application's redirect URI."""
 
     def __init__(self) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ def metadata(running: Service) -> dict[str, Any]:
 
 @pytest.fixture
 def shop(running: Service, callback: Callback) -> tuple[str, str]:
-    """The client id and the client secret of an application."""
+    """An application's client id and client secret."""
     token = running.login(ADA, PASSWORD)["access_token"]
     answer = running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token)
     assert answer.status_code == 200, answer.text

@@ -1,4 +1,4 @@
-"""The mail server of an organization, from outside.
+"""An organization's mail server, from outside.
 
 It is unreachable until the operator allows it, and then used for invitations.
 """
@@ -18,7 +18,7 @@ OWNER, OWNERS_PASSWORD, INVITED = "grace@example.com", "nine lions at the river"
 
 
 def started(service: Start, own_database: dict[str, str], **settings: str) -> tuple[Service, str]:
-    """A running service that stores the platform's emails as files, and a token of its owner."""
+    """A running service that stores the platform's emails as files, and its owner's token."""
     running = service(
         SSO_PLATFORM_OWNER_EMAIL=OWNER,
         SSO_PLATFORM_OWNER_PASSWORD=OWNERS_PASSWORD,

@@ -64,19 +64,19 @@ class Diary:
 
 
 def arrived(sink: FakeSiem) -> list[str]:
-    """Return the names in the order of their first arrival."""
+    """Return the names as they first arrived."""
     names = [entry["details"]["name"]["new"] for entry in sink.entries() if entry["action"] == "organization.updated"]
     return list(dict.fromkeys(names))
 
 
 def let_time_pass(conninfo: str) -> None:
-    """Make all retries due now. Leases of a living process continue."""
+    """Make all retries due now. A living process's leases continue."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("update siem_configurations set due_at = now() where due_at > now()")
 
 
 def end_leases(conninfo: str) -> None:
-    """End the lease of a killed process now, and not after 20 seconds."""
+    """End the killed process's lease now, and not after 20 seconds."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         ended = connection.execute("update siem_configurations set leased_until = now() where leased_until > now()")
     assert ended.rowcount == 1, "it was killed in an attempt"

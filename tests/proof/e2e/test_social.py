@@ -1,4 +1,4 @@
-"""Identity providers in a real browser without scripts: sign-in with the second factor, and linking of accounts."""
+"""Identity providers in a real browser without scripts: sign-in with the second factor, and linking accounts."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ def scriptless(browser: Browser) -> Iterator[Browser]:
 
 
 def photograph(browser: Browser, name: str) -> None:
-    browser.let_scripts_run(True)  # they report the end of animations
+    browser.let_scripts_run(True)  # they report when animations end
     browser.photograph(name)
     browser.let_scripts_run(False)
 

@@ -23,7 +23,7 @@ OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": "owner@example.com", "SSO_PLATFORM_O
 
 
 def sentence(service: Service) -> str:
-    """Return the error of a service that ends at once.
+    """Return the error from a service that ends at once.
 
     It is a text for the operator, not a traceback.
     """
@@ -74,7 +74,7 @@ INVALID_SECRETS: Final = (
 
 
 def refusal(service: Start, home: Path, name: str, value: str) -> str:
-    """Return the error of a service with this setting."""
+    """Return the error from a service with this setting."""
     needed = {"SSO_ENCRYPTION_KEYS": generate_key()} if name == "SSO_DATABASE_URL" else {}
     refused = service(**{**needed, name: value})
     refused.output_file = home / f"{name}-{len(list(home.iterdir()))}.output"
@@ -201,7 +201,7 @@ def test_each_start_shows_the_addresses_and_saves_the_tiers_and_only_the_first_s
 
 
 def check_platform_pages(running: Service, token: str) -> None:
-    """Check that platform owners see the running actors, the findings of the doctor and the settings, and no secrets."""
+    """Check that platform owners see the running actors, the doctor's findings and the settings, and no secrets."""
     health, checks, settings = [running.get(f"/api/platform/{path}", token=token) for path in ("health", "health/checks", "settings")]
     assert {actor["name"]: actor["status"] for actor in health.json()["actors"]} == dict.fromkeys(ACTORS, "running")
     assert [key["signs"] for key in health.json()["signing_keys"]] == [True]
@@ -218,7 +218,7 @@ def check_platform_pages(running: Service, token: str) -> None:
 
 
 def check_files(home: Path) -> None:
-    """Check that only the user of the service can read its secrets."""
+    """Check that only the service's user can read its secrets."""
     for secret in (home / "var" / "encryption-keys", home / "var" / "mail"):
         assert secret.stat().st_mode & 0o077 == 0, secret
 

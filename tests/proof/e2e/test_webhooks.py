@@ -1,4 +1,4 @@
-"""Webhooks of the running service: all acknowledged events are delivered.
+"""The running service's webhooks: all acknowledged events are delivered.
 
 They are delivered through kill -9 and database restarts, and slow receivers delay no other receivers.
 """
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 EMAIL: Final = "owner@example.com"
 PASSWORD: Final = "correct horse battery staple"
 ORG: Final = "/api/organizations/acme"
-# End the leases of killed processes now, and not after some minutes.
+# End the killed processes' leases now, and not after some minutes.
 END_LEASES: Final = "update webhook_deliveries set due_at = now() where status = 'waiting' and next_retry_at is null"
 # Retry failed deliveries now, and not in an hour.
 RETRY: Final = """
@@ -43,7 +43,7 @@ class WebhookSender:
     database: str
     token: str = ""
     secrets: dict[str, str] = field(default_factory=dict)  # by path
-    changes: list[str] = field(default_factory=list)  # acknowledged names of the organization
+    changes: list[str] = field(default_factory=list)  # the organization's acknowledged names
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
         response = await trio.to_thread.run_sync(partial(self.service.call, method, path, body, token=self.token))
@@ -56,7 +56,7 @@ class WebhookSender:
         await self.call("POST", "/api/organizations", {"slug": "acme", "name": "Acme"})
 
     async def add_webhook(self, path: str) -> str:
-        """Add a webhook to this path of the receiver. Return its id."""
+        """Add a webhook to this path at the receiver. Return its id."""
         body = {"name": path, "url": self.receiver.url(path), "events": ["organization.updated"]}
         webhook = await self.call("POST", f"{ORG}/webhooks", body)
         self.secrets[path] = webhook["secret"]

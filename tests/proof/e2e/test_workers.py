@@ -126,7 +126,7 @@ def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None
     until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 8}, "two pools are counted")
 
     def agree() -> bool:
-        """Compare the metrics of two workers, except for the requests to /metrics."""
+        """Compare the metrics from two workers, except for the requests to /metrics."""
         one, other = ([line for line in answer.text.splitlines() if "/metrics" not in line] for answer in expositions(running))
         return one == other
 
@@ -174,7 +174,7 @@ def test_a_killed_worker_is_replaced_and_the_others_continue(pair: Pair) -> None
         assert running.get("/api/user", token=tokens["access_token"]).status_code == 200
         assert running.metric("sso_auth_tokens_issued_total")[""] == counted
     assert [line["pid"] for line in running.logged("worker_died")[died:]] == [killed]
-    # The connections of the dead process are no longer counted.
+    # The dead process's connections are no longer counted.
     until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 8}, "two pools are counted")
 
 
@@ -278,7 +278,7 @@ def check_sigterm(running: Service, pair: Pair, workers: int) -> None:
 
 
 def of_logins(running: Service) -> list[int]:
-    """Return the logged statuses of logins."""
+    """Return the logins' logged statuses."""
     return [line["status"] for line in running.logged("request") if line["route"] == "/api/auth/login"]
 
 

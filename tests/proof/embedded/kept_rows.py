@@ -1,4 +1,4 @@
-"""Rows that must survive restarts of the embedded database."""
+"""Rows that must survive when the embedded database restarts."""
 
 import psycopg
 

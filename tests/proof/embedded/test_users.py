@@ -1,4 +1,4 @@
-"""The user that runs the embedded server, and the location of its data and programs."""
+"""The user that runs the embedded server, and where its data and programs are."""
 
 import os
 import pwd
@@ -58,7 +58,7 @@ def test_programs_out_of_reach_are_copied(home: Path, data: Path, monkeypatch: p
     site = home / "site-packages"
     shutil.copytree(install, site / package.name / install.name, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
     shutil.copytree(package.with_name(f"{package.name}.libs"), site / f"{package.name}.libs", symlinks=True)
-    (site / package.name / install.name / "bin" / "postgres").chmod(0o700)  # as with a umask of 077
+    (site / package.name / install.name / "bin" / "postgres").chmod(0o700)  # as with the umask 077
     site.chmod(0o700)
     monkeypatch.setattr(programs, "_package_directories", lambda: iter([site / package.name / install.name / "bin"]))
     for _ in range(2):

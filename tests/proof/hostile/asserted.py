@@ -258,7 +258,7 @@ async def session_that_has_ended_at_the_provider(world: World) -> AsyncIterator[
 
 @gets(SESSION)
 async def sign_in_without_an_answer_to_the_question(world: World) -> AsyncIterator[str]:
-    """The user goes back from the question to the sign-in page of the flow."""
+    """The user goes back from the question to the flow's sign-in page."""
     account, browser = await world.add("back@a.example", password=PASSWORD), world.browser()
     question = await browser.open(leads_to(await world.arrive("m26", browser, email="back@a.example")))
     page = await browser.open(step_of(question, "sign-in"))
@@ -287,7 +287,7 @@ async def answer_to_the_question_about_another_person(world: World) -> AsyncIter
 
 @gets(SESSION)
 async def link_by_a_sign_in_at_the_connection_of_b(world: World) -> AsyncIterator[str]:
-    """B's provider signs in the user who must sign in with a way of their own."""
+    """B's provider signs in the user who must sign in with their own way."""
     account, browser = await world.add("third@a.example", world.b), world.browser()
     await world.link(account, "of-b", world.of_b)
     question = await browser.open(leads_to(await world.arrive("m28", browser, email="third@a.example")))

@@ -16,7 +16,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 def ports(ports: Ports) -> Ports:
-    """Ports that also reach the identity provider of the tests."""
+    """Ports that also reach the tests' identity provider."""
     return with_loopback_sender(ports)
 
 

@@ -1,4 +1,4 @@
-"""Attacks of organization A on B without claims about a person: by hints, groups, invitations, messages and impersonations."""
+"""Organization A's attacks on B without claims about a person: by hints, groups, invitations, messages and impersonations."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -38,7 +38,7 @@ async def browser_of_an_impersonation(world: World) -> AsyncIterator[str]:
 
 @leads_nowhere(REFUSED)
 async def impersonation_by_a_session_of_the_connection(world: World) -> AsyncIterator[str]:
-    """The user became a platform owner after the sign-in. The session gives no power of the platform."""
+    """The user became a platform owner after the sign-in. The session gives no power over the platform."""
     browser, application = await enter(world, "rising")
     target = await world.add("risen@b.example", world.b)
     await world.arrive("rising", browser)
@@ -58,7 +58,7 @@ async def impersonation_by_a_session_of_the_connection(world: World) -> AsyncIte
 
 @leads_nowhere(REFUSED)
 async def invitation_of_b(world: World) -> AsyncIterator[str]:
-    """B invites an address at the domain of A, for which the provider signs a person in. It lacks the token of the email."""
+    """B invites an address at A's domain, for which the provider signs a person in. It lacks the email's token."""
     browser, application = await enter(world, "invited")
     await world.set(
         "delete from memberships where org_id = %s and user_id = (select id from users where email = 'invited@a.example')", world.b.org
@@ -128,7 +128,7 @@ async def group_of_b_in_the_mapping_of_a(world: World) -> AsyncIterator[str]:
     yield REFUSED if 400 <= answer.status < 500 else f"{answer.status} {answer.text}"
 
 
-# Messages of a SAML provider that nothing asked for
+# SAML provider messages that nothing asked for
 
 
 @leads_nowhere("no session")
@@ -153,7 +153,7 @@ async def unsolicited_response_with_a_target_of_b(world: World) -> AsyncIterator
 
 @leads_nowhere(LIVE)
 async def single_logout_of_a_session_of_b(world: World) -> AsyncIterator[str]:
-    """B's connection knows the same NameID and SessionIndex. A signs requests for its own endpoint, and for that of B."""
+    """B's connection knows the same NameID and SessionIndex. A signs requests for its own endpoint, and for B's endpoint."""
     of_a, of_b = await connect(world)
     browser = world.browser()
     await arrive(browser, of_b.acs, of_b.respond(await begin(world, browser, of_b)))

@@ -28,7 +28,7 @@ async def connect(world: World) -> tuple[SamlVisits, SamlVisits]:
 
 
 async def begin(world: World, browser: FakeBrowser, at: SamlVisits) -> str:
-    """Begin a sign-in at a connection. Return the id of the request."""
+    """Begin a sign-in at a connection. Return the request's id."""
     return str(visits.read_request(await world.leave(browser, at.connection)).get("ID"))
 
 

@@ -44,7 +44,7 @@ def closed_pages() -> list[str]:
 
 
 async def enter(world: World, name: str, subject: str | None = None) -> tuple[FakeBrowser, RelyingParty]:
-    """Link a member of A and B, who has a password, and let the provider sign in as them. Return the browser, and an application of A."""
+    """Link a member in A and B, who has a password, and let the provider sign in as them. Return the browser, and an application in A."""
     account, browser = await world.add(f"{name}@a.example", world.a, world.b, password=PASSWORD), world.browser()
     await world.link(account, subject or name)
     application = await add_relying_party(world.a, browser, name)
@@ -109,7 +109,7 @@ async def organization_b_in_the_api(world: World) -> AsyncIterator[str]:
 
 @ends(OWN)
 async def organization_of_an_asserted_owner(world: World) -> AsyncIterator[str]:
-    """An admin of A lets the provider assert the owner. The ownership needs a proof of the account's own."""
+    """A's admin lets the provider assert the owner. The ownership needs a proof by the account itself."""
     await world.link(world.a.people["owner"], "owning")
     browser, page = world.browser(), f"/app/organizations/{world.a.slug}/settings"
     yield ""
@@ -214,7 +214,7 @@ async def session_of_another_user(world: World) -> AsyncIterator[str]:
 
 @ends("no session")
 async def test_trip_as_a_sign_in(world: World) -> AsyncIterator[str]:
-    """An admin of A tests the connection, and the provider asserts a linked member."""
+    """A's admin tests the connection, and the provider asserts a linked member."""
     await enter(world, "tested")
     browser, thief = world.browser(), world.browser()
     admin = await world.add("tester@a.example", password=PASSWORD)

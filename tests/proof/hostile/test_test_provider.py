@@ -63,7 +63,7 @@ class Stage:
 
     async def begin(self, slug: str = "test") -> str:
         """Begin a test sign-in. Return its secret."""
-        await self.world.set("delete from rates")  # of an organization, which may begin 10 a minute
+        await self.world.set("delete from rates")  # for an organization, which may begin 10 a minute
         target = urlsplit(leads_to(await self.browser.open(f"{self.page(slug)}/start")))
         assert target.path == f"{self.page(slug)}/provider"
         return parse_qs(target.query)["test"][0]
@@ -72,7 +72,7 @@ class Stage:
         return await (browser or self.browser).open(f"{self.page(slug)}/provider?{urlencode({'test': secret})}", follows=False)
 
     async def answer(self, secret: str, browser: FakeBrowser | None = None, slug: str = "test", **fields: str) -> Answer:
-        """Send the form with a token of the browser's session."""
+        """Send the form with a token from the browser's session."""
         browser = browser or self.browser
         account = await browser.open("/app/account")
         token = {"form_token": form_token(account)} if account.status == 200 else {}
@@ -84,7 +84,7 @@ class Stage:
         return {urlsplit(each.headers["Location"]).path if each.status == 303 else str(each.status) for each in answers}
 
     async def enter(self, email: str, *organizations: Tenant, role: str) -> FakeBrowser:
-        """Sign in as a new member of these organizations."""
+        """Sign in as a new member in these organizations."""
         await self.world.add(email, *organizations, role=role, password=PASSWORD)
         return await self.sign_in(email)
 
@@ -235,7 +235,7 @@ async def after_deletion(stage: Stage) -> object:
 
 
 SIGN_IN: Final = "/app/sign-in"
-FAILED: Final = {"login_events"}  # of a sign-in that came back without a trip
+FAILED: Final = {"login_events"}  # for a sign-in that came back without leaving
 NOTED: Final = {"audit_log", "audit_totals", "events"}  # belongs to a refused member, or to a removed connection
 # Every attempt's outcome, and the tables that it changes through anything but the test provider.
 TABLE: Final[Mapping[Attempt, tuple[object, set[str]]]] = {

@@ -1,4 +1,4 @@
-"""Organization A with a hostile identity provider, organization B on the same provider, and a comparison of all rows."""
+"""Organization A with a hostile identity provider, organization B on the same provider, and a comparison over all rows."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -32,7 +32,7 @@ Row = tuple[str, str]
 
 
 async def connect(ports: Ports, tenant: Tenant, issuer: FakeIssuer, slug: str = "okta") -> OrganizationConnection:
-    """Give an organization an active connection at this provider. All of them are the same client there."""
+    """Give an organization an active connection at this provider. The provider knows them all as the same client."""
     settings = OidcSettings(issuer=issuer.url, client_id=CLIENT_ID, trusts_second_factor=True)
     connection = await add_connection(ports.storage, tenant.org, slug, settings=settings, mapping=ClaimMapping(groups="groups"))
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -52,7 +52,7 @@ class World:
     b: Tenant
     of_a: OrganizationConnection
     of_b: OrganizationConnection
-    over_saml: list[SamlVisits] = field(default_factory=list)  # of A and B, once a row needs them
+    over_saml: list[SamlVisits] = field(default_factory=list)  # A's and B's, once a row needs them
 
     async def set(self, sql: str, *values: object) -> None:
         await run_sql(self.pool, sql, *values)
@@ -69,7 +69,7 @@ class World:
         return await self.add(email, self.a, origin=AccountOrigin.SCIM, origin_org_id=self.a.org, **values)
 
     async def link(self, account: Account, subject: str, connection: OrganizationConnection | None = None) -> None:
-        """Make the account known at a connection, by default at that of A, as its user once agreed to."""
+        """Make the account known at a connection, by default at A's, as its user once agreed to."""
         connection = connection or self.of_a
         sql = """
             insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
@@ -102,7 +102,7 @@ class World:
         query: dict[str, str] | None = None,
         **claims: Any,
     ) -> Answer:
-        """Sign in at the provider as this person, in this browser or in a new browser. Return the answer of the callback."""
+        """Sign in at the provider as this person, in this browser or in a new browser. Return the callback's answer."""
         browser = browser or self.browser()
         left = await self.leave(browser, at, **(query or {}))
         return await self.come_back(browser, self.visit(left, subject, **claims), at)
@@ -120,7 +120,7 @@ class World:
 
     def harm(self, before: Collection[Row], after: Collection[Row]) -> Iterable[str]:
         """Yield the changes that are not about A alone."""
-        # The browser of the attack begins and ends its own sign-ins.
+        # The attack's browser begins and ends its own sign-ins.
         gone = [each for row in set(before) - set(after) if not self._is_of_a(*(each := self._read(row)))]
         come = [each for row in set(after) - set(before) if not self._is_of_a(*(each := self._read(row)))]
         for table, row in gone:

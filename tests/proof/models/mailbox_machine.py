@@ -47,7 +47,7 @@ T = TypeVar("T")
 ANONYMOUS: Final = Anonymous(address="203.0.113.9", agent="tests")
 MICROSECOND, MINUTE, HOUR = timedelta(microseconds=1), timedelta(minutes=1), timedelta(hours=1)
 LIMIT: Final = 72 * HOUR
-OWNER, THIEF = "owner", "thief"  # the thief of a session, or the squatter
+OWNER, THIEF = "owner", "thief"  # the session thief, or the squatter
 PEOPLE = st.sampled_from([OWNER, THIEF])
 NOTHING, EVERYTHING, BY_API = "nothing", "everything", "by API"
 UNDO_LINK = re.compile(r"/auth/undo\?token=([0-9a-f-]+)")
@@ -66,7 +66,7 @@ ADDED = """
 
 @dataclass
 class Timeline:
-    """The second factors of an account over time, by their secrets or credential ids."""
+    """The account's second factors over time, by their secrets or credential ids."""
 
     changes: list[tuple[datetime, frozenset[str]]] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class Timeline:
         return self.changes[-1][1]
 
     def earlier(self, now: datetime) -> frozenset[str]:
-        """Return the second factors that the account had 72 hours ago. A gap of up to 72 hours does not count."""
+        """Return the second factors that the account had 72 hours ago. A gap up to 72 hours does not count."""
         then, ends = now - LIMIT, [at for at, _ in self.changes[1:]] + [now]
         periods = [(begin, end, factors) for (begin, factors), end in zip(self.changes, ends, strict=True) if factors]
         before = [(end, factors) for begin, end, factors in periods if begin <= then]
@@ -90,7 +90,7 @@ class Timeline:
         return factors if end > then or gap_end - end <= LIMIT else frozenset()
 
     def steady(self, now: datetime) -> frozenset[str]:
-        """Return the second factors that the account has had all of the last 72 hours."""
+        """Return the second factors that the account has had for the whole last 72 hours."""
         ends = [at for at, _ in self.changes[1:]] + [now]
         recent = [factors for (_, factors), end in zip(self.changes, ends, strict=True) if end > now - LIMIT]
         return frozenset.intersection(*recent) if self.changes[0][0] <= now - LIMIT else frozenset()
@@ -102,7 +102,7 @@ class Timeline:
 
 @dataclass(eq=False)
 class Belongings:
-    """The factors of a person: apps, keys and backup codes that work, or that worked once."""
+    """A person's factors: apps, keys and backup codes that work, or that worked once."""
 
     apps: dict[str, Authenticator] = field(default_factory=dict)  # by secret
     keys: set[str] = field(default_factory=set)  # credential ids
@@ -112,7 +112,7 @@ class Belongings:
 class MailboxMachine(RuleBasedStateMachine):
     """A single account.
 
-    The owner and the thief of a session can do everything in a session. The mailbox is open to its owner and to a thief.
+    The owner and the session thief can do everything in a session. The mailbox is open to its owner and to a thief.
     """
 
     background: ClassVar[Background]
@@ -127,7 +127,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.timeline = Timeline()
         self.people = {OWNER: Belongings(), THIEF: Belongings()}
         self.removed: set[str] = set()  # factors that an admin, a reset or an undo removed
-        self.slug = ""  # of the organization that the thief has joined, if any
+        self.slug = ""  # the organization that the thief has joined, if any
         self.needed = Strength.NONE  # by its policy
         self.account: Account
 
@@ -141,10 +141,10 @@ class MailboxMachine(RuleBasedStateMachine):
     def now(self) -> datetime:
         return self.clock.now()
 
-    # The state of the account
+    # The account's state
 
     async def _load(self) -> tuple[frozenset[str], str | None, dict[str, UUID]]:
-        """Return the second factors, the secret of the app, and all keys by credential id."""
+        """Return the second factors, the app's secret, and all keys by credential id."""
         async with self.ports.storage.reading() as read:
             account = await read.accounts.by_id(self.account.id)
             enrollment = await read.mfa.enrollment(self.account.id)
@@ -160,7 +160,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.removed -= self.timeline.steady(self.now)
 
     def person(self) -> Person:
-        """Return the caller of a new session that has shown all factors, and a passkey (security PK-12)."""
+        """Return the caller in a new session that has shown all factors, and a passkey (security PK-12)."""
         session = self.run(sign_in, self.ports, self.account, second_factor=True)
         self.run(self._show_passkey, session.session_id)
         return self.run(callers.authenticate, self.ports, SYSTEM, PresentedToken(session.access_token), Requirement())
@@ -181,7 +181,7 @@ class MailboxMachine(RuleBasedStateMachine):
         age=st.sampled_from([300 * HOUR, HOUR]),
     )
     def begin(self, is_squatted: bool, has: Collection[str], age: timedelta) -> None:
-        """Begin with an account of the owner, or with an account that a squatter has registered and its owner has verified."""
+        """Begin with the owner's account, or with an account that a squatter has registered and its owner has verified."""
         MailboxMachine.number += 1
         self.sent.emails.clear()
         self.account = self.run(add_account, self.ports, f"person-{MailboxMachine.number}@example.com")
@@ -236,7 +236,7 @@ class MailboxMachine(RuleBasedStateMachine):
         person=PEOPLE, kind=st.sampled_from(["app", "passkey", "security_key"]), gap=st.sampled_from([MINUTE, HOUR, 71 * HOUR, 73 * HOUR])
     )
     def replace_second(self, person: str, kind: str, gap: timedelta) -> None:
-        """Everything off, and after a while another second factor on, as after a change of phone."""
+        """Everything off, and after a while another second factor on, as after changing the phone."""
         self.turn_app_off()
         self.switch_keys(on=False)
         self.wait(gap)
@@ -296,7 +296,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(person=PEOPLE, what=st.sampled_from(["codes", "link", "unlink", "address"]))
     def change_something_else(self, person: str, what: str) -> None:
-        """Replace backup codes, link or unlink an account, or request another address, which nobody proves. All are starts of an undo."""
+        """Replace backup codes, link or unlink an account, or request another address, which nobody proves. All start an undo."""
         self.begin_step()
         with suppress(NotLinked, LastSignInMethod, TooManyEmailChanges):
             if what == "codes" and self.timeline.present:
@@ -349,7 +349,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(link=st.integers(-4, 3), start=st.sampled_from([-1, 0, -2, 1, -3, 2]))
     def undo_changes(self, link: int, start: int) -> None:
-        """Use a link "This wasn't me" with any of its starts. Link and start are counted from the newest or the oldest."""
+        """Use a link "This wasn't me" with any start. Link and start are counted from the newest or the oldest."""
         self.begin_step()
         tokens = self.links(UNDO_LINK)
         with suppress(UndoLinkInvalid):
@@ -373,7 +373,7 @@ class MailboxMachine(RuleBasedStateMachine):
     # The properties
 
     def shows_a_factor(self, person: str, among: Collection[str]) -> bool:
-        """Return whether this person has any of these factors, and the account asks for it now. A backup code stands for all factors."""
+        """Return whether this person has a factor named here, and the account asks for it now. A backup code stands for all factors."""
         seconds, app, _ = self.run(self._load)
         belongings = self.people[person]
         if app is not None and app in belongings.apps and app in among:
@@ -384,7 +384,10 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule()
     def the_owner_gets_in_again(self) -> None:
-        """The mailbox and an old factor are enough, and without an old factor the mailbox alone. Then nothing of the thief stays."""
+        """The mailbox and an old factor are enough, and without an old factor the mailbox alone.
+
+        Then nothing that the thief added stays.
+        """
         self.begin_step()
         earlier = self.timeline.earlier(self.now) if self.timeline.present else frozenset()
         own = {*self.people[OWNER].apps, *self.people[OWNER].keys}

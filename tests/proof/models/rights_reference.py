@@ -1,4 +1,4 @@
-"""The rights of callers in an organization, in plain Python: the reference for users, groups, roles and access policies.
+"""Callers' rights in an organization, in plain Python: the reference for users, groups, roles and access policies.
 
 A method for a change returns whether the organization accepts it. Names stand for users, groups and roles.
 """
@@ -76,12 +76,12 @@ class Organization:
         return {"anyone": True, "members": user in self.own, "assigned": is_assigned}[self.policy]
 
     def sources(self, user: str) -> list[tuple[str, str, str]]:
-        """Return the roles of the application that the user has: group or empty text, role, and the group's name."""
+        """Return the application roles that the user has: group or empty text, role, and the group's name."""
         by_group = [(key, role, self.groups[key].name) for role, key in self.app_groups if user in self.groups[key].members]
         return sorted([("", role, "") for role, each in self.app_users if each == user] + (by_group if self.is_user(user) else []))
 
     def decision(self, user: str, permission: str) -> str:
-        """Return the reason of the decision: the role with the group that gives it, or why there is none."""
+        """Return the decision's reason: the role with the group that gives it, or why there is none."""
         sources = self.sources(user)
         by_group = any(user in self.groups[key].members for _, key in self.app_groups)
         if not sources and user not in self.end_users and not (by_group and user in self.blocked_by_directory):
@@ -116,7 +116,7 @@ class Organization:
         return role != "owner" and "roles.manage" in rights and self.rights_of(role) <= rights
 
     def founded(self) -> set[str]:
-        """Return the groups with a role, which their mapper may give. None of them founds itself."""
+        """Return the groups with a role, which their mapper may give. No group founds itself."""
         founded: set[str] = set()
         while True:
             more = {key for key, group in self.groups.items() if group.role and not group.stopped and self.is_founded(group, founded)}
@@ -335,7 +335,7 @@ class Organization:
         return True
 
     def unassign(self, by: str, user: str) -> bool:
-        """End an assignment. A user who never signed in is a user of the application no longer."""
+        """End an assignment. A user who never signed in is the application's user no longer."""
         if not self.may(by, "end_users.manage") or user not in self.end_users or not self.end_users[user].assigned:
             return False
         self.end_users[user].assigned = False

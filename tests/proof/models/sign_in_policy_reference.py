@@ -1,4 +1,4 @@
-"""A second, small statement of the sign-in policy, written from its documents and not from the code. All times are minutes."""
+"""A second, small statement about the sign-in policy, written from its documents and not from the code. All times are minutes."""
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
@@ -84,7 +84,7 @@ def needed(policies: list[Policy], user: User) -> int:
 
 
 def needed_in_session(policies: list[Policy], user: User) -> int:
-    """Return the needed strength, with the second factor if the device skipped it after the shortest period of the policies."""
+    """Return the needed strength, with the second factor if the device skipped it after the shortest period in the policies."""
     need, firsts = needed(policies, user), [minute for method, minute in user.proofs if method not in SECONDS]
     if user.trusted_at is None or any(way in SECONDS | {"passkey"} for way, _ in user.proofs):
         return need
@@ -125,7 +125,10 @@ def reachable(policies: list[Policy], user: User) -> int:
 
 
 def counts(policies: list[Policy], user: User, method: str) -> bool:
-    """Return whether a proof counts. That of a provider does not where the account is not linked with it, if a policy names methods."""
+    """Return whether a proof counts.
+
+    A provider's factor does not count where the account is not linked with it, if a policy names methods.
+    """
     is_foreign = method.startswith("provider:") and method not in user.first_ways
     return is_allowed(policies, method) and not (is_foreign and any("methods" in policy for policy in policies))
 

@@ -48,7 +48,7 @@ METHODS = st.sampled_from(["a", "b", "c"])
 
 @dataclass(frozen=True)
 class ReceivedEvent:
-    """A received event in the model. `number` is the order of arrival."""
+    """A received event in the model. `number` says in which order they arrived."""
 
     number: int
     type: str
@@ -59,7 +59,7 @@ class ReceivedEvent:
 
     @property
     def age(self) -> tuple[int, bool, int]:
-        """The order of events.
+        """How the events are ordered.
 
         A creation comes first in its second. All further events come in their order of arrival.
         """
@@ -100,12 +100,12 @@ class ReceivedMethodEvent:
 
     @property
     def age(self) -> tuple[int, bool, int]:
-        """The order of events: attaching comes before detaching in the same second."""
+        """How the events are ordered: attaching comes before detaching in the same second."""
         return (self.created, self.customer is None, self.number)
 
 
 def expected_method(events: list[ReceivedMethodEvent], customer: str) -> str | None:
-    """Return the payment method of the customer after these events."""
+    """Return the customer's payment method after these events."""
     newest = {one.method: one for one in sorted(events, key=lambda one: one.age)}.values()
     attached = [one for one in newest if one.customer == customer]
     return max(attached, key=lambda one: one.age).method if attached else None
@@ -128,7 +128,7 @@ class BillingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.received_ids: set[str] = set()
-        self.checked = -1  # the number of received events at the last check
+        self.checked = -1  # how many events were received until the last check
         self.id = self.customer = ""
         self.metadata: dict[str, str] = {}
 
@@ -243,7 +243,7 @@ class SubscriptionMachine(BillingMachine):
         elif expected[0] == "cancelled":
             assert [row[0] for row in rows] == ["cancelled"]
         else:
-            # Without a time in the event, the time of arrival counts approximately.
+            # Without a time in the event, its arrival time counts approximately.
             assert [row if expected[2] else (*row[:2], None) for row in rows] == [expected]
 
 

@@ -112,7 +112,7 @@ def reauthenticate(user: User, now: int, step: Decision | None) -> str:
 
 
 def walk(places: list[list[Policy]], target: list[Policy], user: User, now: int) -> tuple[list[str], int]:
-    """Let the user reach this place. Return the actions, and the number of methods by which they confirmed."""
+    """Let the user reach this place. Return the actions, and how many methods confirmed them."""
     actions, ways = list[str](), set[str]()
     policy, policies = to_policy(target), [to_policy(documents) for documents in places]
     assert policy is not None

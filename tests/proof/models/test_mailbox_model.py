@@ -1,4 +1,4 @@
-"""The factors that the mailbox may remove (security A-6, A-13), in any order of steps.
+"""The factors that the mailbox may remove (security A-6, A-13), with steps in any order.
 
 The mailbox alone never removes the last second factor from an account that had a second factor 72 hours ago. And an owner with the mailbox
 and an old factor always gets in again.

@@ -1,4 +1,5 @@
-"""An account with passkeys: a squatter who added the first passkey, thieves, the owner of password and mailbox, and time, in any order.
+"""An account with passkeys: a squatter who added the first passkey, thieves, the person with the password and the mailbox, and time, in any
+order.
 
 The requirements are security PK-12 and PK-13, and security M-8.
 """
@@ -75,7 +76,7 @@ class PasskeyLossMachine(RuleBasedStateMachine):
         return self.background.run(call)
 
     def person(self, *methods: Method) -> Person:
-        """Return the caller of a new session with these proofs."""
+        """Return the caller in a new session with these proofs."""
         return self.run(self._person, tuple(methods))
 
     async def _person(self, methods: tuple[Method, ...]) -> Person:
@@ -92,7 +93,7 @@ class PasskeyLossMachine(RuleBasedStateMachine):
         )
 
     def stored(self) -> tuple[PasskeyWait | None, dict[str, UUID]]:
-        """Return the wait of the account, and its passkeys by credential id."""
+        """Return the account's wait, and its passkeys by credential id."""
         return self.run(self._stored)
 
     async def _stored(self) -> tuple[PasskeyWait | None, dict[str, UUID]]:

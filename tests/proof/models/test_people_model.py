@@ -1,4 +1,4 @@
-"""Users against a simple model: passwords, second factors, devices and sessions, in any order of requests.
+"""Users against a simple model: passwords, second factors, devices and sessions, with requests in any order.
 
 The requirements are security A-3, A-6, A-8, J-8, S-1, S-2, S-3, S-4, S-5, M-1, M-2, M-3, M-4, M-5,
 M-6 and decisions 61, 78, 79, 83.
@@ -65,14 +65,14 @@ IPHONE = (
     "Mozilla/5.0 (iPhone; CPU iPhone OS 17_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
     "Version/17.1 Mobile/15E148 Safari/604.1"
 )
-# Browser, operating system and type of device by user agent.
+# Browser, operating system and device type by user agent.
 EXPECTED_USER_AGENTS = {FIREFOX: ("Firefox", "Linux", "browser"), IPHONE: ("Mobile Safari", "iOS", "mobile")}
 LOCATIONS = {"203.0.113.9": Location("Lisbon", "PT"), "198.51.100.7": Location(None, "NO")}
 
 
 @dataclass(frozen=True)
 class ClientProfile:
-    """The client of a request: the device id that it keeps, if any, its user agent, and its address."""
+    """A request's client: the device id that it keeps, if any, its user agent, and its address."""
 
     client: str | None
     agent: str = FIREFOX
@@ -83,7 +83,7 @@ class ClientProfile:
         return Anonymous(address=self.address, agent=self.agent)
 
 
-LAPTOP = "laptop-5Jw0Qk3rT1nX8bVz"  # long enough to make the device known to a guess of a password (security A-3)
+LAPTOP = "laptop-5Jw0Qk3rT1nX8bVz"  # long enough to make the device known to a password guess (security A-3)
 HOME = ClientProfile(LAPTOP)
 PROFILES = st.sampled_from(
     [
@@ -224,7 +224,7 @@ class Counter:
 
 @dataclass
 class SecondFactor:
-    """The second factor of the account, pending or active, and the authenticator app with its secret."""
+    """The account's second factor, pending or active, and the authenticator app with its secret."""
 
     secret: str
     setup_at: datetime
@@ -354,7 +354,7 @@ class PeopleMachine(RuleBasedStateMachine):
     def begin(self, enabled: bool) -> None:
         PeopleMachine.number += 1
         self.clock = FakeClock()
-        self.clock.advance(DAY * PeopleMachine.number)  # the number of failures in an hour is limited
+        self.clock.advance(DAY * PeopleMachine.number)  # how many failures an hour may have is limited
         self.ports = replace(self.shared, clock=self.clock, storage=Postgres(self.pool, make_vault(), self.clock))
         self.account = self.run(add_account, self.ports, f"person-{self.number}@example.com")
         self.orgs = [self.run(add_organization, self.pool, f"{name}-{self.number}") for name in ("acme", "borg")]
@@ -445,7 +445,7 @@ class PeopleMachine(RuleBasedStateMachine):
             self.wrong_at += [self.now] * wrong
 
     def store_tokens(self, session: KnownSession, pair: TokenPair) -> None:
-        """Store a pair of tokens, after checking the lifetimes."""
+        """Store a token pair, after checking the lifetimes."""
         expires_at = to_the_second(min(self.now + 15 * MINUTE, session.ends_at))
         assert pair.expires_in == int((expires_at - to_the_second(self.now)).total_seconds())
         assert pair.refresh_token not in {token for known in self.sessions for token in known.tokens}
@@ -456,7 +456,7 @@ class PeopleMachine(RuleBasedStateMachine):
     def store_session(
         self, signed_in: SignedIn, profile: ClientProfile, expected: ExpectedSignIn, of_service: bool, name: str | None = None
     ) -> KnownSession:
-        """Store the session of a sign-in."""
+        """Store a sign-in's session."""
         browser, system, kind = EXPECTED_USER_AGENTS[profile.agent]
         id_ = signed_in.session.device_id
         assert id_ is not None
@@ -615,7 +615,7 @@ class PeopleMachine(RuleBasedStateMachine):
         """Return a valid code from the app, after waiting for it if necessary."""
         factor = self.factor
         assert factor is not None
-        self.tick()  # a code of this moment is sent at the next tick
+        self.tick()  # a code from this moment is sent at the next tick
         while factor.last_step is not None and step_at(self.now + MILLISECOND) <= factor.last_step:
             self.clock.advance(30 * SECOND)
         return factor.app(step_at(self.now + MILLISECOND))
@@ -644,7 +644,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self._password(profile, password, self.trust_token(profile, token), of_service)
 
     def trust_token(self, profile: ClientProfile, number: int) -> str | None:
-        """Return the token of this client.
+        """Return this client's token.
 
         Other clients' tokens, old tokens and no token occur less often.
         """
@@ -773,7 +773,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.store_tokens(session, pair)
 
     def sign_in_or_reuse(self, nth: int = 0) -> tuple[KnownSession, Person]:
-        """Return a session of the account without a service and its caller, after a new sign-in if necessary."""
+        """Return an account session without a service and its caller, after a new sign-in if necessary."""
         signed_in = [session for session in self.sessions if self.is_live(session) and not session.of_service]
         session = signed_in[-1 - nth % len(signed_in)] if signed_in else self.sign_in()
         if self.now >= session.access[-1][1]:
@@ -784,7 +784,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(nth=st.integers(0, 3), age=st.sampled_from([0, 0, 0, 1, 1, 2, 3]))
     def refresh(self, nth: int, age: int) -> None:
-        """Refresh with any token of any session."""
+        """Refresh with any token from any session."""
         if self.sessions:
             session = self.sessions[-1 - nth % len(self.sessions)]
             self._refresh(session, -1 - min(age, len(session.tokens) - 1))
@@ -905,7 +905,7 @@ class PeopleMachine(RuleBasedStateMachine):
                     self.mfa_log.append("mfa_disabled")
                 self.store_password(changed)
 
-    # The second factor of the account
+    # The account's second factor
 
     @rule(nth=st.integers(0, 2))
     def set_up(self, nth: int) -> None:
@@ -1089,7 +1089,7 @@ class PeopleMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sessions and len(self.sessions) < 10)
     @rule(then=st.sampled_from([MINUTE, 2 * HOUR]), failures=st.integers(2, 4))
     def sign_in_regularly(self, then: timedelta, failures: int) -> None:
-        """Sign in so often that the hour of a sign-in can be unusual.
+        """Sign in so often that a sign-in's hour can be unusual.
 
         Then fail once, and sign in on a trusted device.
         """

@@ -63,7 +63,7 @@ RIGHTS = st.one_of(
 # Two of them differ in their case only, another belongs to the application, and another to the organization.
 GROUP_NAMES = st.sampled_from(["Alpha", "ALPHA", "Beta", "Gamma", "Shop", "Acme"])
 LAST = 8
-NUMBERS = st.integers(0, LAST)  # of a group
+NUMBERS = st.integers(0, LAST)  # in a group
 PERMISSIONS = ("read", "write")
 APP_ROLES = st.sampled_from(["editor", "viewer", "helper"])
 DOCUMENTS = st.tuples(
@@ -374,7 +374,7 @@ class RightsMachine(RuleBasedStateMachine):
 
 
 def walk(machine: RightsMachine) -> None:
-    """Take every rule about rights in turn, refused and accepted. Random walks reach some of them rarely."""
+    """Take every rule about rights in turn, refused and accepted. Random walks reach some rules rarely."""
 
     def accepted(step: Callable[..., None], *args: object, is_accepted: bool = True, **options: object) -> None:
         step(machine, *args, **options)
@@ -408,14 +408,14 @@ def walk(machine: RightsMachine) -> None:
     refused(of.delete_role, "ann", "auditor", "member", confirmed=True)  # likewise
     refused(of.edit_role, "ann", "auditor", set(), confirmed=True)  # likewise
     accepted(of.add_to_group, None, 1, "bob")
-    refused(of.map_group, "ann", 1, "helper")  # Bob is in the group of the directory
+    refused(of.map_group, "ann", 1, "helper")  # Bob is in the directory's group
     refused(of.unmap_group, "ann", 1)  # likewise
     accepted(of.set_role, "owner", "bob", "admin")
     refused(of.remove, "bob", "ann")  # by a group, Ann has a right that admins lack
     refused(of.add_to_group, "dave", 0, "dave")  # the group gives a role with rights that Dave lacks
     accepted(of.create_group, "owner", "Gamma2")
     accepted(of.set_app_role_of_group, "owner", "editor", 3, given=True)
-    refused(of.add_to_group, "dave", 3, "cleo")  # the group gives a role of the application
+    refused(of.add_to_group, "dave", 3, "cleo")  # the group gives an application role
     accepted(of.set_app_role_of_group, "owner", "editor", 3, given=False)
     accepted(of.add_to_group, "dave", 3, "cleo")
     accepted(of.set_policy, "owner", "assigned")

@@ -1,4 +1,4 @@
-"""The filters of SCIM in SQL against a model: the same filter, applied to values in Python."""
+"""SCIM filters in SQL against a model: the same filter, applied to values in Python."""
 
 from functools import partial
 from uuid import UUID

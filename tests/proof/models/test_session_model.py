@@ -1,4 +1,4 @@
-"""Sessions against a small model: users, thieves and time, in any order of requests.
+"""Sessions against a small model: users, thieves and time, with requests in any order.
 
 The requirements are security S-1, S-2, S-3 and A-8.
 """
@@ -104,7 +104,7 @@ class SessionMachine(RuleBasedStateMachine):
         return self.is_live(session) and (self.uses_service or not session.of_service)
 
     def store_tokens(self, session: KnownSession, pair: TokenPair) -> AccessToken:
-        """Store a pair of tokens, after checking the lifetimes."""
+        """Store a token pair, after checking the lifetimes."""
         expires_at = min(self.now + 15 * MINUTE, session.ends_at)
         assert pair.expires_in == int((expires_at - self.now).total_seconds())
         assert pair.refresh_token not in {token for known in self.known for token in known.tokens}
@@ -113,7 +113,7 @@ class SessionMachine(RuleBasedStateMachine):
         return AccessToken(session, pair.access_token, expires_at)
 
     def person(self, token: AccessToken) -> Person | None:
-        """Return the caller of the token, after checking that it is accepted or refused correctly."""
+        """Return the token's caller, after checking that it is accepted or refused correctly."""
         try:
             person = self.run(self._authenticate, token.text)
         except NotAnEndUser:

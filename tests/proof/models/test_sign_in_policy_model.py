@@ -47,7 +47,7 @@ FIRST_WAYS = [{"password", "email"}, {"email"}, {"email", "provider:websuite"}, 
 
 
 FIRSTS = ["password", "email", "passkey", "provider:websuite", "owner_recovery"]
-# The sign-in is of minute 0.
+# The sign-in is in minute 0.
 USERS = st.builds(
     User,
     st.sampled_from([*FIRST_WAYS, set()]).map(set),
@@ -122,7 +122,7 @@ def to_facts(user: User, now: int) -> PolicyFacts:
 
 
 def sign_in(user: User, now: int, methods: frozenset[str] | None = None, *, with_second: bool = False) -> None:
-    """Sign in as the platform asks, by the first of these methods that the account has. The account's own second factor is asked, too."""
+    """Sign in as the platform asks, by the first method here that the account has. The account's own second factor is asked, too."""
     ways = [way for way in ("passkey", *sorted(user.first_ways)) if way != "passkey" or user.has_passkey]
     way = next(way for way in ways if methods is None or way in methods)
     needs_code = way != "passkey" and user.has_totp and (with_second or user.trusted_at is None)
@@ -323,7 +323,7 @@ def test_rules_start_as_in_the_reference() -> None:
 
 @pytest.mark.slow
 def test_two_policies_together_allow_what_each_allows_alone() -> None:
-    """The order of the two does not matter, and together they never allow more, nor for longer.
+    """Their order does not matter, and together they never allow more, nor for longer.
 
     So a single pass serves the two policies (SP-9).
     """

@@ -1,4 +1,4 @@
-"""The factors of users who are listed for break glass: no loss lets a password alone open the organization (security SP-9)."""
+"""The factors that users have who are listed for break glass: no loss lets a password alone open the organization (security SP-9)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -78,11 +78,11 @@ class Ada:
     sent: FakeMailTransport
 
     async def token(self) -> str:
-        """Return the token of a new session with a password, on which no device is trusted."""
+        """Return the token for a new session with a password, on which no device is trusted."""
         return (await sign_in(self.world.ports, self.world.ada)).access_token
 
     async def strong_token(self, *methods: Method) -> str:
-        """Return the token of a new session with these methods, or with a passkey."""
+        """Return the token for a new session with these methods, or with a passkey."""
         token, now = await self.token(), self.world.clock.now()
         proofs = [Proof(method, now) for method in methods] or [Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True)]
         await write_proofs(self.world.pool, self.world.ada.id, tuple(proofs))
@@ -176,7 +176,7 @@ async def prove_new_mailbox(ada: Ada, _: str) -> None:
 
 
 async def change_host(ada: Ada, _: str) -> None:
-    """Passkeys of an earlier RP ID do not work any longer."""
+    """Passkeys for an earlier RP ID do not work any longer."""
     await run_sql(ada.world.pool, "update passkeys set rp_id = 'old.example'")
 
 
@@ -199,7 +199,7 @@ LOSSES: Final[Mapping[str, Loss]] = {
 
 @pytest.fixture
 async def ada(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, platform: Platform, sent: FakeMailTransport) -> Ada:
-    """Ada is an admin of Acme. She does not use its application, and it is not assigned to her."""
+    """Ada is an admin at Acme. She does not use its application, and it is not assigned to her."""
     world = await new_world(api, app, ports, pool, clock)
     await verify_domain(world, "example.com")
     await run_sql(pool, "delete from service_users")

@@ -88,7 +88,7 @@ async def test_a_password_leads_to_the_passkey_that_the_application_asks_for(
 
 
 async def test_a_user_without_a_second_factor_sets_one_up_and_continues(world: World) -> None:
-    """The pages of the account lead back to the flow. The session has the proof, so nothing is asked again."""
+    """The account pages lead back to the flow. The session has the proof, so nothing is asked again."""
     browser = world.browser
     await world.enter(STATES["bare"])
     await world.put({"second_factor": ["everyone"]})

@@ -39,7 +39,7 @@ POLICIES: Final[Mapping[str, dict[str, Any]]] = {
     "none": {},
 }
 KEYS: Final = ("passkey", "security key")
-# The name of a button that takes these keys
+# How a button for these keys is named
 LABELS: Final = {
     ("passkey",): "Use a passkey",
     ("security key",): "Use your security key",
@@ -98,7 +98,7 @@ class Confirming:
         return ada
 
     def proofs(self, age: timedelta) -> tuple[Proof, ...]:
-        """Return a sign-in of this age with all factors."""
+        """Return a sign-in with this age and all factors."""
         at = self.world.clock.now() - age
         proofs = [Proof(Method.PASSWORD, at), Proof(Method.EMAIL, at)]
         proofs += [Proof(Method.TOTP, at)] if "app" in self.has else []
@@ -107,9 +107,9 @@ class Confirming:
         return tuple(proofs)
 
     async def begin(self, age: timedelta) -> None:
-        """Begin an API session and a browser session, with a sign-in of this age with all factors."""
+        """Begin an API session and a browser session, with a sign-in that has this age and all factors."""
         world = self.world
-        world.clock.advance(timedelta(hours=1))  # so that no limit of attempts or emails counts
+        world.clock.advance(timedelta(hours=1))  # so that no attempt or email limit counts
         await run_sql(world.pool, "delete from rates")
         await run_sql(world.pool, "update backup_codes set used_at = %s", world.clock.now() if NO_CODES in self.has else None)
         world.session = await sign_in(world.ports, world.ada, world.org)
@@ -149,7 +149,7 @@ class Confirming:
         return ways
 
     async def _list_keys(self) -> list[str]:
-        """Return the keys that the ceremony of the API takes."""
+        """Return the keys that the API's ceremony takes."""
         options = (await self.world.api.post(f"{REAUTHENTICATE}/passkey/options", token=self.world.token)).json.get("publicKey", {})
         return self._keys_in(options)
 
@@ -168,7 +168,7 @@ class Confirming:
         assert answer.status == 200, (way, answer.text)
 
     async def _fill(self, way: Way, email_path: str, **form: str) -> dict[str, str]:
-        """Return the fields of a way with their secrets. The value of `passkey` stays the key's name."""
+        """Return a way's fields with their secrets. The value of `passkey` stays the key's name."""
         world, fields = self.world, dict(way)
         world.clock.advance(timedelta(minutes=1))
         if "password" in fields:
@@ -217,7 +217,7 @@ class Confirming:
         return await browser.open(leads_to(answer)) if answer.status == 303 else answer
 
     async def begin_act(self, act: str) -> str:
-        """Act in the browser, and return the path of the page to which this leads."""
+        """Act in the browser, and return the page's path to which this leads."""
         browser = self.world.browser
         if act == "factors":
             return leads_to(await browser.open(NEW_PASSKEY))
@@ -242,7 +242,7 @@ AGES: Final = (timedelta(minutes=20), timedelta(minutes=70))
 @pytest.mark.slow
 @pytest.mark.parametrize("has", ACCOUNTS, ids=lambda has: ", ".join(has) or "a password alone")
 async def test_each_offered_way_is_enough_for_the_act(world: World, sent: FakeMailTransport, has: Collection[str]) -> None:
-    """The API and the page of the account's factors offer the same ways, but the page asks at once for the account's passkey."""
+    """The API and the page about the account's factors offer the same ways, but the page asks at once for the account's passkey."""
     ada, wrong = await Confirming.create(world, has, sent), dict[str, object]()
     for (name, document), age in product(POLICIES.items(), AGES):
         await world.put(document)

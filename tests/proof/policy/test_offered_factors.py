@@ -57,13 +57,13 @@ class Demand:
 
 
 def essential(acr: str) -> dict[str, str]:
-    """Return the parameters of a request that requires this acr."""
+    """Return the parameters for a request that requires this acr."""
     claims = {"id_token": {"acr": {"essential": True, "values": [acr]}}}
     return {"scope": "openid", "response_type": "code", "claims": json.dumps(claims)}
 
 
 def wished(acr: str) -> dict[str, str]:
-    """Return the parameters of a request that would like this acr."""
+    """Return the parameters for a request that would like this acr."""
     return {"scope": "openid", "response_type": "code", "acr_values": acr}
 
 
@@ -93,7 +93,7 @@ MARKS: Final = {"passkey": 'data-passkey="get"', "totp": "6-digit code from your
 
 @dataclass(slots=True)
 class Person:
-    """Ada with some of an app, a passkey that her sign-ins do not ask for, and a security key as second factor."""
+    """Ada, who may have an app, a passkey that her sign-ins do not ask for, and a security key as second factor."""
 
     world: World
     kinds: set[str]
@@ -128,7 +128,7 @@ class Person:
         return [{"credential": each} for each in by_keys] + [{"code": each} for each in codes]
 
     def names_of_keys(self, options: Mapping[str, Any] | None) -> list[str]:
-        """Return the names of the keys that the ceremony takes."""
+        """Return the names for the keys that the ceremony takes."""
         taken, names = {each["id"] for each in (options or {}).get("allowCredentials", [])}, {"passkey": "passkey", "key": "security key"}
         own = {kind: {base64url(one.id) for one in user.authenticator.credentials} for kind, user in self.keys.items()}
         return [name for kind, name in names.items() if taken & own.get(kind, set())]
@@ -140,7 +140,7 @@ class Person:
 
 
 def read_offer(page: Answer) -> tuple[set[str], dict[str, Any] | None]:
-    """Return the second factors that the page offers, and the options of its ceremony."""
+    """Return the second factors that the page offers, and its ceremony's options."""
     main = main_of(page)
     found = re.search(r'data-passkey="get" data-options="([^"]*)"', main)
     return {name for name, mark in MARKS.items() if mark in main}, json.loads(unescape(found[1])) if found else None
@@ -277,7 +277,7 @@ async def test_the_page_names_what_helps_this_account(
     assert "in your account</a> first" not in folded
 
 
-# Before the second factor, the page does not know the policies of the user.
+# Before the second factor, the page does not know the user's policies.
 AFTER_PASSWORD: Final = "Otherwise, only a recovery replaces it: ask an admin of your organization, or the operator of this site."
 RECOVERY: Final = "Only a recovery replaces it: ask an admin of your organization, or the operator of this site."
 LOST: Final = "/app/account/passkeys/lost"

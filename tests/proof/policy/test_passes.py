@@ -56,7 +56,7 @@ async def board(shop: World) -> World:
 
 
 async def come_through(world: World, connections: Mapping[UUID, datetime]) -> None:
-    """Give the sessions of Ada a password now, and sign-ins at these connections at these times."""
+    """Give Ada's sessions a password now, and sign-ins at these connections at these times."""
     through = [connection_proof(world.org, at, connection=connection) for connection, at in connections.items()]
     await write_proofs(world.pool, world.ada.id, (first_proof("password", world.clock.now()), *through))
 
@@ -108,7 +108,7 @@ async def test_uses_of_one_place_do_not_renew_the_idle_time_of_another(shop: Wor
 
 
 async def test_an_application_that_lets_a_listed_user_in_hides_no_use_of_break_glass(shop: World, pool: Pool) -> None:
-    """Ada came through the connection of the application, so her first request in the console breaks the glass."""
+    """Ada came through the application's connection, so her first request in the console breaks the glass."""
     await run_sql(pool, "insert into break_glass_users (org_id, user_id) values (%s, %s)", shop.org, shop.ada.id)
     uses = "select details ->> 'connection' from audit_log where action = 'break_glass.used'"
     await come_through(shop, {OF_SHOP: shop.clock.now()})

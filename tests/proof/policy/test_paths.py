@@ -81,9 +81,9 @@ async def _nothing(_: World) -> object:
 class Path:
     """A path to a session or token.
 
-    `prepare` runs before the policy is stored, and its result is passed on; it runs after the wait if `is_short`. `ignores` are
-    the rules that do not concern the path, and `skips` the states and rules that cannot take it. `says` has what its answer says
-    in place of an outcome.
+    `prepare` runs before the policy is stored, and its result is passed on; it runs after the wait if `is_short`. `ignores` are the rules
+    that do not concern the path, and `skips` the states and rules that cannot take it. `says` has what its answer says in an outcome's
+    place.
     """
 
     walk: Callable[[World, Any], Awaitable[str]]
@@ -129,7 +129,7 @@ async def _use_personal_token(world: World, token: Any) -> str:
     return outcome_of(await world.api.get(f"{ORGANIZATION}/members", token=token))
 
 
-# Sessions of the application
+# The application's sessions
 
 
 async def _prepare_code(world: World) -> object:
@@ -238,13 +238,13 @@ async def _sign_in_with_passkey(world: World, authenticator: Any) -> str:
 
 
 RULES_WITH_WAIT: Final = tuple(name for name, rule in RULES.items() if rule.wait)
-# Paths that no policy of an organization concerns: sign-ins to the platform, the user's own account, and programs
+# Paths that no organization's policy concerns: sign-ins to the platform, the user's own account, and programs
 
 
 async def _sign_in_to_the_platform(world: World, _: object) -> str:
     answer = await world.api.login(world.ada.email, PASSWORD)
     if answer.json.get("mfa_required"):
-        return ALLOWED  # the platform asks for the second factor of the account
+        return ALLOWED  # the platform asks for the account's second factor
     return outcome_of(answer)
 
 

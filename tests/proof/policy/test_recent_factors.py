@@ -35,7 +35,7 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 async def sign_in(world: World, user: Account | None = None, **request: str) -> str:
-    """Sign in with the password for the application, for which the session is too old. Return the address of the next page."""
+    """Sign in with the password for the application, for which the session is too old. Return the next page's address."""
     page = await world.browser.open(leads_to(await world.authorize(**request)))
     return leads_to(await world.browser.fill(page, email=(user or world.ada).email, password=PASSWORD))
 

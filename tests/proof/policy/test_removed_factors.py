@@ -83,7 +83,7 @@ def by_passkey(at: datetime, keys: Keys) -> Proof:
     return Proof(Method.PASSKEY, at, user_verified=True, phishing_resistant=True, passkey=keys.passkey)
 
 
-# The proof of the session, and how its factor leaves the account. The account always keeps another second factor.
+# The session's proof, and how its factor leaves the account. The account always keeps another second factor.
 Removal = Callable[[World, Keys], Awaitable[None]]
 WAYS: Final[Mapping[str, tuple[Made, Removal]]] = {
     "the app is disabled": (second(Method.TOTP), disable_app),
@@ -119,7 +119,7 @@ async def prove(world: World, proof: Proof) -> None:
 
 
 async def confirm_on_page(world: World) -> str:
-    """Confirm with the password alone on the page to which the console leads, and return the outcome of the console."""
+    """Confirm with the password alone on the page to which the console leads, and return the console's outcome."""
     page = await world.browser.open(leads_to(await world.browser.open(CONSOLE, follows=False)))
     await world.browser.fill(page, password=PASSWORD)
     return outcome_of_page(await world.browser.open(CONSOLE, follows=False))

@@ -37,7 +37,7 @@ OF_APPLICATION: Final = (
 SOME_PATHS: Final = frozenset(
     {"API", "creation of a personal token", "personal token", "refresh", "code", "authorization", "SAML", "password"}
 )
-SAYS: Final = {  # tokens need a proof of the account's own, break glass is for people, and a new sign-in has its own proofs
+SAYS: Final = {  # tokens need a proof by the account itself, break glass is for people, and a new sign-in has its own proofs
     ("password", "the connection"): STEP_UP,
     ("password", "the connection and a password"): STEP_UP,
     ("creation of a personal token", "the connection"): STEP_UP,
@@ -150,7 +150,7 @@ async def test_a_browser_is_led_to_the_connection_and_a_program_is_told_its_addr
 
 @pytest.mark.slow
 async def test_a_requirement_saved_during_requests_leaves_nothing_open(world: World) -> None:
-    """Sessions, refreshes and codes meet the save. After it, none of them opens the organization."""
+    """Sessions, refreshes and codes meet the save. After it, no session opens the organization."""
     await world.put({})
     sessions = [await sign_in(world.ports, world.ada, world.org) for _ in range(20)]
     codes = [await world.code() for _ in range(5)]
@@ -186,7 +186,7 @@ async def test_a_directory_that_blocks_a_listed_user_takes_break_glass_away(worl
 
 
 async def test_a_form_waits_while_its_user_signs_in_at_the_connection(world: World, clock: FakeClock) -> None:
-    """The sign-in begins another session of the browser."""
+    """The sign-in begins another session in the browser."""
     page = "/app/organizations/acme/groups/new"
     token = form_token(await world.browser.open(page))
     await world.put(BY_DOMAIN)
@@ -199,7 +199,7 @@ async def test_a_form_waits_while_its_user_signs_in_at_the_connection(world: Wor
 
 
 async def follow(world: World, location: str) -> Answer:
-    """Return the first answer that leads away from the pages of the flow."""
+    """Return the first answer that leads away from the flow's pages."""
     answer = await world.browser.open(location, follows=False)
     while answer.headers.get("Location", "").startswith("/app/flow/"):
         answer = await world.browser.open(answer.headers["Location"], follows=False)

@@ -1,4 +1,4 @@
-"""The age of a sign-in where an organization requires a connection: only a sign-in there is young enough (security SP-9)."""
+"""A sign-in's age where an organization requires a connection: only a sign-in there is young enough (security SP-9)."""
 
 import re
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ from tests.support.connections.proofs import connection_proof, write_proofs
 
 ACCESS: Final = {route: access_of(view) for route, view in routes(application())}
 AGES: Final = {SignInAge.FRESH: timedelta(minutes=10), SignInAge.RECENT: timedelta(minutes=60)}
-LEAVING: Final = "POST /api/organizations/<org_slug>/leave"  # it asks no policy of the organization
-# Nor does the removal of rules that keep the owner out, by the API and by the page (`tests/tenancy/api/policy/test_imposed_rules.py`).
+LEAVING: Final = "POST /api/organizations/<org_slug>/leave"  # it asks no organization's policy
+# Removing rules that keep the owner out asks none either, by the API and by the page (`tests/tenancy/api/policy/test_imposed_rules.py`).
 WITHOUT_POLICY: Final = (
     LEAVING,
     "DELETE /api/organizations/<org_slug>/sign-in-policy/imposed-rules",
@@ -41,7 +41,7 @@ NEW_TOKEN: Final = "/app/account/personal-tokens/new"
 
 @pytest.fixture
 async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> World:
-    """Ada owns Acme, which requires the connection of her. She has a password."""
+    """Ada owns Acme, which requires her connection. She has a password."""
     world = await new_world(api, app, ports, pool, clock, OWNER)
     await verify_domain(world, "example.com")
     await world.enter(STATES["bare"])
@@ -70,7 +70,7 @@ async def send(world: World, route: str, token: str) -> Answer:
 
 
 def asks(answer: Answer) -> str | None:
-    """Return the connection, or the sign-in of the account, that the answer asks for."""
+    """Return the connection, or the account's own sign-in, that the answer asks for."""
     location = urlsplit(answer.headers.get("Location", ""))
     if location.path == "/app/reauthenticate":
         query = parse_qs(location.query)
@@ -88,7 +88,7 @@ def own(at: datetime) -> Proof:
 
 
 def silent(proof: Proof) -> Proof:
-    """Return the proof of a sign-in for which the identity provider may not have asked the user."""
+    """Return the proof from a sign-in for which the identity provider may not have asked the user."""
     return replace(proof, is_fresh=False)
 
 
@@ -132,7 +132,7 @@ async def test_each_act_in_the_organization_needs_a_young_sign_in_at_the_connect
 
 
 async def test_each_change_that_uses_break_glass_is_reported(world: World, pool: Pool) -> None:
-    """A new name, and the invitation of a member, too."""
+    """A new name, and inviting a member, too."""
     await list_for_break_glass(world)
     now = world.clock.now()
     await write_proofs(pool, world.ada.id, (own(now), connection_proof(world.org, now - timedelta(minutes=61))))
@@ -182,7 +182,7 @@ async def test_the_options_of_the_api_name_the_ways_that_count_beside_a_silent_s
 
 
 async def test_a_personal_access_token_needs_it_too(world: World, pool: Pool) -> None:
-    """The token of the own account needs none."""
+    """The own account's token needs none."""
     now = world.clock.now()
     await write_proofs(pool, world.ada.id, (own(now), connection_proof(world.org, now)))
     page = await world.browser.open(f"{NEW_TOKEN}?org_slug=acme")
@@ -201,7 +201,7 @@ async def test_a_personal_access_token_needs_it_too(world: World, pool: Pool) ->
 
 
 def _states(world: World, now: datetime) -> list[tuple[str, Proofs, bool, str | None]]:
-    """Return the proofs of states with a second factor and break glass, whether Ada is listed, and the answer to an act."""
+    """Return the proofs for states with a second factor and break glass, whether Ada is listed, and the answer to an act."""
     old, through = now - timedelta(minutes=61), connection_proof(world.org, now)
     asked_before, again = replace(connection_proof(world.org, old), vouched_at=now), replace(silent(through), at=old, vouched_at=now)
     return [

@@ -1,4 +1,4 @@
-"""A high risk of a sign-in belongs to its session, and a second factor answers it."""
+"""A sign-in's high risk belongs to its session, and a second factor answers it."""
 
 from datetime import timedelta
 from typing import Final
@@ -45,7 +45,7 @@ async def opens(world: World, token: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 async def test_every_path_asks_for_the_second_factor_in_a_session_of_a_high_risk(world: World, state: str) -> None:
-    """The risk of the device is low since."""
+    """The device's risk is low since."""
     paths = {name: path for name, path in PATHS.items() if state not in path.skips}
     await world.enter(STATES[state])
     prepared = {name: await path.prepare(world) for name, path in paths.items()}

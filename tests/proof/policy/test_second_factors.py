@@ -39,7 +39,7 @@ class Holder:
         return holder
 
     def can(self, way: str) -> bool:
-        """Return whether the account has the factor of this way."""
+        """Return whether the account has this way's factor."""
         return way == "backup code" or (self.key is not None if way.endswith("key") else self.world.authenticator is not None)
 
     async def sign_in(self, way: str, target: Mapping[str, str]) -> Answer:
@@ -82,7 +82,7 @@ class Holder:
         ({"app"}, "passkey", set[str]()),
         ({"key"}, "passkey", {"key", "backup code", "device trusted by a key"}),
         ({"key"}, "totp", set[str]()),
-        # The device does not say by which of them it was trusted.
+        # The device does not say by which factor it was trusted.
         ({"app", "key"}, "totp", {"code", "backup code"}),
         ({"app", "key"}, "passkey", {"key", "backup code"}),
     ],

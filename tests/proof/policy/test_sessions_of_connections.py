@@ -32,7 +32,7 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 async def enter(world: World, *, has_app: bool) -> Proofs:
-    """Let Ada sign in at the connection of Acme, half an hour and a minute ago, and return a newer sign-in there."""
+    """Let Ada sign in at Acme's connection, half an hour and a minute ago, and return a newer sign-in there."""
     connection = await add_connection(world.ports.storage, world.org)
     await world.enter(STATES["code left out" if has_app else "bare"])
     await write_proofs(world.pool, world.ada.id, (connection_proof(world.org, world.clock.now(), connection=connection.id),))

@@ -1,4 +1,4 @@
-"""The sign-in page of an application, which offers only ways that its policy accepts."""
+"""An application's sign-in page, which offers only ways that its policy accepts."""
 
 import re
 from dataclasses import replace
@@ -99,7 +99,7 @@ async def test_a_user_without_a_passkey_signs_in_another_way_and_sets_one_up(wor
     ("document", "accepts"), [({}, True), ({"methods": ["passkey"]}, False), ({"methods": ["email", "passkey"]}, False)], ids=str
 )
 async def test_new_users_learn_that_a_password_does_not_open_the_application(world: World, document: dict[str, Any], accepts: bool) -> None:
-    """The password opens the account, in which they set up another way. The page of an invitation asks for none."""
+    """The password opens the account, in which they set up another way. The invitation page asks for none."""
     if document:
         await world.put(document)
     await run_sql(world.pool, "update services set access_policy = 'anyone'")

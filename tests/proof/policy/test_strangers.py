@@ -30,7 +30,7 @@ RULES: Final[Mapping[str, Mapping[str, Any]]] = {
     "lifetime": {"session_lifetime_minutes": 1},
     "later": DUE,
 }
-# Texts that tell of a rule: the explanations by `explain`, refusal members, and the page that sets a factor up
+# Texts that tell about a rule: the explanations by `explain`, refusal members, and the page that sets a factor up
 TELLING: Final = re.compile(
     r"Acme(?:</bdi>)? (?:requires|accepts|asks)|You have not used"
     r"|enrolment|\"rule\"|/app/enroll|unmet_authentication|NoAuthnContext"
@@ -46,18 +46,18 @@ class Prepared:
     code: str
     refresh_token: str
     device: Any  # codes that she approved
-    authenticator: Any  # with a passkey of hers
+    authenticator: Any  # with her passkey
 
 
 @dataclass(frozen=True, slots=True)
 class SeenAnswer:
-    """The parts of an answer that its reader sees."""
+    """The parts in an answer that its reader sees."""
 
     status: int
     location: str
     title: str | None
     saml: tuple[str, ...]
-    of_rules: tuple[str, ...]  # texts that tell of a rule
+    of_rules: tuple[str, ...]  # texts that tell about a rule
 
 
 async def _prepare(world: World, authenticator: Any) -> Prepared:
@@ -69,7 +69,7 @@ async def _prepare(world: World, authenticator: Any) -> Prepared:
 
 
 async def _follow(world: World, answer: Answer) -> Answer:
-    """Follow a flow up to its page, or to an answer that leads out of it."""
+    """Follow a flow up to its page, or to an answer that leads elsewhere."""
     while FLOW.fullmatch(target := answer.headers.get("Location", "")):
         answer = await world.browser.open(target, follows=False)
     return answer

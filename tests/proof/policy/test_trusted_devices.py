@@ -49,7 +49,7 @@ async def _log_in(world: World, device_token: str, target: Mapping[str, str]) ->
 
 
 async def _ask_for_device(world: World, token: str) -> tuple[str, Answer]:
-    """Return the code of a new device, and the answer to its approval."""
+    """Return a new device's code, and the answer to its approval."""
     codes = (await world.send("/auth/device/code", with_secret=False)).json
     body = {"user_code": codes["user_code"], "action": "approve"}
     return codes["device_code"], await world.api.post("/auth/device/verify", body, token=token)

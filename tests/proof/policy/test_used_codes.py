@@ -23,7 +23,7 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 
 
 async def lift(world: World) -> None:
-    """Remove the policy of Acme."""
+    """Remove Acme's policy."""
     await run_sql(world.pool, "update organizations set sign_in_policy_version = null")
     await run_sql(world.pool, "delete from sign_in_policies")
 

@@ -64,7 +64,7 @@ STATES: Final[Mapping[str, State]] = {
 
 @dataclass(slots=True)
 class World:
-    """Acme, its application Shop, and Ada, who is an admin of it."""
+    """Acme, its application Shop, and Ada, who is an admin there."""
 
     api: Api
     app: QuartTrio
@@ -93,7 +93,7 @@ class World:
         return self.session.access_token
 
     async def put(self, document: Mapping[str, Any], *, service: UUID | None = None, org: UUID | None = None) -> None:
-        """Store a sign-in policy, of Acme by default."""
+        """Store a sign-in policy, by default for Acme."""
         policy = SignInPolicy(
             id=uuid4(), org_id=org or self.org, service_id=service, rules=Rules.read(document), changed_at=self.clock.now(), changed_by=None
         )
@@ -159,11 +159,11 @@ class World:
         return await self.browser.open(f"/auth/authorize?{query}", follows=False)
 
     async def sign_on(self, **request: str) -> Answer:
-        """Open a request of the application with SAML in the browser, up to the first answer or page."""
+        """Open the application's SAML request in the browser, up to the first answer or page."""
         return await self.browser.open(await self.browser.start_sign_on(self.application, **request), follows=False)
 
     async def code(self) -> str:
-        """Return a code for the user of the browser."""
+        """Return a code for the browser's user."""
         return parse_qs(urlsplit((await self.authorize()).headers["Location"]).query)["code"][0]
 
     async def exchange(self, code: str) -> Answer:
@@ -182,7 +182,7 @@ async def new_world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: F
 
 
 def outcome_of(answer: Answer) -> str:
-    """Return the outcome that the answer of the API has."""
+    """Return the outcome that the API's answer has."""
     body = answer.json if answer.text.startswith("{") else {}
     if answer.status < 300:
         return ALLOWED
@@ -199,7 +199,7 @@ def outcome_of(answer: Answer) -> str:
 
 
 def outcome_of_page(answer: Answer) -> str:
-    """Return the outcome that the answer of a page has."""
+    """Return the outcome that a page's answer has."""
     target = answer.headers.get("Location", "")
     if target.startswith("/app/enroll"):
         return ENROLL

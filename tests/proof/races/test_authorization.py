@@ -1,4 +1,4 @@
-"""Changes of permissions and roles at once: no change is lost, and no user keeps a role that is gone."""
+"""Changes to permissions and roles at once: no change is lost, and no user keeps a role that is gone."""
 
 import pytest
 

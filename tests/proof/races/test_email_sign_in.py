@@ -1,4 +1,4 @@
-"""Races for the link and the code of a sign-in by email: together they work once (security A-5, Z-1)."""
+"""Races for the link and the code in a sign-in by email: together they work once (security A-5, Z-1)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -31,7 +31,7 @@ def ports(ports: Ports) -> Ports:
 
 
 async def count(pool: Pool) -> list[tuple[int, ...]]:
-    """Return the numbers of sessions, recorded logins and events."""
+    """Return how many sessions, recorded logins and events there are."""
     return await run_sql(
         pool,
         """

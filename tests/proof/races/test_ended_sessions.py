@@ -26,7 +26,7 @@ from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
-# Requests of an owner. `{org}` is the organization's path, `{eve}` a member's id.
+# An owner's requests. `{org}` is the organization's path, `{eve}` a member's id.
 ORGANIZATION_REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
     "rename": ("PATCH", "{org}", {"name": "New"}),
     "delete": ("DELETE", "{org}", None),
@@ -51,7 +51,7 @@ TABLES: Final = (
 
 
 async def stored_rows(pool: Pool) -> dict[str, Any]:
-    """Return the rows of all tables that these requests change."""
+    """Return the rows that these requests change, from all tables."""
     rows: dict[str, Any] = {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in TABLES}  # noqa: S608
     return rows | {"users": await run_sql(pool, "select id, email, is_platform_owner, anonymized_at from users order by id")}
 

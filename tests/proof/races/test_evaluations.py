@@ -1,4 +1,4 @@
-"""Decisions about permissions beside changes of roles: no decision is older than a change that was answered."""
+"""Decisions about permissions beside role changes: no decision is older than a change that was answered."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ async def test_a_decision_after_an_answered_change_knows_it(shop: Asking, acme: 
 
 @pytest.mark.slow
 async def test_decisions_and_roles_of_groups_follow_answered_changes(shop: Asking, acme: Tenant) -> None:
-    """Twenty callers give a role to a group, and take it away, or move the user in and out of the group."""
+    """Twenty callers give a role to a group, and take it away, or move the user into the group and out again."""
     member, groups = acme.id("member"), GroupAdmin(acme)
     ids = [await groups.create(f"Group {number}") for number in range(CALLERS)]
 

@@ -58,7 +58,7 @@ async def test_one_of_many_concurrent_acceptances_wins(acme: Tenant, api: Api, p
 async def test_one_of_many_devices_joins_and_the_others_see_the_next_step(
     acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    """All devices open the link of the email, and choose a password."""
+    """All devices open the email's link, and choose a password."""
     await acme.invite()
     await deliver(ports)
     token, path = link(sent.emails[-1]), "/app/invitations/accept"
@@ -81,7 +81,7 @@ async def test_one_of_many_devices_joins_and_the_others_see_the_next_step(
 async def test_an_account_that_gets_a_user_at_the_same_time_keeps_its_password(
     acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    """A user verifies the address and sets a password, while the form of the invitation page arrives."""
+    """A user verifies the address and sets a password, while the invitation page's form arrives."""
     await add_account(ports, EMAIL, verified=False)
     await acme.invite()
     await deliver(ports)
@@ -99,7 +99,7 @@ async def test_an_account_that_gets_a_user_at_the_same_time_keeps_its_password(
 async def test_an_account_that_is_created_at_the_same_time_keeps_its_password(
     acme: Tenant, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    """A user gets an account in another way, such as another invitation, while the form of the invitation page arrives."""
+    """A user gets an account in another way, such as another invitation, while the invitation page's form arrives."""
     await acme.invite()
     await deliver(ports)
     token, path, device = link(sent.emails[-1]), "/app/invitations/accept", FakeBrowser(app)

@@ -1,4 +1,4 @@
-"""Concurrent changes of members (security Z-5, Z-6)."""
+"""Concurrent changes to members (security Z-5, Z-6)."""
 
 from collections.abc import Mapping
 
@@ -158,8 +158,8 @@ async def test_twenty_equal_concurrent_role_changes_are_recorded_once(tenants: T
     assert len(await acme.recorded()) == 1
 
 
-# A request was accepted, then waited for the lock of another transaction. It must see the change of
-# that transaction.
+# A request was accepted, then waited for another transaction's lock. It must see that transaction's
+# change.
 SECOND: dict[str, tuple[str, str, str, int]] = {
     "a demoted admin cannot remove a member": ("update memberships set role = 'member' where user_id = %(admin)s", "admin", "removal", 403),
     "a removed admin cannot remove a member": ("delete from memberships where user_id = %(admin)s", "admin", "removal", 403),

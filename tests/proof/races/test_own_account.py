@@ -1,4 +1,4 @@
-"""Changes of the caller's account that wait for a lock while their session ends (security J-4, Z-5)."""
+"""Changes to the caller's account that wait for a lock while their session ends (security J-4, Z-5)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final

@@ -52,7 +52,7 @@ async def test_of_a_password_and_a_passkey_one_stays(api: Api, holder: PasskeyUs
 async def test_a_second_factor_that_is_turned_off_meanwhile_ends_the_sign_in_or_completes_it(
     api: Api, holder: PasskeyUser, ports: Ports, pool: Pool
 ) -> None:
-    """The two orders are possible. Afterwards, nothing of the second factor is left."""
+    """The two orders are possible. Afterwards, nothing is left from the second factor."""
     for _ in ROUNDS:
         await holder.add_key()
         login = await start_login(api)

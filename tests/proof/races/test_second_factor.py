@@ -140,7 +140,7 @@ async def test_of_10_concurrent_sets_of_backup_codes_one_works(api: Api, ports: 
 
 
 async def test_a_code_does_not_continue_a_first_factor_that_was_proved_again(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    """The identity of the earlier first factor is not linked: it may have been unlinked since."""
+    """The earlier first factor's identity is not linked: it may have been unlinked since."""
     user = await add_account(ports)
     authenticator = await add_mfa(ports, user)
     now, browser = clock.now(), digest("a browser")

@@ -1,4 +1,4 @@
-"""Credentials of service accounts that are revoked and replaced while programs use them (security Z-1, Z-5)."""
+"""Service account credentials that are revoked and replaced while programs use them (security Z-1, Z-5)."""
 
 from uuid import UUID
 

@@ -23,7 +23,7 @@ async def shop(acme: Tenant) -> Shop:
 
 @pytest.fixture
 async def foreign(other_tenant: Tenant) -> Shop:
-    """A service of another organization."""
+    """A service in another organization."""
     return await open_shop(other_tenant)
 
 
@@ -82,7 +82,7 @@ async def test_logins_during_a_deletion_do_not_survive_it(shop: Shop, tenants: T
             return await tenants.api.login(EMAIL, "wrong password" if number % 3 == 0 else PASSWORD)
         return await login(shop, EMAIL)
 
-    answers = await run_concurrently(11, act)  # below the limit of concurrent attempts
+    answers = await run_concurrently(11, act)  # below the limit for concurrent attempts
     assert {answer.status for answer in answers} <= {200, 204, 401}
     assert [answer.status for answer in answers].count(204) == 1
     # Logins that were faster than the deletion had a session for a moment.
@@ -99,7 +99,7 @@ async def test_a_login_during_a_removal_leaves_a_consistent_state(shop: Shop, te
     answers = await run_concurrently(20, lambda number: shop.delete(account.id) if number % 2 else login(shop, EMAIL))
     assert {answer.status for answer in answers} <= {200, 204, 404}
     uses = bool(await shop.stored_emails())
-    # A session of the service is valid only as long as the user uses the service.
+    # A service session is valid only as long as the user uses the service.
     tokens = [answer.json["access_token"] for answer in answers if answer.status == 200]
     alive = [token for token in tokens if (await tenants.api.get("/api/user", token=token)).status == 200]
     assert len(alive) == (await run_sql(tenants.pool, "select count(*) from sessions where service_id = %s", shop.id))[0][0]
@@ -110,7 +110,7 @@ async def test_a_login_during_a_removal_leaves_a_consistent_state(shop: Shop, te
 @pytest.mark.slow
 @pytest.mark.parametrize("origin", ["user", "member", "platform owner"])
 async def test_tokens_refreshed_during_a_deletion_do_not_survive_it(shop: Shop, tenants: Tenants, origin: str) -> None:
-    """A refresh locks the row of the token and then needs the session. A deletion needs the token's row and the session."""
+    """A refresh locks the token's row and then needs the session. A deletion needs the token's row and the session."""
     account = await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=origin == "platform owner")
     if origin == "member":
         await add_member(tenants.pool, shop.tenant.org, account.id)

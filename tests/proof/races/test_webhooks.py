@@ -1,4 +1,4 @@
-"""Concurrent changes of webhooks: names, the limit and secrets (security W-6, Z-4)."""
+"""Concurrent webhook changes: names, the limit and secrets (security W-6, Z-4)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Large databases, the plans of statements, and the rows that statements read."""
+"""Large databases, statement plans, and the rows that statements read."""
 
 import json
 from collections import Counter
@@ -59,9 +59,9 @@ async def without_foreign_keys(pool: Pool) -> AsyncIterator[Connection]:
 
 
 async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object], mode: str) -> list[dict[str, Any]]:
-    """Execute the statement, and return every node of its plan.
+    """Execute the statement, and return every node in its plan.
 
-    `mode` is the plan mode of prepared statements.
+    `mode` is the plan mode for prepared statements.
     """
     async with pool.connection() as connection:
         await connection.execute(f"set plan_cache_mode = {mode}")
@@ -92,13 +92,13 @@ class Reads:
 
 
 async def count_reads(connection: Connection, mode: str, act: Callable[[], Awaitable[T]]) -> tuple[T, Reads]:
-    """Return the result of `act`, and the rows and pages read on this connection. The transaction is rolled back.
+    """Return what `act` returns, and the rows and pages read on this connection. The transaction is rolled back.
 
-    `mode` is the plan mode of prepared statements.
+    `mode` is the plan mode for prepared statements.
     """
     connection.begin()
     await connection.execute(f"set local plan_cache_mode = {mode}")
-    # The counters can include reads of earlier transactions.
+    # The counters can include reads by earlier transactions.
     before = await _total_reads(connection)
     result = await act()
     after = await _total_reads(connection)

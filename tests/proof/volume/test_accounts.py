@@ -1,4 +1,4 @@
-"""Statements for platform owners read few rows of large tables."""
+"""Statements for platform owners read few rows in large tables."""
 
 import hashlib
 from collections.abc import Iterator

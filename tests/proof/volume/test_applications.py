@@ -1,4 +1,4 @@
-"""Statements about logins and end users read few rows of large tables."""
+"""Statements about logins and end users read few rows in large tables."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -162,7 +162,7 @@ async def test_the_preview_of_a_sign_in_policy_reads_the_users_of_one_batch(larg
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_external_clients_cost_the_lists_of_an_organization_nothing(storage: Postgres, pool: Pool, conninfo: str, mode: str) -> None:
-    """Users can store many of them. The lists and policies of applications leave them out, also for members."""
+    """A user can store many. The applications' lists and policies leave them out, also for members."""
     user, org = await add(storage, account()), await add_organization(pool, "acme")
     await add_member(pool, org, user.id, MEMBER, confirmed=True)
     await add_service(pool, org)

@@ -1,4 +1,4 @@
-"""The benchmark itself, with the small databases of `./run bench --quick`."""
+"""The benchmark itself, with the small databases from `./run bench --quick`."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Statements about audit logs, webhook deliveries and SIEM queues read few rows of large tables."""
+"""Statements about audit logs, webhook deliveries and SIEM queues read few rows in large tables."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
@@ -43,9 +43,9 @@ URL = "https://hooks.example/in"
 
 ORG, FREQUENT, RARE = UUID(int=1), UUID(int=2), UUID(int=3)
 USER_FREQUENT, USER_RARE = ("user", str(FREQUENT)), ("user", str(RARE))
-# 36,000 entries; ORG has two thirds of them. FREQUENT is the actor in half of its entries. RARE is
-# the actor in three of the oldest entries, so that a search in time order would read all newer
-# entries first.
+# 36,000 entries; two thirds are ORG's. FREQUENT is the actor in half of its entries. RARE is the
+# actor in three of the oldest entries, so that a search in time order would read all newer entries
+# first.
 INSERTS: Final = """
     insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, success, details, created_at)
     select gen_random_uuid(), case when mod(n, 3) > 0 then %(org)s else md5(mod(n, 600)::text)::uuid end,
@@ -78,7 +78,7 @@ def large_database(server: str) -> Iterator[str]:
 
 
 ACTION, DOMAIN = frozenset({"user.invited"}), frozenset({"domain.set", "domain.verified", "domain.deleted"})
-# The number of matching entries by filter
+# How many entries match, by filter
 TOTALS = {
     AuditFilter(): 24_000,
     AuditFilter(actions=ACTION): 19_197,
@@ -128,7 +128,7 @@ async def test_a_page_of_a_large_log_reads_few_other_rows(large_database: str, m
             listed, reads = await count_reads(connection, mode, partial(audit.page, ORG, filter_, FIRST))
             assert (listed.total, len(listed.items)) == (total, min(total, 50)), filter_
             assert "audit_log" not in reads.scans, filter_
-            assert reads.rows["audit_log"] <= 200, filter_  # the page and the count of a small result
+            assert reads.rows["audit_log"] <= 200, filter_  # the page and the count for a small result
             last = listed.items[-1] if listed.items else None
             batch, reads = await count_reads(connection, mode, partial(audit.batch, ORG, filter_, last, 500))
             assert len(batch) == min(total - len(listed.items), 500) or total == 10_000, filter_
@@ -290,8 +290,8 @@ async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(ports: 
     [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
     assert await rows_read(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
     assert await rows_read(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
-    # The entries of this queue do not exist, which counts as old. In any other queue, the sweep
-    # reads a single row.
+    # This queue's entries do not exist, which counts as old. In any other queue, the sweep reads a
+    # single row.
     assert await rows_read(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
     await record(ports, other_tenant, "young")
     await remove_configuration(ports.storage, acme)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 ORG = UUID(int=1)
 SIZE: Final = 20_000
 DAYS: Final = 90
-# Sign-ins to ten applications of two organizations, over 90 days. Every tenth sign-in is by a member at the platform,
+# Sign-ins to ten applications in two organizations, over 90 days. Every tenth sign-in is by a member at the platform,
 # and every ninth sign-in failed. A user signs in five times.
 INSERTS: Final = """
     insert into organizations (id, slug, name, status, approved_at, member_count, created_at, updated_at)

@@ -1,4 +1,4 @@
-"""Sweeps of deferred deletions find records by index in large tables."""
+"""Sweeps that delete later find records by index in large tables."""
 
 from collections.abc import Iterator
 from typing import Final, LiteralString

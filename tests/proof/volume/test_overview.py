@@ -1,4 +1,4 @@
-"""An overview's figures read few rows of large tables."""
+"""An overview's figures read few rows in large tables."""
 
 from collections.abc import Iterator
 from functools import partial

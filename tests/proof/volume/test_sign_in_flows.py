@@ -1,4 +1,4 @@
-"""Sign-ins in progress of strangers, who can begin many, slow down no statement and no sweep."""
+"""Strangers can begin many sign-ins, which slow down no statement and no sweep."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -82,13 +82,13 @@ def large_database(server: str) -> Iterator[str]:
 
 
 def own_flow(number: int, **values: Any) -> Flow:
-    """Return a stored flow of our browser."""
+    """Return our browser's stored flow."""
     flow = new_flow(NOW + number * SECOND, FlowTarget.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP, **values)
     return replace(flow, id=UUID(int=100 + number), is_stored=True)
 
 
 def steps(here: Repositories) -> dict[str, Callable[[], Awaitable[Any]]]:
-    """Return the statements of sign-ins. Every step finds what it looks for."""
+    """Return the sign-in statements. Every step finds what it looks for."""
     flows = here.flows
     begun = new_flow(NOW + 100 * SECOND, FlowTarget.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP)
     proofs = (first_proof("password", NOW),)

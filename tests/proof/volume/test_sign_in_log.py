@@ -1,4 +1,4 @@
-"""The sign-in log of an organization reads little more than its page."""
+"""An organization's sign-in log reads little more than its page."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 ORG = UUID(int=1)
 MEMBERS, EACH = 300, 150
-# The sign-ins of 300 members to the platform, in turns.
+# 300 members' sign-ins to the platform, in turns.
 INSERTS: Final = """
     insert into organizations (id, slug, name, status, approved_at, member_count, created_at, updated_at)
     values (%(org)s, 'acme', 'acme', 'active', %(now)s, %(count)s, %(now)s, %(now)s);

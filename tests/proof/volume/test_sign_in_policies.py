@@ -1,4 +1,4 @@
-"""Policies of 3,000 organizations, and their passes, slow down no request and no refresh."""
+"""3,000 organizations' policies, and their passes, slow down no request and no refresh."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Statements about invitations, members, deleted organizations and the organization list read few rows of large tables."""
+"""Statements about invitations, members, deleted organizations and the organization list read few rows in large tables."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -65,7 +65,7 @@ async def test_a_page_of_many_invitations_reads_few_other_rows(large_database: s
 
 
 async def rows_read(pool: Pool, mode: str, limit: int) -> float:
-    """Run a sweep, and return the number of audit entries and events that it read."""
+    """Run a sweep, and return how many audit entries and events it read."""
     nodes = await plan_nodes(pool, SWEEPS[Sweep.DELETED_ORGANIZATIONS], {"limit": limit, "before": NOW}, mode)
     return sum(rows_of(node) for node in nodes if node.get("Relation Name") in ("audit_log", "events"))
 
@@ -147,8 +147,8 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_members(s
             )
             assert users <= 50, (mode, status)
             # If most organizations have few members, the member index costs as much as the owner
-            # index. With it, the statement reads the members of the large organization until it
-            # finds the owner.
+            # index. With it, the statement reads the large organization's members until it finds
+            # the owner.
             assert members <= 10_000 + 50, (mode, status)
             if status is None:
                 assert [node["Actual Rows"] for node in nodes if node["Node Type"] == "Sort"] == [50], mode

@@ -1,4 +1,4 @@
-"""The loopback addresses of this machine."""
+"""This machine's loopback addresses."""
 
 import socket
 from functools import cache
@@ -18,7 +18,7 @@ def has_ipv6() -> bool:
 
 
 def family_of(host: str) -> socket.AddressFamily:
-    """Return the address family of an IP address."""
+    """Return an IP address's family."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 

@@ -1,6 +1,6 @@
-"""A minimal service of several processes.
+"""A minimal service with several processes.
 
-Every response is the id of the worker's process. Events are printed on standard output.
+Every response is the worker process's id. Events are printed on standard output.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def main() -> None:
             Supervisor.from_environment(),
             workers.Hooks(on_death=lambda pid: print_line(f"dead {pid}")),
             term_grace=1.0 if options.stubborn else 10.0,
-            int_grace=3600.0,  # so that no worker ends because of the deadline after Ctrl-C
+            int_grace=3600.0,  # so that no worker ends by the deadline after Ctrl-C
         )
     print_line("over")
     sys.exit(code)

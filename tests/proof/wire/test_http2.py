@@ -52,7 +52,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wire.Tls:
 
 
 class Http2Client:
-    """A connection of a client. Its events are kept by stream; the connection's own events are at 0."""
+    """A client's connection. Its events are kept by stream; the connection's own events are at 0."""
 
     def __init__(self, stream: "trio.SSLStream[trio.SocketStream]") -> None:
         self.stream = stream
@@ -84,7 +84,7 @@ class Http2Client:
         return stream_id
 
     async def receive(self) -> None:
-        """Receive once. Raises: EOFError at the end of the connection."""
+        """Receive once. Raises: EOFError when the connection ends."""
         try:
             data = await self.stream.receive_some(65536)
         except trio.BrokenResourceError:
@@ -98,7 +98,7 @@ class Http2Client:
         await self.flush()
 
     async def response(self, stream_id: int) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of a complete response."""
+        """Return a complete response's status, headers and body."""
         with trio.fail_after(PATIENCE):
             while not self.has(stream_id, h2.events.StreamEnded):
                 await self.receive()
@@ -112,7 +112,7 @@ class Http2Client:
         return any(isinstance(event, kind) for event in self.events.get(stream_id, []))
 
     async def until_end(self) -> ErrorCodes | int | None:
-        """Receive until the server ends the connection. Return the error code of its GOAWAY, if any."""
+        """Receive until the server ends the connection. Return its GOAWAY's error code, if any."""
         with trio.fail_after(PATIENCE):
             while True:
                 try:
@@ -306,7 +306,7 @@ async def test_a_body_that_the_application_does_not_read_takes_no_more_than_a_wi
         held.leave.set()
         assert (await client.response(stream_id))[0] == 200
         with trio.fail_after(PATIENCE):
-            while client.h2.outbound_flow_control_window < 40_000:  # h2 opens the window of the connection in steps
+            while client.h2.outbound_flow_control_window < 40_000:  # h2 opens the connection's window in steps
                 await client.receive()
 
 
@@ -393,7 +393,7 @@ async def test_a_client_with_small_windows_is_dropped_and_takes_little_memory(wi
             for _ in range(100 * window):
                 await client.receive()  # this opens the window for the next byte
         await client.until_end()
-        await eventually(lambda: any(record.aborted for record in server.exchanges))  # too many frames have a record of their own
+        await eventually(lambda: any(record.aborted for record in server.exchanges))  # too many frames have their own record
         assert sent <= 2 * 65536
 
 

@@ -48,7 +48,7 @@ def head(
     token: str | None = None,
     content_type: str = "application/scim+json",
 ) -> bytes:
-    """Return the head of a request that replaces the group."""
+    """Return a request head that replaces the group."""
     lines = [
         f"{method} /scim/v2{path or directory.group_path} HTTP/1.1",
         "Host: test",
@@ -60,14 +60,14 @@ def head(
 
 
 def group(directory: Directory, size: int) -> bytes:
-    """Return a body of this size that keeps the members."""
+    """Return a body with this size that keeps the members."""
     body = {"schemas": [GROUP_URN], "members": [{"value": directory.tenant.id(name)} for name in directory.tenant.people], "x": ""}
     body["x"] = "x" * (size - len(json.dumps(body)))
     return json.dumps(body).encode()
 
 
 async def begin(client: Client, directory: Directory, size: int = LARGE) -> Reply:
-    """Send the head of a request. The reply 100 says that its body was admitted, and is being read."""
+    """Send a request's head. The reply 100 says that its body was admitted, and is being read."""
     await client.send(head(directory, f"Content-Length: {size}", "Expect: 100-continue"))
     return await client.reply()
 

@@ -71,7 +71,7 @@ def test_an_address_of_numbers_is_used_alone(bind: str, host: str) -> None:
 
 @dataclass
 class Failures:
-    """The failures of IPv6 sockets, where a kernel would raise them, and the ports that were tried."""
+    """The failures on IPv6 sockets, where a kernel would raise them, and the ports that were tried."""
 
     error: int
     at_creation: bool = False

@@ -165,7 +165,7 @@ async def say_size(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class HeldAnswer:
-    """The answer of a bare application that waits until the test sets `leave`."""
+    """The answer from a bare application that waits until the test sets `leave`."""
 
     def __init__(self) -> None:
         self.entered, self.leave = trio.Event(), trio.Event()

@@ -1,4 +1,4 @@
-"""TLS on real sockets, beside the tests of the server that run with TLS, too (test_server.py)."""
+"""TLS on real sockets, beside the server tests that run with TLS, too (test_server.py)."""
 
 import fcntl
 import socket
@@ -42,7 +42,7 @@ APP = bare(address)
 
 
 def hello(trust: ssl.SSLContext) -> bytes:
-    """Return the first message of a client."""
+    """Return a client's first message."""
     outgoing = ssl.MemoryBIO()
     client = trust.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):

@@ -25,7 +25,7 @@ FORWARDED: Final = "X-Forwarded-For: 198.51.100.7, 203.0.113.9"
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """The path of a socket, in a directory with a short name."""
+    """A socket's path, in a directory with a short name."""
     with TemporaryDirectory(prefix="gatehouse-") as directory:
         yield Path(directory) / "socket"
 
@@ -43,7 +43,7 @@ def app() -> App:
 @pytest.mark.parametrize("has_path", [True, False], ids=["path", "loopback"])
 async def test_the_proxy_must_name_the_client(app: App, path: Path, has_path: bool) -> None:
     """Without the client address, all users would share their rate limits and their history."""
-    bind = f"unix:{path}" if has_path else "127.0.0.1:0"  # as of a socket that systemd opens
+    bind = f"unix:{path}" if has_path else "127.0.0.1:0"  # as on a socket that systemd opens
     async with serving(app, bind=bind, is_behind_proxy=True) as served, served.client() as client:
         assert (await client.get("/api/user", FORWARDED)).body == b"203.0.113.9"
         for headers in ((), ("X-Forwarded-For: unix:",), ("X-Forwarded-For: 203.0.113.9,",), ("X-Real-IP: 203.0.113.9",)):

@@ -25,13 +25,13 @@ pytestmark = pytest.mark.slow
 class Service:
     def __init__(self, process: Forked, stdout: trio.lowlevel.FdStream) -> None:
         self.process = process
-        self.lines: list[str] = []  # of the standard output
+        self.lines: list[str] = []  # on the standard output
         self._stdout = stdout
         self._buffer = b""
         self.port = 0
 
     async def wait_for_lines(self, start: str, count: int = 1) -> list[str]:
-        """Wait for `count` lines that begin with `start`. Return the rests of all such lines."""
+        """Wait for `count` lines that begin with `start`. Return the rests from all such lines."""
         with trio.fail_after(PATIENCE):
             while len(rests := [line.removeprefix(start).strip() for line in self.lines if line.startswith(start)]) < count:
                 data = await self._stdout.receive_some(65536)
@@ -46,7 +46,7 @@ class Service:
             return (await Client(stream).get(path)).body
 
     async def wait(self) -> int:
-        """Wait for the end of the parent. Return its exit code."""
+        """Wait until the parent ends. Return its exit code."""
         return await trio.to_thread.run_sync(self.process.wait, PATIENCE)
 
 

@@ -33,12 +33,12 @@ class Tls:
     client: ssl.SSLContext
 
 
-# Set by the fixture `tls` of a module:
+# A module's fixture `tls` sets it:
 tls_in_use: Tls | None = None
 
 
 def make_tls(file: Path) -> Tls:
-    """Return the contexts of a server with this certificate, as the service makes them."""
+    """Return the contexts for a server with this certificate, as the service makes them."""
     return Tls(TlsCertificate(file, file).context, client_context(file))
 
 
@@ -50,7 +50,7 @@ class Reply:
 
 
 class Client:
-    """A connection of a client."""
+    """A client's connection."""
 
     def __init__(self, stream: trio.SocketStream, trust: ssl.SSLContext | None = None) -> None:
         """Speak TLS if `trust` is given. The handshake begins with the first data."""
@@ -159,7 +159,7 @@ class Served:
 
     address: str | tuple[str, int]  # a path, or host and port
     exchanges: list[RequestRecord]
-    trust: ssl.SSLContext | None = None  # of clients that speak TLS
+    trust: ssl.SSLContext | None = None  # by clients that speak TLS
     shutdown: trio.Event = field(default_factory=trio.Event)
     finished: trio.Event = field(default_factory=trio.Event)
 

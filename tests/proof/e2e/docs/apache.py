@@ -92,7 +92,7 @@ class Apache:
         return text.replace("www-data", group)
 
     def start(self, module: str) -> None:
-        """Start with this configuration of the module."""
+        """Start with this configuration for the module."""
         account = "User www-data\nGroup www-data" if os.geteuid() == 0 else ""
         server = SERVER.format(home=self.home, port=self.port.number, modules=MODULES, account=account)
         (self.home / "httpd.conf").write_text(server)

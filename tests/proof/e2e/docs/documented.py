@@ -1,4 +1,4 @@
-"""The parts of the documentation that tests run: shell commands, steps for the reader, and files.
+"""The documentation's parts that tests run: shell commands, steps for the reader, and files.
 
 A comment in front of a fenced block says what the block is:
 
@@ -25,7 +25,7 @@ _MARK: Final = re.compile(r"^<!-- (?:walk|file|step|start)\b", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A marked part of a page. `name` is that of the step or the file, and empty for commands."""
+    """A marked part of a page. `name` names the step or the file, and is empty for commands."""
 
     kind: str  # walk, step, file or start
     name: str

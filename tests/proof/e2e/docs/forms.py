@@ -1,4 +1,4 @@
-"""A browser without scripts: follows redirects and refreshes, keeps cookies, and submits the forms of our pages."""
+"""A browser without scripts: follows redirects and refreshes, keeps cookies, and submits our pages' forms."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -86,7 +86,7 @@ class FormBrowser:
         self._send(form.method.upper(), target, {**form.fields, **fields})
 
     def sign_in(self, email: str, password: str) -> None:
-        """Fill in the sign-in form of the page that is open."""
+        """Fill in the sign-in form on the open page."""
         [form] = [form for form in self.forms if "password" in form.fields]
         self.submit(form, email=email, password=password)
 

@@ -1,4 +1,4 @@
-"""The drill of docs/operating/backup.md: back up a running service, lose its data, restore, and sign in."""
+"""The drill in docs/operating/backup.md: back up a running service, lose its data, restore, and sign in."""
 
 import json
 import shlex
@@ -25,7 +25,7 @@ PAGE: Final = DOCS / "operating/backup.md"
 
 
 def run_in_a_fork(home: Path, command: str, _: Shell) -> dict[str, str]:
-    """Run a command of Gatehouse without `./run`, because a new interpreter takes seconds."""
+    """Run a Gatehouse command without `./run`, because a new interpreter takes seconds."""
     done = gatehouse(home, *shlex.split(command), **CHEAP_HASHES)
     assert done.returncode == 0, f"{command}{done.stderr}"
     return {}

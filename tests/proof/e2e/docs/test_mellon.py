@@ -1,4 +1,4 @@
-"""Debian's Apache with mod_auth_mellon, set up with the files and commands of docs/guides/saml.md."""
+"""Debian's Apache with mod_auth_mellon, set up with the files and commands in docs/guides/saml.md."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The pictures of the documentation: `./run pictures` takes them from a service with demo data, and writes docs/assets."""
+"""The documentation's pictures: `./run pictures` takes them from a service with demo data, and writes docs/assets."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Debian's Apache with the Shibboleth SP, set up with the files and commands of docs/guides/saml.md."""
+"""Debian's Apache with the Shibboleth SP, set up with the files and commands in docs/guides/saml.md."""
 
 import shutil
 import subprocess
@@ -37,10 +37,10 @@ DEFAULTS: Final = Path("/etc/shibboleth")
 
 
 class Shibboleth(Apache):
-    """Apache and shibd. Their files are in folders of the test, which environment variables set."""
+    """Apache and shibd. Their files are in the test's folders, which environment variables set."""
 
     def __init__(self, home: Path) -> None:
-        self._sockets = Path(tempfile.mkdtemp(prefix="shibd-"))  # the path of a socket must be short
+        self._sockets = Path(tempfile.mkdtemp(prefix="shibd-"))  # a socket's path must be short
         self._sockets.chmod(0o755)
         self._socket = self._sockets / "shibboleth" / "shibd.sock"
         self._socket.parent.mkdir()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def curl(*arguments: str, trust: Path) -> str:
-    """Return the head and the body of the response, or the error."""
+    """Return the response's head and body, or the error."""
     ran = subprocess.run(["curl", "-isS", "--cacert", str(trust), *arguments], capture_output=True, text=True, check=False)
     return ran.stdout + ran.stderr
 
@@ -51,7 +51,7 @@ def test_curl_reaches_a_service_without_a_proxy(service: Start, own_database: di
         assert f'"issuer":"{running.address}"' in document.replace(" ", "")
         page = curl(f"{running.address}/app/sign-in", trust=certificate)
         assert "Secure" in page
-        assert "strict-transport-security" not in page.lower()  # browsers would apply it to all ports of localhost
+        assert "strict-transport-security" not in page.lower()  # browsers would apply it to all ports on localhost
         assert {"127.0.0.1", "::1"} >= {line["address"] for line in running.logged("request")}
         assert 0 < running.metric("sso_tls_certificate_expiry_timestamp_seconds")[""] - time.time() < 86_400
 

@@ -1,4 +1,4 @@
-"""The commands of the documentation, run as a reader would run them, against a real service."""
+"""The documentation's commands, run as a reader would run them, against a real service."""
 
 import json
 import os
@@ -78,7 +78,7 @@ def authorize(service: Service, address: str, email: str, password: str) -> str:
 
 
 class Reader:
-    """A reader, who does the steps between the commands of the pages by hand."""
+    """A reader, who does the steps between the pages' commands by hand."""
 
     def __init__(self, service: Service, folder: Path) -> None:
         self._service = service
@@ -102,7 +102,7 @@ class Reader:
         }
 
     def read(self, page: str) -> list[Part]:
-        """Return the parts of a page, with free ports for the programs that the reader starts."""
+        """Return a page's parts, with free ports for the programs that the reader starts."""
         page_parts = parts(DOCS / page)
         for documented, port in self._ports.items():
             page_parts = [
@@ -126,7 +126,7 @@ class Reader:
         return {}
 
     def recover(self, shell: Shell) -> dict[str, str]:
-        """Open the link of a recovery, enter the code, and set up an app."""
+        """Open the recovery link, enter the code, and set up an app."""
         with FormBrowser(self._service.address) as browser:
             browser.open(shell.variable("recover"))
             [form] = [form for form in browser.forms if "code" in form.fields]
@@ -195,7 +195,7 @@ def test_the_commands_of_the_documentation_work(running: Service, shell: Shell, 
         for page in PAGES:
             walk(shell, DOCS / page, reader.read(page), reader.steps, home)
             if page == PAGES[0]:
-                shell.run(f"cd {home}")  # where the reader saves the files of the guides
+                shell.run(f"cd {home}")  # where the reader saves the guides' files
     finally:
         reader.stop()
 

@@ -1,4 +1,4 @@
-"""A reader who pastes the commands of the documentation into a shell."""
+"""A reader who pastes the documentation's commands into a shell."""
 
 import os
 import shlex
@@ -27,7 +27,7 @@ Step = Callable[["Shell"], dict[str, str]]  # returns the variables to set
 
 
 class WalkFailed(Exception):
-    """A command of the documentation failed. The text has the page, the commands, and the output."""
+    """A command in the documentation failed. The text has the page, the commands, and the output."""
 
 
 class Shell:
@@ -80,11 +80,11 @@ class Shell:
         return output
 
     def variable(self, name: str) -> str:
-        """Return a variable of the shell, or an empty string."""
+        """Return a shell variable, or an empty string."""
         return self._ask(f'printf "%s\\n" "${{{name}:-}}" | head -1 >&$answers')
 
     def set(self, name: str, value: str) -> None:
-        """Set a variable of the shell."""
+        """Set a shell variable."""
         self.run(f"{name}={shlex.quote(value)}\n")
 
     def _ask(self, command: str) -> str:
@@ -98,7 +98,7 @@ class Shell:
 
 
 def walk(shell: Shell, page: Path, parts: list[Part], steps: Mapping[str, Step], folder: Path) -> None:
-    """Do all steps of a page. Raises: WalkFailed; the errors of a step."""
+    """Do all steps on a page. Raises: WalkFailed; a step's errors."""
     for part in parts:
         where = f"{page.relative_to(ROOT)}, line {part.line}"
         match part.kind:
@@ -113,6 +113,6 @@ def walk(shell: Shell, page: Path, parts: list[Part], steps: Mapping[str, Step],
 
 
 def is_open(port: int) -> bool:
-    """Return whether a program listens on this port of the loopback interface."""
+    """Return whether a program listens on this loopback port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

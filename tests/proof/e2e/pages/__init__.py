@@ -1,1 +1,1 @@
-"""Tests of the pages as a whole, in a browser."""
+"""Tests with whole pages, in a browser."""

@@ -1,4 +1,4 @@
-"""Checks documents in a real browser, without a server: by the rules of axe-core, and that they are as wide as the window."""
+"""Checks documents in a real browser, without a server: by axe-core's rules, and that they are as wide as the window."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ def _audit(browser: Browser, documents: Mapping[str, str]) -> dict[str, list[str
     browser.script(AXE.read_text("utf-8"))
     browser.script("axe.configure({ noHtml: true })")
     findings = dict[str, list[str]]()
-    names = sorted(documents, key=lambda name: len(documents[name]), reverse=True)  # then fewer of them have new shapes
+    names = sorted(documents, key=lambda name: len(documents[name]), reverse=True)  # then fewer documents have new shapes
     colored = _audit_round(browser, "light", {name: documents[name] for name in names}, findings)
     with _dark(browser):
         _audit_round(browser, "dark", colored, findings)
@@ -137,7 +137,7 @@ def audit_kept(browser: Browser) -> dict[str, list[str]]:
 
 
 def _audit_round(browser: Browser, look: str, documents: Mapping[str, str], findings: dict[str, list[str]]) -> dict[str, str]:
-    """Add the findings of a look. Return the documents in which contrast was checked."""
+    """Add a look's findings. Return the documents in which contrast was checked."""
     colored = dict[str, str]()
     for batch in _batches(list(documents)):
         results = browser.wait_for_script(AUDIT, [documents[name] for name in batch], look)

@@ -11,7 +11,7 @@ from tests.proof.e2e.process import CHEAP_HASHES, Service, gatehouse
 
 @pytest.fixture(scope="module")
 def people(shared: SharedService) -> str:
-    """The people of the demo in JSON. The shared service has the demo from its start."""
+    """The demo's people in JSON. The shared service has the demo from its start."""
     running = shared.service.start()
     own = {name: running.settings[name] for name in ("SSO_DATABASE_URL", "SSO_ENCRYPTION_KEYS")}
     filled = gatehouse(running.home, "demo", "--json", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own)

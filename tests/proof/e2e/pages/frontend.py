@@ -1,4 +1,4 @@
-"""A frontend of the operator: files on another origin than Gatehouse."""
+"""The operator's frontend: files on another origin than Gatehouse."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """A server of files that logs nothing."""
+    """A file server that logs nothing."""
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -18,7 +18,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serving_files(folder: Path) -> Iterator[str]:
-    """Serve the files of a folder, and return the origin. Its host is `localhost`, because passkeys need a host name."""
+    """Serve a folder's files, and return the origin. Its host is `localhost`, because passkeys need a host name."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://localhost:{server.server_port}"

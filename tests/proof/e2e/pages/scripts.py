@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# Pass a list of violations to the last argument, or nothing if the page has no axe-core.
+# Pass a violation list to the last argument, or nothing if the page has no axe-core.
 RUN_AXE: Final = """
 const [options, done] = arguments;
 if (!("axe" in window)) return done(null);
@@ -24,7 +24,7 @@ const named = (selector) => [...document.querySelectorAll(selector)].filter(isNa
 const inside = named(`main ${tag}`);
 return inside.length ? inside : named(tag);
 """
-# The fields of a label.
+# A label's fields.
 LABELLED: Final = """
 const isLabelled = (label) => label.checkVisibility() && label.innerText.trim() === arguments[0];
 return [...document.querySelectorAll("label")].filter(isLabelled).map((label) => document.getElementById(label.htmlFor));
@@ -37,7 +37,7 @@ field.focus();
 field.select();
 return field === document.activeElement && !field.readOnly;
 """
-# Return the middle of an element, or nothing if something covers it.
+# Return an element's middle, or nothing if something covers it.
 MIDDLE: Final = """
 const [element] = arguments;
 element.scrollIntoView({ block: "center", behavior: "instant" });

@@ -43,7 +43,7 @@ def copied(browser: Browser, label: str) -> str:
 
 
 def check_rules(browser: Browser, name: str) -> None:
-    """Check the page by the rules of axe-core, which needs scripts, and that it fits a phone."""
+    """Check the page by axe-core's rules, which need scripts, and that it fits a phone."""
     browser.let_scripts_run(True)
     assert browser.audit(name) == {"light": [], "dark": [], "phone": []}
     browser.let_scripts_run(False)

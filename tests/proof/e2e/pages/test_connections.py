@@ -57,7 +57,7 @@ def test_an_address_leads_to_the_identity_provider_and_back(running: Service, br
     assert sent["login_hint"] == "grace@acme.example"
     browser.forget()
     browser.open(f"{running.address}/app/sign-in")
-    # An address of another domain gets the password field, which a password manager has filled in.
+    # An address at another domain gets the password field, which a password manager has filled in.
     browser.fill("Email address", ADA)
     browser.press("Continue")
     browser.photograph("sign-in-password-after-address")

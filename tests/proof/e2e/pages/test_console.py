@@ -72,7 +72,7 @@ def impersonate(browser: Browser, running: Service, people: dict[str, Any]) -> N
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A page of the console."""
+    """A console page."""
 
     heading: str
     text: str
@@ -81,7 +81,7 @@ class Shown:
 
     @property
     def paths(self) -> list[str]:
-        """The links to pages of the console."""
+        """The links to console pages."""
         found = (urlsplit(link) for link in self.links)
         return sorted({f"{each.path}{'?' if each.query else ''}{each.query}" for each in found if each.path.startswith("/app")})
 
@@ -93,13 +93,13 @@ def show(browser: Browser, address: str) -> Shown:
 
 
 def shown(browser: Browser) -> Shown:
-    """Read the present page of the browser."""
+    """Read the browser's present page."""
     return Shown(*browser.script(READ))
 
 
 @contextmanager
 def session_of(browser: Browser) -> Iterator[httpx.Client]:
-    """Yield a client with the session of the browser."""
+    """Yield a client with the browser's session."""
     cookies = {name: str(cookie["value"]) for name, cookie in browser.cookies().items()}
     headers = {"Accept": "text/html", "User-Agent": browser.script("return navigator.userAgent")}
     with httpx.Client(cookies=cookies, headers=headers, follow_redirects=True, trust_env=False, verify=NO_TLS, timeout=PATIENCE) as client:
@@ -117,7 +117,7 @@ def fetch(client: httpx.Client, address: str) -> Shown:
 
 
 def walk(browser: Browser, address: str, known: set[str]) -> dict[str, str]:
-    """Follow every link from this page on, and return the pages' headings by the kind of path.
+    """Follow every link from this page on, and return the pages' headings by path kind.
 
     The browser shows a page for every kind that is not in `known`, and adds the kind. The remaining pages are only read, because a page of
     their kind was shown to another role: its scripts and its policy are the same.
@@ -130,7 +130,7 @@ def walk(browser: Browser, address: str, known: set[str]) -> dict[str, str]:
             kind = ID.sub("<id>", path.partition("?")[0])
             if kind in seen or kind.endswith(("/export", "/preview", "/enroll")):  # a download, and pages without the frame
                 continue
-            shape = ORGANIZATION.sub("<organization>", kind)  # the pages of all organizations have the same scripts
+            shape = ORGANIZATION.sub("<organization>", kind)  # all organizations' pages have the same scripts
             page = fetch(client, f"{address}{path}") if shape in known else show(browser, f"{address}{path}")
             known.add(shape)
             seen[kind] = page.heading

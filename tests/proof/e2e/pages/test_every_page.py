@@ -16,7 +16,7 @@ SCRIPT = re.compile("<script.*?</script>", re.DOTALL)  # one page submits itself
 
 
 def bodies(name: str) -> dict[str, str]:
-    """Return the page with all its notices, and the same page without notices in the design of an organization."""
+    """Return the page with all its notices, and the same page without notices in an organization's design."""
     title = name.removesuffix(".html")
     without_notices = {key: None for key in ("problem", "done") if key in PAGES[name]}
     rendered = {title: render(name), f"{title}-branded": render(name, design=BRANDED, **without_notices)}

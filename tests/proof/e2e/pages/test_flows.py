@@ -35,12 +35,12 @@ NO_LONGER_OPEN, SIGNED_IN = "This sign-in is no longer open", "You're signed in"
 
 
 class Shop:
-    """An application on an origin of its own. `/start` begins a sign-in, as its `initiate_login_uri`."""
+    """An application on its own origin. `/start` begins a sign-in, as its `initiate_login_uri`."""
 
     def __init__(self, gatehouse: str, name: str) -> None:
         shop = self
         self.gatehouse, self.name, self.client_id = gatehouse, name, ""
-        self.started: list[dict[str, list[str]]] = []  # the queries of `/start`
+        self.started: list[dict[str, list[str]]] = []  # the queries for `/start`
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -77,7 +77,7 @@ class Shop:
 
 @dataclass
 class Sites:
-    """The service, two of its applications, and a user's browser."""
+    """The service, two applications, and a user's browser."""
 
     running: Service
     conninfo: str
@@ -93,7 +93,7 @@ class Sites:
             return rows
 
     def begin(self, application: Shop | None = None, **more: str) -> str:
-        """Open a request of an application. Return the address of the flow's page."""
+        """Open an application's request. Return the address of the flow's page."""
         application = application or self.shop
         self.browser.open(application.request(**more))
         assert self.browser.heading == f"Sign in to {application.name}"
@@ -101,7 +101,7 @@ class Sites:
         return self.browser.address
 
     def enter(self, email: str = ADA, password: str = PASSWORD) -> str:
-        """Fill in the sign-in form. Return the heading of the next page."""
+        """Fill in the sign-in form. Return the next page's heading."""
         self.browser.fill("Email address", email)
         self.browser.fill("Password", password)
         self.browser.press("Sign in")

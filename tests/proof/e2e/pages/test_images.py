@@ -1,4 +1,4 @@
-"""Uploads, the preview of the branding, and backup codes in a browser, with and without scripts."""
+"""Uploads, the branding preview, and backup codes in a browser, with and without scripts."""
 
 from pathlib import Path
 from typing import Any, Final

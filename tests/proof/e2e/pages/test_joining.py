@@ -59,7 +59,7 @@ def owner(running: Service) -> str:
 
 @pytest.fixture
 def shop(running: Service, owner: str, application: Callback) -> str:
-    """The client id of an application of Acme."""
+    """An application's client id at Acme."""
     service = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": [application.uri]}
     answer = running.post("/api/organizations/acme/services", service, token=owner)
     assert answer.status_code == 200, answer.text
@@ -93,7 +93,7 @@ class Walk:
             self._browser.open(address)
 
     def act(self, label: str, **fields: str) -> None:
-        """Fill the fields of the page, and press the button or follow the link with this label."""
+        """Fill the page's fields, and press the button or follow the link with this label."""
         self.read()
         with self._clock():
             for name, text in fields.items():

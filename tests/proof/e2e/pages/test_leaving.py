@@ -95,7 +95,7 @@ class World:
         return self.shared.service
 
     def request(self, **changes: str) -> str:
-        """Return the path of an authorization request."""
+        """Return the path for an authorization request."""
         request = {"client_id": self.client_id, "redirect_uri": f"{self.application.origin}/callback", "response_type": "code"}
         return f"/auth/authorize?{urlencode({**request, 'scope': 'openid', 'state': 's3cret', **changes})}"
 
@@ -107,7 +107,7 @@ class World:
             connection.execute(sql, [self.email])
 
     def add_user(self, agrees: bool = True) -> None:
-        """Add a user who has agreed to the access of the application."""
+        """Add a user who has agreed to the application's access."""
         self.service.register(self.email, PASSWORD)
         self.service.follow(self.shared.sink.wait_for(self.email).link)
         if agrees:
@@ -128,7 +128,7 @@ class World:
         self.browser.press(button)
 
     def sign_up(self) -> str:
-        """Sign up on the page, agree, and return the link of the email."""
+        """Sign up on the page, agree, and return the email's link."""
         self.open(self.request(prompt="create"))
         self.browser.fill("Email address", self.email)
         self.press("Password", PASSWORD, "Create account")
@@ -145,7 +145,7 @@ def application() -> Iterator[Application]:
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[ClientServer]:
-    """The server of external clients, on this machine as the issuer is."""
+    """The external clients' server, on this machine as the issuer is."""
     with CLIENTS:
         yield CLIENTS
 
@@ -315,7 +315,7 @@ def by_connection(world: World) -> None:
 
 
 def by_link_to_a_connection(world: World) -> None:
-    """The identity provider asserts the address of an account, so its user signs in to the account once."""
+    """The identity provider asserts an account's address, so its user signs in to the account once."""
     world.email = world.email.replace("example.com", "linked.example")
     world.add_user()
     with connect(world, "okta"):
@@ -326,7 +326,7 @@ def by_link_to_a_connection(world: World) -> None:
 
 
 def by_switching_accounts(world: World) -> None:
-    """The identity provider signs in another user than that of the browser."""
+    """The identity provider signs in another user than the browser's user."""
     world.add_user()
     world.open("/app/sign-in")
     world.sign_in()
@@ -340,7 +340,7 @@ def by_switching_accounts(world: World) -> None:
 
 @contextmanager
 def connect(world: World, slug: str) -> Iterator[None]:
-    """Add an active connection to an identity provider that asserts the address of the world, at a proved domain."""
+    """Add an active connection to an identity provider that asserts the world's address, at a proved domain."""
     call = partial(world.service.call, token=world.service.login(OWNER, PASSWORD)["access_token"])
     connections = "/api/organizations/acme/connections"
     with OpenIdIssuers() as server:

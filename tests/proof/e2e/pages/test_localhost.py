@@ -25,7 +25,7 @@ HTML: Final = {"Accept": "text/html"}
 
 
 def numeric(running: Service) -> list[str]:
-    """Return the addresses of the service with numbers as host."""
+    """Return the service's addresses with numbers as host."""
     return [f"http://{host}:{running.port}" for host in (IPV4, f"[{IPV6}]")[: 1 + has_ipv6()]]
 
 

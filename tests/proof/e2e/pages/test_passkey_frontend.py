@@ -1,4 +1,4 @@
-"""The frontend of the guide to passkeys in Chromium, with `@simplewebauthn/browser`."""
+"""The frontend from the guide to passkeys in Chromium, with `@simplewebauthn/browser`."""
 
 from collections.abc import Iterator
 from pathlib import Path

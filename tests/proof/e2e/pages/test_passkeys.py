@@ -19,7 +19,7 @@ SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD
 EVE: Final = "eve@example.com"
 SECURITY: Final = "/app/account/security"
 NEW: Final = "/app/account/passkeys/new"
-# Transport of an authenticator, and whether it keeps passkeys, verifies its user, and syncs. Every two values share a row.
+# An authenticator's transport, and whether it keeps passkeys, verifies its user, and syncs. Every two values share a row.
 AUTHENTICATORS: Final = [
     ("internal", True, True, True),
     ("internal", False, False, False),
@@ -36,7 +36,7 @@ NEVER: Final = """
 const create = navigator.credentials.create.bind(navigator.credentials);
 navigator.credentials.create = (options) => options.mediation === "conditional" ? new Promise(() => {}) : create(options);
 """
-# An answer of a password manager that was not asked to show or verify the user.
+# The answer from a password manager that was not asked to show or verify the user.
 AT_ONCE: Final = """
 navigator.credentials.create = async ({ publicKey, mediation }) => {
   if (mediation !== "conditional") throw new Error("not this one");
@@ -60,7 +60,7 @@ navigator.credentials.create = async ({ publicKey, mediation }) => {
 
 
 def open_sign_in(browser: Browser, running: Service) -> None:
-    """Open the sign-in page of a browser without a session."""
+    """Open the sign-in page in a browser without a session."""
     browser.forget()
     browser.open(f"{running.address}/app/sign-in?next={SECURITY}")
     assert browser.heading == "Sign in"
@@ -78,7 +78,7 @@ def sign_in(browser: Browser, running: Service, email: str = ADA) -> None:
 
 
 def use_passkey(browser: Browser, running: Service) -> None:
-    """Press the button of the sign-in page. Its field proposes nothing: a virtual authenticator would take the first passkey at once."""
+    """Press the button on the sign-in page. Its field proposes nothing: a virtual authenticator would take the first passkey at once."""
     with browser.on_new_pages("PublicKeyCredential.isConditionalMediationAvailable = async () => false;"):
         open_sign_in(browser, running)
         browser.press("Sign in with a passkey")
@@ -344,7 +344,7 @@ def test_one_authenticator_has_passkeys_of_two_accounts(running: Service, browse
 
 
 def test_the_sign_in_page_is_not_shown_in_a_frame(running: Service, browser: Browser) -> None:
-    browser.open(f"{running.address}/openapi.json")  # a document of the same host that may have frames
+    browser.open(f"{running.address}/openapi.json")  # a document on the same host that may have frames
     is_empty = """
         const [path, done] = arguments;
         const frame = document.createElement("iframe");

@@ -1,4 +1,4 @@
-"""Reauthentication of an old session in a real browser, on our pages and from a frontend on another origin (security A-12)."""
+"""Reauthentication in an old session in a real browser, on our pages and from a frontend on another origin (security A-12)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -26,7 +26,7 @@ PAGE = "/app/forgot-password"  # it starts no ceremony by itself
 
 
 class TlsFront:
-    """A proxy that ends TLS, and passes the bytes on to the port of the host in the server name."""
+    """A proxy that ends TLS, and passes the bytes on to the port for the host in the server name."""
 
     def __init__(self, certificate: Path) -> None:
         self.backends: dict[str, int] = {}
@@ -106,7 +106,7 @@ def browser(front: TlsFront) -> Iterator[Browser]:
 
 
 def sign_in(running: Service, browser: Browser, host: str) -> Any:
-    """Sign in with a passkey at a page of this host. Return the service's answer, or the name of the browser's error."""
+    """Sign in with a passkey at a page on this host. Return the service's answer, or the name of the browser's error."""
     options = running.post("/api/auth/passkey/options").json()["publicKey"]
     browser.open(f"https://{host}{PAGE}")
     credential = browser.use_passkey(options)

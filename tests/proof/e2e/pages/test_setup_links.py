@@ -1,4 +1,4 @@
-"""The set-up link of a customer's IT department, in a real browser: from its email to the first sign-in at the prepared connection.
+"""The set-up link for a customer's IT department, in a real browser: from its email to the first sign-in at the prepared connection.
 
 A walk for every way to give the values: metadata pasted, metadata at an address, and OpenID Connect.
 """
@@ -171,7 +171,7 @@ class Walk:
 
 
 def okta_with_pasted_metadata(walk: Walk) -> None:
-    """It also proves the domain of its users."""
+    """It also proves its users' domain."""
     walk.create_link("Single sign-on", "Domain")
     walk.open_link()
     walk.verify_domain()

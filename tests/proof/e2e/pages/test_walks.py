@@ -25,7 +25,7 @@ METADATA: Final = """
 class Walk:
     """A walk through our pages, which counts the shown pages, including the first page, and the used links and buttons.
 
-    The pages of the application at this address are not ours.
+    The application's pages at this address are not ours.
     """
 
     browser: Browser
@@ -38,7 +38,7 @@ class Walk:
         self.pages += 1
 
     def visit(self, address: str) -> None:
-        """Follow a link of an application, or to it."""
+        """Follow an application's link, or a link to it."""
         self.browser.open(address)
         self._count()
 

@@ -1,1 +1,1 @@
-"""Tests of the service under a supervisor, on a Unix socket, and across an upgrade."""
+"""Tests with the service under a supervisor, on a Unix socket, and across an upgrade."""

@@ -24,7 +24,7 @@ NEXT_STEP: Final = f"{COMMAND} owner link you@example.com"
 
 @contextmanager
 def in_terminal(service: Service) -> Iterator[None]:
-    """Start the service in a terminal, copy its output to its file, and stop it at the end of the block."""
+    """Start the service in a terminal, copy its output to its file, and stop it when the block ends."""
     ours, theirs = os.openpty()
     service.output_file.unlink(missing_ok=True)
 
@@ -95,7 +95,7 @@ def test_logs_have_the_command_and_no_link_until_the_owner_has_signed_in(service
     other = service(**settings, SSO_BASE_URL=running.address, SSO_DATA_DIR=str(home / "tmp"))
     other.output_file = home / "other.output"
     running.settings["SSO_BASE_URL"] = running.address
-    for each in (running.launch(), other.launch()):  # at once, as the pods of an installation start
+    for each in (running.launch(), other.launch()):  # at once, as an installation's pods start
         until(lambda each=each: each.logged("platform_owner_missing"), "the log has the next step")  # type: ignore[misc]
     assert [len(each.logged("platform_owner_created")) for each in (running, other)] in ([0, 1], [1, 0])
     [line] = running.logged("platform_owner_missing")

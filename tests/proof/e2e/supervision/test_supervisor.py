@@ -30,7 +30,7 @@ LOCATIONS = Path(__file__).parents[3] / "fakes" / "geoip.mmdb"
 
 @contextmanager
 def frozen(conninfo: str) -> Iterator[None]:
-    """Freeze all processes of the database server."""
+    """Freeze all processes in the database server."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         [(backend,)] = connection.execute("select pg_backend_pid()").fetchall()
         stat = Path(f"/proc/{backend}/stat").read_text()
@@ -46,7 +46,7 @@ def frozen(conninfo: str) -> Iterator[None]:
 
 
 def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):  # it has ended, as the backend of a closed connection does
+    with suppress(ProcessLookupError):  # it has ended, as a closed connection's backend does
         os.kill(pid, number)
 
 
@@ -110,7 +110,7 @@ os.execve(sys.argv[2], sys.argv[2:], {**os.environ, "LISTEN_PID": str(os.getpid(
 
 
 def test_the_shell_script_becomes_the_service(own_database: dict[str, str], home: Path) -> None:
-    """The process that systemd has started reports, and it takes the socket of systemd. A proxy there must name the client."""
+    """The process that systemd has started reports, and it takes systemd's socket. A proxy there must name the client."""
     path = home / "tmp" / "socket"
     with NotifySocket() as supervisor, socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))

@@ -45,7 +45,7 @@ class Balancer(FormBrowser):
         request.url = request.url.copy_with(port=urlsplit(self.process.address).port)
 
     def keep_cookies(self, answer: httpx.Response) -> None:
-        """Keep the cookies of an answer that this browser did not ask for."""
+        """Keep the cookies from an answer that this browser did not ask for."""
         self.response = answer
         self._keep_cookies(self._cookies.setdefault("localhost", {}))
 
@@ -65,7 +65,7 @@ class Balancer(FormBrowser):
         return re.sub("<[^>]+>", "", match[1])
 
     def form_with(self, name: str) -> Form:
-        """Return the form with a field of this name."""
+        """Return the form with a field that has this name."""
         return next(form for form in self.forms if name in form.fields)
 
     def fill(self, **fields: str) -> str:
@@ -76,7 +76,7 @@ class Balancer(FormBrowser):
 
 @dataclass
 class Pair:
-    """Two processes, and an application of an organization."""
+    """Two processes, and an organization's application."""
 
     old: Service
     new: Service
@@ -94,7 +94,7 @@ class Pair:
         return f"/auth/authorize?{urlencode(fields)}"
 
     def exchange(self, process: Service, address: str) -> dict[str, Any]:
-        """Return the tokens for the code in this address of the application."""
+        """Return the tokens for the code in this application address."""
         fields = {
             "grant_type": "authorization_code",
             "code": parse_qs(urlsplit(address).query)["code"][0],

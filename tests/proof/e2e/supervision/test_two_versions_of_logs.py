@@ -18,7 +18,7 @@ NO_ACCOUNT: Final = "no-account@example.com"
 
 
 class Admin:
-    """The owner of the organization, who also owns the platform."""
+    """The organization's owner, who also owns the platform."""
 
     def __init__(self, pair: Pair) -> None:
         self.token = pair.new.login(OWNER, PASSWORD)["access_token"]

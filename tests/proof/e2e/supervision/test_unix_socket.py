@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """The path of a socket, in a directory with a short name."""
+    """A socket's path, in a directory with a short name."""
     with TemporaryDirectory(prefix="gatehouse-") as directory:
         yield Path(directory) / "socket"
 
