@@ -85,7 +85,6 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
 
 
 def _measure(row: Row, shared: Shared, directory: Path, rounds: int, seconds: int, warm_up: int) -> Result:
-    """Measure all rounds for a row."""
     _say(f"{row.name}: {row.description}")
     result = Result(row)
     rounds = rounds if row.repeats else 1

@@ -28,7 +28,6 @@ async def execute(conninfo: str, statement: str) -> None:
 
 
 async def wait_for_post(mailbox: Mailbox) -> None:
-    """Wait for a post."""
     assert await mailbox.wait(PATIENCE), "there was no post"
 
 

@@ -39,7 +39,6 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def server_context(certificate: Path) -> ssl.SSLContext:
-    """Return the TLS context for a server with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context

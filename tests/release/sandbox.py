@@ -39,7 +39,6 @@ print(json.dumps({
 
 
 def allowed_calls(unit: Path) -> list[str]:
-    """Return the system calls that the unit allows."""
     allowed: set[str] = set()
     for excludes, names in re.findall(r"^SystemCallFilter=(~?)(.*)$", unit.read_text(), re.MULTILINE):
         calls = {call for name in names.split() for call in calls_of(name)}

@@ -428,7 +428,6 @@ async def sign_in(
 
 
 def user_claims(tokens: Tokens, token: str, now: datetime) -> Claims:
-    """Return the claims in a user's access token."""
     claims = tokens.read(token, now)
     assert isinstance(claims, Claims)
     return claims

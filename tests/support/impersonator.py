@@ -42,13 +42,13 @@ class Support:
         return await self.api.get("/api/user", token=token)
 
     async def log(self) -> list[dict[str, Any]]:
-        """Return the log of the platform, the oldest entry first."""
+        """Return the platform's log, the oldest entry first."""
         columns = ("id", "action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "agent", "details")
         entries = f"select {', '.join(columns)} from audit_log where org_id is null order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         return [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries)]
 
     async def requests(self) -> list[dict[str, Any]]:
-        """Return the log entries of requests during impersonation."""
+        """Return the log entries about requests during impersonation."""
         return [entry for entry in await self.log() if entry["action"] == "impersonation.request"]
 
     async def everything(self) -> list[Any]:

@@ -62,7 +62,6 @@ class Directory:
         return await self.activate(user_id, active=False)
 
     async def find_user_names(self, filter_: str) -> list[str]:
-        """Return the user names that match the filter."""
         page = await self.list_users(filter=filter_)
         assert page["totalResults"] == len(page["Resources"])
         return [user["userName"] for user in page["Resources"]]
@@ -82,7 +81,6 @@ class Directory:
         return f"/Groups/{self.tenant.org}"
 
     async def group_member_ids(self) -> set[str]:
-        """Return the ids of the group's members."""
         return {member["value"] for member in (await self.get(self.group_path))["members"]}
 
     async def put_group(self, *user_ids: object, **fields: Any) -> Answer:

@@ -79,5 +79,4 @@ async def check_counts(pool: Pool) -> None:
 
 
 async def group_ids_of(pool: Pool, user: UUID) -> set[UUID]:
-    """Return the groups that a user is in."""
     return {row[0] for row in await run_sql(pool, "select group_id from group_members where user_id = %s", user)}

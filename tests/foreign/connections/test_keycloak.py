@@ -142,7 +142,7 @@ def test_people_sign_in_and_out_by_openid_connect(house: House, keycloak: Keyclo
 def test_people_sign_in_and_out_by_saml(house: House, keycloak: Keycloak, *, encrypts: bool) -> None:
     """Keycloak signs the response and the assertion, and can encrypt the assertion.
 
-    A sign-out on one side ends the sessions on the two sides.
+    A sign-out at Gatehouse or at the provider ends the two sessions.
     """
     slug, name = ("encrypted", "kim") if encrypts else ("signed", "lee")
     keycloak.add_user(name)

@@ -144,7 +144,7 @@ def test_people_sign_in_and_out_by_openid_connect(house: House, tmp_path: Path) 
 
 @pytest.mark.parametrize("encrypts", [False, True], ids=["signed", "encrypted"])
 def test_people_sign_in_and_out_by_saml(house: House, tmp_path: Path, *, encrypts: bool) -> None:
-    """It verifies our requests, and can encrypt the assertion. A sign-out on one side ends the sessions on the two sides."""
+    """It verifies our requests, and can encrypt the assertion. A sign-out at Gatehouse or at the provider ends the two sessions."""
     slug = f"lemon-{'encrypted' if encrypts else 'signed'}"
     metadata = house.add_saml(slug).decode()
     options = {

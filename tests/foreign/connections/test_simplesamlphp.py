@@ -96,7 +96,7 @@ class SimpleSamlPhp:
 def test_people_sign_in_and_out(house: House, tmp_path: Path, *, encrypts: bool) -> None:
     """It verifies our requests. It signs the response and the assertion, and can encrypt the assertion, with AES-CBC.
 
-    A sign-out on one side ends the sessions on the two sides.
+    A sign-out at Gatehouse or at the provider ends the two sessions.
     """
     slug = f"php-{'encrypted' if encrypts else 'signed'}"
     metadata = house.add_saml(slug, groups="groups")

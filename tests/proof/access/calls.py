@@ -43,7 +43,6 @@ class Request:
 
 
 async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
-    """Prepare the world for this caller's request."""
     if request.setup_sql:
         await run_sql(pool, filled(request.setup_sql, caller.things))
 
@@ -129,7 +128,6 @@ async def send(app: QuartTrio, method: str, path: str, query: str, headers: Mapp
 
 
 def without_variant(route: str) -> str:
-    """Return the route without its variant."""
     return route.partition("#")[0]
 
 

@@ -61,7 +61,7 @@ class Parties:
     async def use_openid(self, cookie: str, scope: str) -> Answer:
         """Sign in to the first service with OpenID Connect in this browser, agree to the scopes, and use the tokens.
 
-        When two refreshes run at the same time, only one succeeds. The session goes on.
+        When two refreshes run at the same time, a single refresh succeeds. The session goes on.
         """
         request = {**self._service, "response_type": "code", "scope": scope, "prompt": "consent"}
         path = f"{AUTHORIZE_PATH}?{urlencode(request)}"
@@ -75,7 +75,7 @@ class Parties:
     async def _agree(self, path: str, cookie: str) -> Answer:
         """Send a request in the browser with this session, and agree if a page asks.
 
-        When two answers run at the same time, only one gets a code.
+        When two answers run at the same time, a single answer gets a code.
         """
         browser = FakeBrowser(self._app)
         browser.cookies["gatehouse-session"] = cookie

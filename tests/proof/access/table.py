@@ -79,7 +79,7 @@ TO_SIGN_IN: Final = "303*"
 NO_ACCESS_TOKEN: Final = "401!"
 CODES: Final = {"401": "UNAUTHORIZED", NO_ACCESS_TOKEN: "JWT_ERROR", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
 
-# SHORT has `{org}` and the other paths. A route with several variants has a row per variant, with a
+# SHORT has `{org}` and further paths. A route with several variants has a row per variant, with a
 # `#` and the variant's name.
 MATRIX: Final = """
                                               ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa

@@ -93,7 +93,7 @@ async def test_unknown_accounts_look_alike_and_no_other_organization_sees_them(a
 async def test_attempts_at_the_platform_itself_are_seen_by_the_organizations_of_confirmed_members(
     app: QuartTrio, pool: Pool, world: World
 ) -> None:
-    """A member of the two organizations, an unconfirmed member, a member of a single organization and a stranger."""
+    """Four users attempt it: a member of two organizations, an unconfirmed member, a member of a single organization, and a stranger."""
     start, client = await mark(pool), Caller(name="client", at=world.rival)
     callers = {"rival": ("foreign-owner", "foreign-browser"), "home": ("owner", "browser")}
     sees = {

@@ -17,8 +17,6 @@ from tests.support.waiting import PATIENCE
 
 @dataclass(frozen=True)
 class ReceivedEmail:
-    """A received email."""
-
     sender: str | None
     recipients: tuple[str, ...]
     message: EmailMessage

@@ -56,7 +56,6 @@ def request_codes(metadata: dict[str, Any], client_id: str) -> dict[str, Any]:
 
 
 def end_polling_interval(shared: SharedService) -> None:
-    """End the polling interval."""
     with psycopg.connect(shared.conninfo, autocommit=True) as connection:
         connection.execute("update device_codes set polled_at = null")
 

@@ -259,9 +259,7 @@ class Organization:
         return True
 
     def rights_given(self, key: str) -> set[str]:
-        """Return the rights that a change of the group's users asks for, because the group gives application roles, or opens the
-        application.
-        """
+        """Return the rights that changing the group's users asks for: the group gives application roles, or opens the application."""
         gives_roles = any(each == key for _, each in self.app_groups)
         return ({"service_roles.assign"} if gives_roles else set()) | ({"end_users.manage"} if key in self.assigned_groups else set())
 

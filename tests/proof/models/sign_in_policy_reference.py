@@ -149,8 +149,9 @@ def factor_rule(strength: int, need: int) -> str:
 
 
 def signed_in_at(policies: list[Policy], user: User, now: int) -> int:
-    """Return the minute of the newest sign-in that is enough. Without such a sign-in, return the minute of the newest sign-in that counts,
-    or of the newest first factor.
+    """Return the minute of the newest sign-in that is enough.
+
+    Without such a sign-in, return the minute of the newest sign-in that counts, or of the newest first factor.
     """
     found, need = sign_ins(policies, user, now), needed_in_session(policies, user)
     enough = [minute for minute, strength in found if strength >= need] or [minute for minute, _ in found]

@@ -1,5 +1,4 @@
-"""An account with passkeys: a squatter who added the first passkey, thieves, the person with the password and the mailbox, and time, in any
-order.
+"""An account with passkeys in any order of steps: a squatter who added the first passkey, thieves, the rightful owner, and time.
 
 The requirements are security PK-12 and PK-13, and security M-8.
 """

@@ -327,9 +327,7 @@ async def test_each_way_is_enough_in_the_organization_of_the_token(ada: Confirmi
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), TWO_POLICIES)
 async def test_with_two_organizations_no_confirmation_is_in_vain(ada: Confirming, first: str, second: str) -> None:
-    """A confirmation is for a policy that the sign-in did not meet yet, or for the account's passkey, so that three confirmations are
-    enough.
-    """
+    """A confirmation is for a policy that the sign-in did not meet, or for the account's passkey, so three confirmations are enough."""
     world = ada.world
     other = await add_organization(world.pool, "globex")
     await add_member(world.pool, other, world.ada.id, confirmed=True)

@@ -199,7 +199,6 @@ def outcome_of(answer: Answer) -> str:
 
 
 def outcome_of_page(answer: Answer) -> str:
-    """Return the outcome that a page's answer has."""
     target = answer.headers.get("Location", "")
     if target.startswith("/app/enroll"):
         return ENROLL

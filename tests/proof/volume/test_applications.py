@@ -54,9 +54,7 @@ async def test_logins_of_a_deleted_service_are_not_scanned(storage: Postgres, po
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_the_activity_of_an_application_is_found_among_many_sign_ins(storage: Postgres, pool: Pool, mode: str) -> None:
-    """For an application without failures, and an application without recent sign-ins, in an organization that also has
-    a busy application.
-    """
+    """For applications without failures or without recent sign-ins, beside a busy application in the same organization."""
     user = await add(storage, account())
     org = await add_organization(pool, "acme")
     busy, quiet = [await add_service(pool, org, slug) for slug in ("busy", "quiet")]

@@ -24,7 +24,6 @@ Names = Mapping[str, str]  # change names by the reason for their kind
 
 
 def names_of(lists: Names) -> list[str]:
-    """Return all names in the lists."""
     return list(chain.from_iterable(names.split() for names in lists.values()))
 
 

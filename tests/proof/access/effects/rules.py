@@ -108,7 +108,6 @@ class Change:
 
 
 def counted(changes: Changes, keys: Keys, world: State) -> list[Change]:
-    """Return the changes that count."""
     old, new = _by_key(changes.lost, keys), _by_key(changes.got, keys)
     sessions = {**users_of_sessions(world), **{row["id"]: row["user_id"] for (table, *_), row in new.items() if table == "sessions"}}
     found = []
@@ -131,7 +130,6 @@ def _by_key(rows: Iterable[Row], keys: Keys) -> dict[tuple[str, ...], dict[str, 
 
 @cache
 def users_of_sessions(rows: State) -> Mapping[str, str]:
-    """Return every session's user."""
     sessions = (json.loads(row) for table, row in rows if table == "sessions")
     return {row["id"]: row["user_id"] for row in sessions}
 

@@ -99,7 +99,6 @@ def shown(browser: Browser) -> Shown:
 
 @contextmanager
 def session_of(browser: Browser) -> Iterator[httpx.Client]:
-    """Yield a client with the browser's session."""
     cookies = {name: str(cookie["value"]) for name, cookie in browser.cookies().items()}
     headers = {"Accept": "text/html", "User-Agent": browser.script("return navigator.userAgent")}
     with httpx.Client(cookies=cookies, headers=headers, follow_redirects=True, trust_env=False, verify=NO_TLS, timeout=PATIENCE) as client:
