@@ -1,4 +1,4 @@
-"""Races for a recovery: when twenty requests come at once, a single request opens it and a single request finishes it (security M-8, Z-1)."""
+"""Races for a recovery: of twenty requests at once, a single request opens it, and a single request finishes it (security M-8, Z-1)."""
 
 import pytest
 from quart_trio import QuartTrio
