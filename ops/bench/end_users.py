@@ -33,7 +33,7 @@ _PASSWORD_HASH: Final = f"$argon2id$v=19$m=19456,t=2,p=1${'a' * 22}${'b' * 43}" 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much data there is. The large service comes first, then the small service. All further services have equal sizes."""
+    """How much data there is. The large service comes first, then the small service. All other services have equal sizes."""
 
     others: int  # services
     other_users: int  # per service
@@ -77,7 +77,7 @@ class Application:
 
     id: str
     org_id: str
-    slug: str  # its organization's
+    slug: str  # the organization's slug
     key: str  # an API key with all permissions
     users: int
     logins: int

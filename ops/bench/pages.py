@@ -33,7 +33,7 @@ def page(
 ) -> Callable[[Bench], Measure]:
     """Send requests about the large subject one at a time. The easier condition is the subject at position `against`.
 
-    `check` checks the response, or must be in it. `beside` has further requests about the large subject, by name. Paths, parts and names
+    `check` checks the response, or must be in it. `beside` has other requests about the large subject, by name. Paths, parts and names
     are templates for the organization or service. Statements with `tables` are explained.
     """
 

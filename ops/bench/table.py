@@ -33,7 +33,7 @@ class Result:
 
     @property
     def ratios(self) -> list[float]:
-        """The ratio ours / raw per round. A disturbance usually affects the two halves of a round."""
+        """The ratio ours / raw per round. A disturbance usually affects both halves of a round."""
         return [ours.value / raw.value for raw, ours in zip(self.raw, self.ours, strict=True)] if self.raw else []
 
     @property

@@ -27,7 +27,7 @@ _ADMINS: Final = 10  # per organization, including its owner; they are the actor
 _SERVICES: Final = 20  # per organization, in the audit log
 _BYTES_PER_ENTRY: Final = 1600  # with its indexes, the space to build them, and the write-ahead log
 
-# Four in five entries are events about users. All further entries are about other objects.
+# Four in five entries are events about users. All other entries are about other objects.
 _USER_EVENTS: Final = ("user.joined", "user.role_updated", "security.password.changed", "user.sessions_revoked")
 _OTHER_EVENTS: Final = ("service.updated", "invitation.accepted", "organization.updated", "api_key.created")
 _ACTIONS: Final = [_USER_EVENTS[number % 5] if number % 5 < 4 else _OTHER_EVENTS[number // 5] for number in range(20)]
@@ -42,7 +42,7 @@ _DETAILS: Final = {
 class Scale:
     """How much data there is.
 
-    The large organization comes first, then the small organization. All further organizations have equal sizes.
+    The large organization comes first, then the small organization. All other organizations have equal sizes.
     """
 
     organizations: int

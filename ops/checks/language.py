@@ -29,7 +29,7 @@ def main(root: Path) -> int:
     """Print the phrases. Return 1 if there are any."""
     count = 0
     for path, text in texts_in(root):
-        is_exempt = str(path) in EXEMPT or path.parent.name == "notices"  # licenses from foreign projects
+        is_exempt = str(path) in EXEMPT or path.parent.name == "notices"  # licenses from other projects
         for match in () if is_exempt else PHRASE.finditer(text):
             count += 1
             print(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())}")

@@ -117,7 +117,7 @@ def faults_in(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    root: Path  # the repository's
+    root: Path  # the repository's root directory
     path: PurePosixPath
     text: str
 

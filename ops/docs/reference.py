@@ -170,7 +170,7 @@ BAD_REQUEST: Final = "BAD_REQUEST"
 
 
 def error_messages(*, of_bad_requests: bool) -> str:
-    """Return a message table per error code: for BAD_REQUEST, which has by far the most, or for all remaining codes."""
+    """Return a message table per error code: for BAD_REQUEST, which has by far the most, or for all other codes."""
     _load_core()
     by_code: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
     for each in sorted({*_subclasses(Refusal), *_subclasses(Outage)}, key=lambda kind: kind.__name__):

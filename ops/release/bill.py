@@ -1,4 +1,4 @@
-"""The foreign packages in a release: their bill of materials in CycloneDX, and their licenses."""
+"""Other projects' packages in a release: their bill of materials in CycloneDX, and their licenses."""
 
 import email.parser
 import email.policy

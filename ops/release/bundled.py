@@ -1,4 +1,4 @@
-"""The foreign libraries inside a wheel, such as the OpenSSL in cryptography."""
+"""Other projects' libraries inside a wheel, such as the OpenSSL in cryptography."""
 
 import json
 import tomllib

@@ -26,7 +26,7 @@ from tests.support.database import reachable_directory
 
 ORGANIZATIONS: Final = 20
 OWNER: Final = ("owner@soak.example", "a password for the soak")
-# How many among twenty receivers are faulty, by kind. All further receivers are healthy.
+# How many among twenty receivers are faulty, by kind. All other receivers are healthy.
 FAULTY: Final = {
     Behavior.FLAKY: 2,
     Behavior.FAILING: 1,

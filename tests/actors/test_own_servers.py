@@ -351,7 +351,7 @@ async def test_two_slow_servers_do_not_stop_the_servers_of_other_organizations(p
 async def test_many_invitations_of_one_organization_do_not_delay_another(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
-    """The platform's server sends the two organizations' mails."""
+    """The platform's server sends both organizations' mails."""
     for slug, count in (("acme", 9), ("twin", 2)):
         await invite(ports, await add(ports, pool, slug, server=False), *people(slug, count))
         clock.advance(timedelta(seconds=1))
@@ -366,7 +366,7 @@ async def test_many_invitations_of_one_organization_do_not_delay_another(
 async def test_a_flood_delays_other_senders_only_by_its_turns(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, cause: str, is_dropped: bool
 ) -> None:
-    """An organization has older emails than the flood. All further organizations and accounts have newer emails."""
+    """An organization has older emails than the flood. All other organizations and accounts have newer emails."""
     acme, twin, third = [await add(ports, pool, slug, server=False) for slug in ("acme", "twin", "third")]
     own = await add(ports, pool, "own")
     flood = [Email(address) for address in people("flood", 30)]

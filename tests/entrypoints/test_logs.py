@@ -1,4 +1,4 @@
-"""Logs: the two formats, masked secrets, and complete lines."""
+"""Logs: both formats, masked secrets, and complete lines."""
 
 import json
 import logging

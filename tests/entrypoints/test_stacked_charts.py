@@ -78,7 +78,7 @@ def test_the_largest_chart_is_small() -> None:
 
 
 def test_parts_have_contrast_to_the_background_and_to_the_next_part() -> None:
-    """At least 3:1 (WCAG 1.4.11), in the two color schemes."""
+    """At least 3:1 (WCAG 1.4.11), in both color schemes."""
     found = re.findall(r"\.series-(\d) \{ --series: (#\w{6}); \}", CSS["console.css"])
     assert [number for number, _ in found] == [str(number) for number in range(1, MOST_SERIES + 1)] * 2
     colors = [Color.parse(color) for _, color in found]

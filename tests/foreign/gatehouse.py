@@ -91,7 +91,7 @@ class Gatehouse:
     def sign_in(self, browser: FormBrowser, *, cancels: bool = False) -> None:
         """Sign the user in on the page that is open, and agree to the application's scopes, or cancel there.
 
-        The two answers lead back to the application.
+        Both answers lead back to the application.
         """
         assert self.asks(browser, "sign-in"), (browser.address, browser.text)
         browser.sign_in(EMAIL, PASSWORD)

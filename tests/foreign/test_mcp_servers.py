@@ -137,7 +137,7 @@ class Caller:
             return program.finish()
 
     def call_again(self) -> str:
-        """Run the program again, which asks the user nothing. Return the output of the two runs."""
+        """Run the program again, which asks the user nothing. Return the output of both runs."""
         with self._run() as program:
             return program.finish()
 

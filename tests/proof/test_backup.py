@@ -100,7 +100,7 @@ def world(server: str) -> Iterator[str]:
 
     with journaled_database() as connection:
         trio.run(fill, connection.info.dsn)
-        connection.execute("drop schema journal cascade")  # only the remaining tests in this world need it
+        connection.execute("drop schema journal cascade")  # only the other tests in this world need it
         yield connection.info.dsn
 
 

@@ -225,9 +225,9 @@ def json_readers() -> list[tuple[str, str]]:
 async def waiting_for_body(
     app: Application, send: Send, all_routes: list[tuple[str, str]], findings: Findings
 ) -> set[tuple[str, str, bytes]]:
-    """Return the routes and content types that wait for a body that never arrives, and check the remaining responses.
+    """Return the routes and content types that wait for a body that never arrives, and check the other responses.
 
-    The remaining routes answer without reading a body, so they answer every body alike.
+    The other routes answer without reading a body, so they answer every body alike.
     """
     app.middleware.body_within = 0.0
     waiting = set()
@@ -435,7 +435,7 @@ QUERIES = {
 
 @cache
 def query_readers() -> dict[tuple[str, str], set[str]]:
-    """Return the routes with query parameters, with their names, and all further routes that only read."""
+    """Return the routes with query parameters, with their names, and all other routes that only read."""
     named = {
         (method, filled(path)): {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
         for method, path, operation in operations()

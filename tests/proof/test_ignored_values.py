@@ -53,7 +53,7 @@ class World:
     directory: Directory
     saml: SamlApplication
     browser: SamlBrowser
-    token: str  # a user's, at the API
+    token: str  # a user's access token at the API
 
     async def get(self, path: str, *headers: tuple[str, str]) -> int:
         return await self.send("GET", path, None, *headers)

@@ -34,7 +34,7 @@ SENT: Final[Mapping[str, str]] = {
     "siem_configurations.token": "the URL; a configuration without a token is refused",
     "smtp_settings.password": "the server; settings without a password have none",
 }
-# Why further sealed values and bytes need no such rule
+# Why other sealed values and bytes need no such rule
 NOT_SENT: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (

@@ -44,7 +44,7 @@ def build(output: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
-    """Return a function that calls `make` with a new folder in a single worker, while the remaining workers wait for the folder."""
+    """Return a function that calls `make` with a new folder in a single worker, while the other workers wait for the folder."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -63,7 +63,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 
 @pytest.fixture(scope="session")
 def release(shared: Shared) -> Path:
-    """The files from the present commit, for the two kinds of machines."""
+    """The files from the present commit, for both kinds of machines."""
     return shared("release", build)
 
 

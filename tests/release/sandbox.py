@@ -47,7 +47,7 @@ def allowed_calls(unit: Path) -> list[str]:
 
 
 def calls_of(name: str) -> set[str]:
-    """Return the calls in a set such as `@resources`, which can contain further sets, or the call itself."""
+    """Return the calls in a set such as `@resources`, which can contain other sets, or the call itself."""
     if not name.startswith("@"):
         return {name}
     output = subprocess.run(["systemd-analyze", "syscall-filter", name], check=True, capture_output=True, text=True).stdout

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Tables with rows from the schema. `empty` skips them, so a test that writes there must restore
 # them.
 SEEDED: Final = frozenset({"schema_migrations", "tiers"})
-# Tables with some rows from the schema, and the condition for all further rows.
+# Tables with some rows from the schema, and the condition for the other rows.
 PARTLY_SEEDED: Final = {"connections": sql.SQL("where org_id is not null")}
 
 SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"

@@ -38,11 +38,11 @@ PATH_VALUES: Final = {
     "provider": "codehost",
     "group_id": str(uuid4()),
     "connection_slug": "okta",
-    "pushed_group_id": str(uuid4()),  # the directory's
+    "pushed_group_id": str(uuid4()),  # the directory's group
 }
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key with that id, which has all permissions for the service
 SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # for the organization
-REGISTRATION_TOKEN: Final = new_registration_token()[0]  # the organization's
+REGISTRATION_TOKEN: Final = new_registration_token()[0]  # the organization's token
 NOTHING: Final = "nothing-there"
 
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
-SIGN_IN = LastSignIn(NOW - HOUR, is_proof=True, strength=Strength.ONE, required=Strength.ONE)  # in the sessions in `session`
+SIGN_IN = LastSignIn(NOW - HOUR, is_proof=True, strength=Strength.ONE, required=Strength.ONE)  # what the sessions from `session` contain
 ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
 
 

@@ -231,7 +231,7 @@ class PreparedTenants:
         return replace(tenant, api=api, ports=ports, pool=pool, people=dict(tenant.people), sessions=dict(tenant.sessions))
 
     async def _take(self, slug: str) -> tuple[Snapshot, Tenant]:
-        # With its own database and clock, because further fixtures write to the test's database, and move its clock, at
+        # With its own database and clock, because other fixtures write to the test's database, and move its clock, at
         # the same time.
         clock = FakeClock(self.tenants.ports.clock.now())
         with Database(self.database.server) as empty:

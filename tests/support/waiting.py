@@ -27,7 +27,7 @@ async def eventually(look: Callable[[], Awaitable[T | None]], what: str = ..., p
 @overload
 async def eventually(look: Callable[[], T | None], what: str = ..., patience: float = ...) -> T: ...
 async def eventually(look: Callable[[], object], what: str = "the condition holds", patience: float = PATIENCE) -> object:
-    """Return the result of `look` as soon as it is true, while all further tasks run.
+    """Return the result of `look` as soon as it is true, while all other tasks run.
 
     `what` describes it in the error.
     """

@@ -1,6 +1,6 @@
 """The wheel's command `gatehouse`.
 
-Gatehouse's top-level packages are in the folder `application`. So an environment that foreign projects share gets no
+Gatehouse's top-level packages are in the folder `application`. So an environment that other projects share gets no
 package that is called `core`.
 """
 

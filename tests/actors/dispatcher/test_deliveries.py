@@ -155,7 +155,7 @@ FAILURES: dict[str, tuple[Any, int | None, str | None, str]] = {
 @pytest.mark.parametrize("case", FAILURES)
 async def test_the_response_or_the_failure_is_stored(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, case: str) -> None:
     response, status, body, error = FAILURES[case]
-    # Only responses without an end need a short timeout. All remaining responses get the normal
+    # Only responses without an end need a short timeout. All other responses get the normal
     # timeout, for busy machines.
     timeout = timedelta(seconds=0.1) if error is SendFailure.TIMED_OUT else ports.policy.webhook_timeout
     ports = replace(ports, policy=replace(ports.policy, webhook_timeout=timeout))

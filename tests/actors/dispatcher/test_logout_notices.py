@@ -247,6 +247,6 @@ async def test_the_end_of_a_session_wakes_the_notifier_of_the_same_process(
 
 
 async def _listens(pool: Pool) -> bool:
-    # Only this test's listener: further test processes have their databases at the same server.
+    # Only this test's listener: other test processes have their databases at the same server.
     listeners = "select 1 from pg_stat_activity where application_name = 'gatehouse listen' and datname = current_database()"
     return bool(await run_sql(pool, f"{listeners} and state = 'idle'"))

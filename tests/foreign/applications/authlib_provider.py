@@ -127,7 +127,7 @@ class IdTokens(OpenIDCode):  # type: ignore[misc]
         return {"key": KEY.as_dict(private=True), "alg": "RS256", "iss": ADDRESS, "exp": 600}
 
     def generate_user_info(self, user: dict[str, Any], scope: str) -> UserInfo:
-        return UserInfo(sub=user["sub"])  # all further claims are at the userinfo endpoint
+        return UserInfo(sub=user["sub"])  # all other claims are at the userinfo endpoint
 
 
 class Tokens(BearerTokenValidator):  # type: ignore[misc]

@@ -44,7 +44,7 @@ class House:
 
     service: Service
     folder: Path  # the test's own files
-    email: str = EMAIL  # the owner's
+    email: str = EMAIL  # the owner's address
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         token = self.service.login(self.email, PASSWORD)["access_token"]

@@ -260,7 +260,7 @@ SWEPT_TABLES = {
 
 
 def test_every_sweep_is_tested() -> None:
-    # All further tables are tested with logins, flows, privacy, webhooks, SIEMs, SAML and DPoP.
+    # All other tables are tested with logins, flows, privacy, webhooks, SIEMs, SAML and DPoP.
     with_own_statements = {Sweep.LOG_REDACTIONS, Sweep.DPOP_PROOFS}
     with_secrets = {Sweep.FLOW_SECRETS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.PREVIOUS_SAML_KEYS}
     tested_elsewhere = {Sweep.LOGIN_TOTALS, Sweep.FAILED_LOGINS, Sweep.SIEM_BACKLOGS, *with_secrets, *with_own_statements}

@@ -113,7 +113,7 @@ def test_other_uris_are_refused(text: str) -> None:
 @table(
     "text",
     [
-        f"urn:gatehouse:{UUID(int=1)}:orders",  # another organization's
+        f"urn:gatehouse:{UUID(int=1)}:orders",  # another organization's id
         f"urn:gatehouse:{str(ORG).upper()}:orders",
         f"urn:gatehouse:{ORG}:",
         f"urn:gatehouse:{ORG}:a:b",

@@ -40,7 +40,7 @@ IN_THE_REQUEST = {"client", "registration_token", "billing_signature"}
 # Fields with free text are tried with these values.
 FEW = (DECOYS["id"], DECOYS["email"], DECOYS["text"])
 
-# Fields with references. All further fields hold free text and are tried with FEW values. Form
+# Fields with references. All other fields hold free text and are tried with FEW values. Form
 # tokens and device tokens refer only to their sender. Form tokens are checked before all fields.
 _REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
 _FORM_TOKEN = "form_token"
@@ -73,7 +73,7 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
 
     Every field is tried with all decoy texts, and with the home organization's things of the same kind. The callers that get furthest also
     try ids of the same kind: an id per column, and all ids in the table that the field names. They also try texts from columns of the same
-    kind in which the decoy has none. The remaining callers reach the same handlers. They take turns in trying the paths, query parameters
+    kind in which the decoy has none. The other callers reach the same handlers. They take turns in trying the paths, query parameters
     and references. A caller that the access check refuses sends everything in a single request, except `foreign-owner`, which sends it in
     two. Secrets, such as an invitation token, are not sent alone.
     """

@@ -29,7 +29,7 @@ from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa, waiting_flow
 from tests.support.personal_tokens import add_personal_token
 
-COUNTRY: Final = "DE"  # where all addresses are
+COUNTRY: Final = "DE"  # all addresses are located there
 
 
 def password_of(email: str) -> str:

@@ -167,7 +167,7 @@ def without_defect(answer: Answer) -> Answer:
 
 
 async def both(act: Callable[[], Awaitable[Answer]]) -> tuple[Answer, Answer]:
-    """Run `act` twice at the same time. Return the two responses."""
+    """Run `act` twice at the same time. Return both responses."""
     answers: list[Answer] = []
 
     async def once() -> None:

@@ -23,7 +23,7 @@ def refused_alike(app: QuartTrio, table: Iterable[str], callers: Mapping[str, Ca
 
     The decorator refuses them before a handler reads the request. It is every view's outermost function (`access_of`). It knows its rule,
     how it authenticates and whether the method changes something; in the path, it knows only the organization. Limits are another step. So
-    all callers try the first route of a kind, and the refused callers take turns on the remaining routes. Some callers are refused at all
+    all callers try the first route of a kind, and the refused callers take turns on the other routes. Some callers are refused at all
     such rules, whatever their capability, permission and area. They try a single route for all these rules.
     """
     views = dict(routes(app))

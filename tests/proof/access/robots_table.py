@@ -1,6 +1,6 @@
 """The access matrix for service accounts: which service account can call which route of an organization and of the platform.
 
-All further routes follow from rules (`robot_rows`): no service account acts on an account, and without rights it gets
+All other routes follow from rules (`robot_rows`): no service account acts on an account, and without rights it gets
 the same answers as a request without credentials.
 """
 
@@ -393,7 +393,7 @@ DELETE {robot}                                403  403  403
 def robot_rows(
     rows: Mapping[str, dict[str, str]], of_organization: Mapping[str, dict[str, str]], of_platform: Mapping[str, dict[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return the expected status for every service account by route. `rows` are the rows for all further callers."""
+    """Return the expected status for every service account by route. `rows` are the rows for all other callers."""
     return {route: _row(route, row, of_organization, of_platform) for route, row in rows.items()}
 
 

@@ -44,24 +44,24 @@ PEOPLE: Final = {
 KEYS: Final = {
     "key": "key",  # all permissions
     "k-r": "reading-key",  # all permissions to read
-    "k-w": "writing-key",  # all further permissions
+    "k-w": "writing-key",  # all other permissions
     "k-2": "other-key",  # all permissions for another service in the organization
-    "k-f": "visiting-key",  # another organization's
-    "k-s": "suspended-key",  # the suspended organization's
+    "k-f": "visiting-key",  # another organization's key
+    "k-s": "suspended-key",  # the suspended organization's key
     "k-x": "expired-key",
 }
 # Directories, with a SCIM token.
 DIRECTORIES: Final = {
     "dir": "directory",
-    "d-f": "visiting-directory",  # another organization's
-    "d-s": "suspended-directory",  # the suspended organization's
+    "d-f": "visiting-directory",  # another organization's directory
+    "d-s": "suspended-directory",  # the suspended organization's directory
     "d-x": "expired-directory",
 }
 # A browser that opened the organization's set-up link, without a session.
 SETUP_LINKS: Final = {"set": "setup-link"}
 # Browsers on our pages, with a session cookie.
 BROWSERS: Final = {
-    "bro": "browser",  # the owner's
+    "bro": "browser",  # the owner's browser
     "b-m": "browser-with-mfa",  # from the member with a second factor
     "b-s": "suspended-browser",  # the suspended organization's owner has it
     "b-x": "ended-browser",  # an ended session

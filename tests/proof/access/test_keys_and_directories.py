@@ -44,7 +44,7 @@ def is_ended(gain: Gain, _: World) -> bool:
     return bool(gain.old) and not gain.changes("user_id", "org_id", "service_id", "expires_at", "role")
 
 
-# The tables in RIGHTS with rows that these callers may write, and the rules. No row in the remaining tables may be
+# The tables in RIGHTS with rows that these callers may write, and the rules. No row in the other tables may be
 # written.
 OF_BOTH: Final[Mapping[str, Callable[[Gain, World], bool]]] = {
     "users": keeps(*KEPT_OF_USERS),

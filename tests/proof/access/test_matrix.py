@@ -212,7 +212,7 @@ ACTS_ON_THE_USER = {
 READS_THE_TOKEN_INSIDE = {"GET /auth/userinfo", "POST /auth/userinfo"}
 # Routes that also accept our pages' cookie, which the inventory does not know.
 BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 177"}
-# The organization is a group that its directory cannot delete. It does not know foreign groups: 404.
+# The organization is a group that its directory cannot delete. It does not know other groups: 404.
 REFUSED_TO_DIRECTORIES = {"DELETE /scim/v2/Groups/{}"}
 
 

@@ -81,8 +81,8 @@ class Storm:
         self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
         self.webhook = world.home.things["webhook_id"]
-        self.role = world.home.things["role_slug"]  # the first service's
-        self._key = world.home.keys["key"]  # the first service's
+        self.role = world.home.things["role_slug"]  # a role at the first service
+        self._key = world.home.keys["key"]  # an API key for the first service
         callers = [world.callers[name].robot for name in ("granted-robot", "owner-robot", "admin-robot")]
         self.robots = {str(robot.id): robot.token for robot in callers if robot is not None}  # tokens by account id
         self._tokens = tokens  # by account id

@@ -1,7 +1,7 @@
 """The access matrix for personal access tokens, from their users' rows and lists of routes.
 
 A token with all scopes gets in its organization what its user gets, except on the routes that only a person can use. A
-token for the own account gets what its user gets on the routes listed here. All remaining routes refuse a token, or
+token for the own account gets what its user gets on the routes listed here. All other routes refuse a token, or
 ignore it.
 """
 
@@ -12,7 +12,7 @@ ORG: Final = "/api/organizations/<org_slug>"
 SAML_LOGIN: Final = f"GET {ORG}/services/<service_slug>/saml/login"  # on the user's account, with the organization in its path
 # The tokens with all scopes that act in the organization, with the user who has the same rights.
 TOKENS_OF_MEMBERS: Final = {"owner-token": "owner", "admin-token": "admin", "member-token": "member"}
-NARROW: Final = "narrow-token"  # the owner's, with the scope members:read only
+NARROW: Final = "narrow-token"  # the owner's token with the scope members:read only
 ELSEWHERE: Final = "elsewhere-token"  # a member of two organizations has it for the second organization
 SUSPENDED: Final = "suspended-token"  # the suspended organization's owner has it
 # Tokens for the own account: the owner's with all scopes, the owner's with account:read only, and a platform owner's with all scopes that
@@ -122,7 +122,7 @@ OPTIONAL: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitati
 
 
 def token_rows(rows: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the expected status for every token by route. `rows` are the rows for all further callers."""
+    """Return the expected status for every token by route. `rows` are the rows for all other callers."""
     return {route: _row(route, row) for route, row in rows.items()}
 
 

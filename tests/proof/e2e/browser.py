@@ -26,7 +26,7 @@ from tests.support.waiting import PATIENCE
 SCREENSHOTS_VARIABLE: Final = "GATEHOUSE_SCREENSHOTS"
 ARTEFACTS: Final = ROOT / "tests" / "artefacts"
 DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
-# How a page can look: name, dark, size. All further looks are only for people, who want
+# How a page can look: name, dark, size. All other looks are only for people, who want
 # screenshots.
 LOOKS: Final = (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE))
 MORE_LOOKS: Final = (("tablet", False, TABLET), ("tablet-dark", True, TABLET), ("phone-dark", True, PHONE))
@@ -50,7 +50,7 @@ def name_of(element: WebElement) -> str:
 
 
 class Browser:
-    """A browser with a new profile that contacts no foreign host."""
+    """A browser with a new profile that contacts no other host."""
 
     def __init__(self, profile: Path, *arguments: str) -> None:
         """`arguments` are more arguments for Chromium."""
@@ -72,7 +72,7 @@ class Browser:
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        # With the two paths set, selenium searches and downloads nothing.
+        # With both paths set, selenium searches and downloads nothing.
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         self._driver = webdriver.Chrome(options, service)
         self._driver.set_page_load_timeout(PATIENCE)

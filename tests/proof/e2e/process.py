@@ -31,7 +31,7 @@ NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Port:
-    """A port on the two loopback addresses that stays reserved, so that a restarted service can use it again."""
+    """A port on both loopback addresses that stays reserved, so that a restarted service can use it again."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []

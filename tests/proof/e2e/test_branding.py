@@ -75,7 +75,7 @@ def color_of(browser: Browser, selector: str, style: str) -> Color:
 
 
 def check_colors(browser: Browser, button: str, label: str, card: str, link: str, color: str) -> None:
-    """Check, in the two color schemes, that the button has the color, and that all text has enough contrast."""
+    """Check, in both color schemes, that the button has the color, and that all text has enough contrast."""
     for dark in (False, True):
         browser.use_dark(dark)
         browser.wait_until(lambda: color_of(browser, button, "backgroundColor") == Color.parse(color))

@@ -1,4 +1,4 @@
-"""The API description, read by foreign projects: a validator, and client generators whose clients are used against the service."""
+"""The API description, read by other projects: a validator, and client generators whose clients are used against the service."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 EMAIL, PASSWORD = "ada@example.com", "nine lions at the river"
 SETTINGS: Final = settings_of_owner(EMAIL, PASSWORD)
-# The Python generator does not know these operations' content types. All further operations must be generated completely.
+# The Python generator does not know these operations' content types. All other operations must be generated completely.
 NOT_GENERATED = [
     "GET /assets/{name} within operations.",
     "GET /auth/connections/{connection_id}/metadata within connection_metadata.",

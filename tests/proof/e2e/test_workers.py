@@ -1,4 +1,4 @@
-"""Several processes on a shared socket, and the ways to stop a single process or all."""
+"""Several processes on one socket, and the ways to stop a single process or all."""
 
 import json
 import os
@@ -70,7 +70,7 @@ class Pair:
     database: str
 
     def serving(self) -> Service:
-        """The running service, as soon as the two workers answer."""
+        """The running service, as soon as both workers answer."""
         return all_serving(self.service if self.service.runs else self.service.start(), 2)
 
 

@@ -24,7 +24,7 @@ def test_root_runs_the_server_as_another_user(initialized: Path) -> None:
         assert Path(f"/proc/{running.pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
         assert initialized.stat().st_uid == pwd.getpwnam("nobody").pw_uid
         status = Path(f"/proc/{running.pid}/status").read_text()
-    assert "Groups:\t \n" in status or "Groups:\t\n" in status  # without root's further groups
+    assert "Groups:\t \n" in status or "Groups:\t\n" in status  # without root's other groups
 
 
 @as_root_only

@@ -61,7 +61,7 @@ class ReceivedEvent:
     def age(self) -> tuple[int, bool, int]:
         """How the events are ordered.
 
-        A creation comes first in its second. All further events come in their order of arrival.
+        A creation comes first in its second. All other events come in their order of arrival.
         """
         return (self.created, self.type != "customer.subscription.created", self.number)
 

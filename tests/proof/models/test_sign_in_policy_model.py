@@ -325,7 +325,7 @@ def test_rules_start_as_in_the_reference() -> None:
 def test_two_policies_together_allow_what_each_allows_alone() -> None:
     """Their order does not matter, and together they never allow more, nor for longer.
 
-    So a single pass serves the two policies (SP-9).
+    So a single pass serves both policies (SP-9).
     """
 
     @settings(max_examples=120)

@@ -180,7 +180,7 @@ async def change_host(ada: Ada, _: str) -> None:
     await run_sql(ada.world.pool, "update passkeys set rp_id = 'old.example'")
 
 
-# The factor, how the account loses it, and three results: for listed users by the rule in force, for all further users, and by further
+# The factor, how the account loses it, and three results: for listed users by the rule in force, for all other users, and by other
 # rules.
 Loss = tuple[Callable[[Ada], Awaitable[str]], Callable[[Ada, str], Awaitable[None]], str, str, str]
 LOSSES: Final[Mapping[str, Loss]] = {

@@ -123,7 +123,7 @@ async def set_up(world: World, factor: str) -> None:
 async def test_the_enroll_page_offers_what_the_account_lacks_until_nothing_is_missing(
     world: World, present: list[str], starts_later: bool
 ) -> None:
-    """The user prefers a further factor to a passkey, which would meet most policies at once."""
+    """The user prefers another factor to a passkey, which would meet most policies at once."""
     await world.enter(STATES["passkey used" if "passkey" in present else "bare"])
     for document in (
         {"second_factor": ["everyone"]},

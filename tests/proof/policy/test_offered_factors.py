@@ -290,7 +290,7 @@ ON_THE_SERVER: Final = "<code>gatehouse owner recover --reset-factors</code>"
 async def test_where_only_a_passkey_helps_each_page_names_the_way_for_a_lost_one(
     world: World, app: QuartTrio, kinds: set[str], is_owner: bool
 ) -> None:
-    """Also if the session began with all remaining factors. No page then promises that another way sets a passkey up."""
+    """Also if the session began with all other factors. No page then promises that another way sets a passkey up."""
     ada, missing = await Person.create(world, kinds), list[str]()
     await run_sql(world.pool, "update users set is_platform_owner = %s where id = %s", is_owner, world.ada.id)
     for name in ("a passkey", "a passkey alone", "an application with passkeys"):

@@ -64,7 +64,7 @@ async def come_through(world: World, connections: Mapping[UUID, datetime]) -> No
 async def walk(world: World, name: str) -> str:
     if name == "page of factors":  # it judges the session
         return ALLOWED if (await world.browser.open("/app/enroll?org=acme&service=shop")).status < 400 else "not allowed"
-    if name == "refresh":  # belongs to the API session, which takes further paths, too
+    if name == "refresh":  # belongs to the API session, which takes other paths, too
         assert world.session is not None, "the user is signed in"
         return await PATHS[name].walk(world, world.session.refresh_token)
     return await PATHS[name].walk(world, await PATHS[name].prepare(world))

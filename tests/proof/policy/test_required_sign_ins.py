@@ -96,7 +96,7 @@ def silent(proof: Proof) -> Proof:
 async def test_each_act_in_the_organization_needs_a_young_sign_in_at_the_connection(world: World, pool: Pool) -> None:
     """Every act is tried with a new password, and with a sign-in at the connection that is too old.
 
-    The access decorator treats further proofs alike at all routes with the same needs, so a single route of every kind tries them.
+    The access decorator treats other proofs alike at all routes with the same needs, so a single route of every kind tries them.
     """
     now, wrong, tried = world.clock.now(), list[str](), set[object]()
     await write_proofs(pool, world.ada.id, (own(now), connection_proof(world.org, now)))

@@ -73,7 +73,7 @@ async def test_a_right_is_not_used_after_its_group_gives_it_no_longer(tenants: T
 
 
 async def test_a_mapping_and_the_loss_of_its_rights_never_pass_each_other(tenants: Tenants) -> None:
-    """Ann gives roles to further groups while she leaves the group that lets her: all roles have stopped, or were refused."""
+    """Ann gives roles to other groups while she leaves the group that lets her: all roles have stopped, or were refused."""
     acme, group = await add_group(tenants)
     others = [await GroupAdmin(acme, "owner").create(f"Group {number}") for number in range(CALLERS)]
 

@@ -42,7 +42,7 @@ INSERTS: Final = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for the two plan modes."""
+    """A filled database for both plan modes."""
     with filled_database(server, INSERTS, {"now": NOW, "size": SIZE}, *TABLES) as conninfo:
         yield conninfo
 

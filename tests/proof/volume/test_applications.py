@@ -29,7 +29,7 @@ FIRST = Page(1, 50)
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_logins_of_a_deleted_service_are_not_scanned(storage: Postgres, pool: Pool, mode: str) -> None:
-    """Until the housekeeper removes them, they may be newer than all remaining logins."""
+    """Until the housekeeper removes them, they may be newer than all other logins."""
     user = await add(storage, account())
     shop = await service_context(pool, await add_service(pool, await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
@@ -100,7 +100,7 @@ INSERTS: Final = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for the two plan modes."""
+    """A filled database for both plan modes."""
     names = {"size": SIZE, "org": ORG, "twin": TWIN, "shop": SHOP, "tiny": TINY, "other": OTHER}
     tables = ("users", "services", "service_users", "end_users", "end_user_blocks", "end_user_totals")
     with filled_database(server, INSERTS, names, *tables) as conninfo:
@@ -160,7 +160,7 @@ async def test_the_preview_of_a_sign_in_policy_reads_the_users_of_one_batch(larg
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_external_clients_cost_the_lists_of_an_organization_nothing(storage: Postgres, pool: Pool, conninfo: str, mode: str) -> None:
-    """A user can store many. The applications' lists and policies leave them out, also for members."""
+    """A user can store many external clients. The applications' lists and policies leave them out, also for members."""
     user, org = await add(storage, account()), await add_organization(pool, "acme")
     await add_member(pool, org, user.id, MEMBER, confirmed=True)
     await add_service(pool, org)

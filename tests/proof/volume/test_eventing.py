@@ -71,7 +71,7 @@ PLATFORM_INSERTS: Final = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for the two plan modes."""
+    """A filled database for both plan modes."""
     parameters = {"org": ORG, "frequent": FREQUENT, "rare": RARE, "few": [35_996, 35_998, 35_999]}
     with filled_database(server, INSERTS + ";" + PLATFORM_INSERTS, parameters, "audit_log", "audit_totals") as conninfo:
         yield conninfo
@@ -261,7 +261,7 @@ async def test_statements_read_few_rows_of_a_large_history(ports: Ports, pool: P
             _, reads = await count_reads(connection, mode, partial(act, repository))
         return reads.rows["webhook_deliveries"]
 
-    # A webhook's deliveries are counted, and some are returned. No further rows are read, whatever
+    # A webhook's deliveries are counted, and some are returned. No other rows are read, whatever
     # the plan is.
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type="user.removed", delivered=None)) <= 2 * 300
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=False)) <= 2 * 300

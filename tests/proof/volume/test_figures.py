@@ -62,7 +62,7 @@ async def test_counting_an_hour_reads_its_sign_ins_and_some_of_their_users(large
         counting = Repositories(connection, make_vault(), NoSignals()).figure_counting
         _, reads = await count_reads(connection, mode, partial(counting.count_hour, hour))
     assert "login_events" not in reads.scans
-    # The hour's rows for the two tables, and per user the week's rows: about four, for two organizations and the platform, for the day and
+    # The hour's rows for both tables, and per user the week's rows: about four, for two organizations and the platform, for the day and
     # the week.
     assert reads.rows["login_events"] <= of_hour * (2 + 4 * 3 * 2) * 2, reads.rows
     assert reads.rows["memberships"] <= of_hour * 4, reads.rows

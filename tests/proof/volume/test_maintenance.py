@@ -38,7 +38,7 @@ INSERTS: Final[LiteralString] = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for the two plan modes."""
+    """A filled database for both plan modes."""
     parameters = {"many": MANY, "gone": list(GONE.values()), "other": UUID(int=1), "user": UUID(int=1)}
     with filled_database(server, INSERTS, parameters, *TABLES) as conninfo:
         yield conninfo

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 ORG = UUID(int=1)
 SIZE: Final = 8000
 # ORG has three admins among its members. Its busy webhook has the newest deliveries, and its quiet
-# webhook the oldest. All certificates in the remaining organizations have expired.
+# webhook the oldest. All certificates in the other organizations have expired.
 INSERTS: Final = """
     insert into organizations (id, slug, name, status, member_count, created_at, updated_at)
     values (%(org)s, 'acme', 'Acme', 'active', %(size)s, %(now)s, %(now)s);
@@ -69,7 +69,7 @@ OF_CONNECTIONS: Final = ("connections", "connection_health", "home_realm_routes"
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for the two plan modes."""
+    """A filled database for both plan modes."""
     parameters = {"org": ORG, "size": SIZE, "now": NOW}
     with filled_database(server, INSERTS, parameters, *TABLES, *OF_CONNECTIONS, "webhooks", "webhook_deliveries") as conninfo:
         yield conninfo

@@ -32,7 +32,7 @@ SHOP, USER, EMAIL_ID = UUID(int=1), UUID(int=2), UUID(int=3)
 BROWSER, STATE, LINK, NAME = (digest(name) for name in ("a browser", "a state", "a link", "a name"))
 LIMIT: Final = AttemptLimit(12, timedelta(minutes=10))
 CONNECTION: Final = PLATFORM_CONNECTIONS[WEBSUITE][0]
-# The flows of strangers are for one service. A third each waits for nothing more, for an email, and for a provider.
+# Strangers' flows are for one service. A third wait for nothing more, a third for an email, and a third for a provider.
 # Our browser has as many flows as it can have.
 INSERTS: Final[LiteralString] = """
     insert into users (id, email, origin, created_at, updated_at) values (%(user)s, 'ada@example.com', 'platform', now(), now());

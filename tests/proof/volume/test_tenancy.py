@@ -47,7 +47,7 @@ TOTALS = {None: 3000, PENDING: 3, EXPIRED: 1497, InvitationStatus.ACCEPTED: 5, I
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A filled database for the two plan modes."""
+    """A filled database for both plan modes."""
     with filled_database(server, INSERTS, {"org": ORG, "now": NOW}, "invitations") as conninfo:
         yield conninfo
 

@@ -301,7 +301,7 @@ async def test_a_body_that_the_application_does_not_read_takes_no_more_than_a_wi
         while client.h2.local_flow_control_window(stream_id) > 0:
             client.h2.send_data(stream_id, b"x" * min(16384, client.h2.local_flow_control_window(stream_id)))
         await client.flush()
-        assert (await client.response(await client.request()))[0] == 200  # further streams on the same connection are served
+        assert (await client.response(await client.request()))[0] == 200  # other streams on the same connection are served
         assert client.h2.local_flow_control_window(stream_id) == 0
         held.leave.set()
         assert (await client.response(stream_id))[0] == 200

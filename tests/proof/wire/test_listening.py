@@ -1,4 +1,4 @@
-"""The sockets for `localhost`: the two loopback addresses, on the same port."""
+"""The sockets for `localhost`: both loopback addresses, on the same port."""
 
 import errno
 import socket

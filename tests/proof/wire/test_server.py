@@ -287,7 +287,7 @@ async def test_http_1_0_is_answered_and_closed(app: App) -> None:
 
 @pytest.mark.slow
 async def test_an_idle_connection_is_closed(use_mode: Callable[[str], None]) -> None:
-    """The two servers run at once, because this test waits for the real times."""
+    """Both servers run at once, because this test waits for the real times."""
     assert max(HEADERS_WITHIN, KEEP_ALIVE) <= 5  # Required are 6 s. Here it only has to happen, with the real settings.
     async with trio.open_nursery() as nursery:
         for mode in MODES:

@@ -204,7 +204,7 @@ async def test_a_body_of_many_small_records_is_received() -> None:
 
 
 async def test_a_turn_receives_no_more_than_a_record(tls: wire.Tls) -> None:
-    """Records without data, such as key updates, would otherwise hold up further connections."""
+    """Records without data, such as key updates, would otherwise hold up other connections."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)

@@ -1,4 +1,4 @@
-"""Several processes on a shared socket: dead workers are replaced, and SIGTERM stops all processes."""
+"""Several processes on one socket: dead workers are replaced, and SIGTERM stops all processes."""
 
 import os
 import signal

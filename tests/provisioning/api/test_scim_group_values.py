@@ -1,4 +1,4 @@
-"""The values in groups that a directory creates: empty lists, ids in capitals, and further forms."""
+"""The values in groups that a directory creates: empty lists, ids in capitals, and other forms."""
 
 import pytest
 

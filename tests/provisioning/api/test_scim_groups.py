@@ -220,7 +220,7 @@ async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) 
     assert len(await acme.members()) == 3
     answers = await run_concurrently(3, lambda n: directory.add_members(user_ids[n]))
     assert sorted(answer.status for answer in answers) == [200, 400, 400]
-    assert (await directory.put_group(*user_ids)).status == 200  # removes the remaining members
+    assert (await directory.put_group(*user_ids)).status == 200  # removes the other members
 
 
 async def test_invitations_by_a_removed_member_are_revoked(acme: Tenant, directory: Directory) -> None:

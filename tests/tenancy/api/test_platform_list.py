@@ -238,7 +238,7 @@ async def test_invalid_query_parameters_are_refused(platform: Platform) -> None:
         assert query.partition("=")[0] in answer.json["error"]
 
 
-# Names that look like further names
+# Names that look like other names
 
 
 async def add_named(pool: Pool, slug: str, name: str, status: str = "pending") -> str:

@@ -13,7 +13,7 @@ from tests.tenancy.domains import DOMAIN, prove_domain, remove_domain
 
 
 async def test_every_rule_counts_each_verified_domain_of_an_organization(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
-    """The second domain counts like the first: for routes, foreign directories, foreign organizations' acts, and API resources."""
+    """The second domain counts like the first: for routes, other directories, other organizations' acts, and API resources."""
     names = (DOMAIN, "acme.test")
     await acme.api.call(
         "PUT", f"{acme.path}/hrd", {"domains": [{"domain": name, "provider": "codehost"} for name in names]}, token=acme.token("owner")

@@ -82,7 +82,7 @@ async def test_the_password_is_encrypted_for_its_row_and_column(storage: Postgre
     passwords = dict(await run_sql(pool, "select org_id, password from smtp_settings"))
     assert PASSWORD.encode() not in passwords[acme]
     assert passwords[acme] != passwords[other_tenant]
-    # It cannot be decrypted in another organization's row. All remaining settings can still be
+    # It cannot be decrypted in another organization's row. All other settings can still be
     # read.
     await run_sql(pool, "update smtp_settings set password = %s where org_id = %s", passwords[acme], other_tenant)
     with pytest.raises(SealBroken):

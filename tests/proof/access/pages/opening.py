@@ -21,7 +21,7 @@ IN_CONSOLE: Final = frozenset({"member_page", "platform_page", "page_session"})
 LARGEST: Final = 100_000  # bytes of a page
 EMPTY: Final = "#empty"  # marks a form that was sent without its fields
 
-_opened: list["Opened"] = []  # by this worker
+_opened: list["Opened"] = []  # the pages that this worker has opened
 
 
 @dataclass(frozen=True, slots=True)

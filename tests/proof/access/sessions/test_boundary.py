@@ -41,7 +41,7 @@ OF_THE_APPLICATION: Final = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login",
 }
 
-# The pages outside organizations that such a session can open: they show nothing about foreign organizations. API routes are marked in
+# The pages outside organizations that such a session can open: they show nothing about other organizations. API routes are marked in
 # ops/docs/description.txt.
 OPEN_PAGES: Final = {
     "GET /app",

@@ -63,7 +63,7 @@ PIECES = 12  # so that a test run's workers share the routes
 # For the callers with the most and the least rights, the responses are compared with the responses
 # in a world without the home organization.
 COMPARED = (*THOROUGH, "foreign-anonymous")
-# These routes change nothing. All remaining callers' changes are undone after every call.
+# These routes change nothing. All other callers' changes are undone after every call.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
 # Routes that count an organization's requests in their use case. Every attempt is the first
@@ -174,7 +174,7 @@ DATA_STORED_ON_PURPOSE = {
     "POST /api/auth/register body.org_slug": "the email has the branding of any active organization (security E-1)",
     "POST /api/auth/forgot-password body.org_slug": "the email has the branding of any active organization (security E-1)",
 }
-# Responses that show foreign tenants' data on purpose, whatever the request is.
+# Responses that show other tenants' data on purpose, whatever the request is.
 LISTED_ON_PURPOSE = {
     "GET /api/organizations/<org_slug>/domains/<domain>/accounts": "what others created at a verified domain (security T-6)",
     "GET /api/organizations/<org_slug>/domains/<domain>/invitations": "invitations of others at a verified domain (security T-6)",

@@ -92,7 +92,7 @@ def test_an_admin_sets_up_a_client_that_signs_in(running: Service, scriptless: B
     [complaint] = browser.complaints()
     assert "status of 400" in complaint
     check_rules(browser, "application-secret-already-sent")
-    browser.back()  # this browser asks for a new form; all further browsers keep the form with its key
+    browser.back()  # this browser asks for a new form; all other browsers keep the form with its key
     [field] = browser.find("main input[name=form_key]")
     assert field.get_attribute("value") != key
     browser.let_scripts_run(True)

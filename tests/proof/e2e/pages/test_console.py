@@ -118,7 +118,7 @@ def fetch(client: httpx.Client, address: str) -> Shown:
 def walk(browser: Browser, address: str, known: set[str]) -> dict[str, str]:
     """Follow every link from this page on, and return the pages' headings by path kind.
 
-    The browser shows a page for every kind that is not in `known`, and adds the kind. The remaining pages are only read, because a page of
+    The browser shows a page for every kind that is not in `known`, and adds the kind. The other pages are only read, because a page of
     their kind was shown to another role: its scripts and its policy are the same.
     """
     seen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The service at `localhost`: on the two loopback addresses, in a browser, and in an installation that was at 127.0.0.1."""
+"""The service at `localhost`: on both loopback addresses, in a browser, and in an installation that was at 127.0.0.1."""
 
 import os
 import re

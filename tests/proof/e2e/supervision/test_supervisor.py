@@ -53,7 +53,7 @@ def _signal(pid: int, number: int) -> None:
 def test_a_frozen_database_restarts_nothing(service: Start, server: DatabaseServer, home: Path, tmp_path: Path) -> None:
     """Neither a single process nor workers.
 
-    The two services run at once, because this test waits for heartbeats that take several seconds.
+    Both services run at once, because this test waits for heartbeats that take several seconds.
     """
     locations = tmp_path / "locations.mmdb"
     shutil.copy(LOCATIONS, locations)

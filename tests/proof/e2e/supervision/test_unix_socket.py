@@ -1,4 +1,4 @@
-"""Two workers on a shared Unix socket, behind a reverse proxy."""
+"""Two workers on one Unix socket, behind a reverse proxy."""
 
 from collections.abc import Iterator
 from pathlib import Path

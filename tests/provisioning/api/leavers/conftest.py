@@ -11,7 +11,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 async def leaver_id(acme: Tenant, directory: Directory) -> str:
-    """The id of a provisioned user with a password and no further membership."""
+    """The id of a provisioned user with a password and no other membership."""
     user_id: str = (await directory.create_user())["id"]
     hashed = await acme.ports.passwords.hash(PASSWORD)
     await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(user_id))

@@ -22,7 +22,7 @@ OF_MANAGERS = {*ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW}, "groups.m
 
 @pytest.fixture
 async def manager(acme: Tenant) -> GroupAdmin:
-    """Return the groups for a member who manages groups, members and end users, and has no further right beyond `member`."""
+    """Return the groups for a member who manages groups, members and end users, and has no other right beyond `member`."""
     for slug, rights in (("manager", OF_MANAGERS), ("auditor", ["audit.view"])):
         body = {"slug": slug, "name": slug.title(), "capabilities": sorted(rights)}
         assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201

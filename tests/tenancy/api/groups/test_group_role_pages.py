@@ -61,7 +61,7 @@ async def test_a_role_is_given_stops_is_given_again_and_taken_on_pages(acme: Ten
 
 
 async def test_pages_offer_no_change_that_a_stronger_member_prevents(acme: Tenant, app: QuartTrio) -> None:
-    """A keeper has all rights in the role, and a further holder has a further right."""
+    """A keeper has all rights in the role, and another holder has one more right."""
     auditor = {"slug": "auditor", "name": "Auditor", "capabilities": ["audit.view"]}
     for body in (auditor, {"slug": "keeper", "name": "Keeper", "capabilities": [*KEEPER, "groups.manage"]}):
         assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201

@@ -205,7 +205,7 @@ async def test_the_daily_limit_counts_all_invitations_of_an_organization(
     answer = await acme.try_invite("4@example.com", by="admin")
     assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == str(24 * 3600 - 300)
-    # The limit comes before all further errors, and every organization has its own limit.
+    # The limit comes before all other errors, and every organization has its own limit.
     assert (await acme.try_invite("3@example.com")).status == 429
     assert (await (await tenants.add("acme-two")).try_invite("4@example.com")).status == 200
     clock.advance(timedelta(seconds=24 * 3600 - 301))

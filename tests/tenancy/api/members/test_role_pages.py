@@ -1,4 +1,4 @@
-"""The role pages, and the roles that further pages show."""
+"""The role pages, and the roles that other pages show."""
 
 from typing import Final
 
