@@ -10,7 +10,7 @@ The inventory is `endpoints.json`, an endpoint per line:
 - `success.shape` is the fields that the JSON response always has, or its kind.
 - `errors` are the documented error statuses, and `rate_limited` is null where the documentation does not say.
 
-`tests/proof/test_garbage.py` sends bodies that are no JSON objects, fields with wrong types and wrong content types.
+`tests/proof/test_garbage.py` sends bodies other than JSON objects, fields with wrong types and wrong content types.
 """
 
 import itertools

@@ -68,7 +68,7 @@ CHANGING: Final = re.compile(r'"timestamp": ?"[0-9TZ:.+-]+"')  # differs in ever
 
 # Where all routes share the code for a part of a request, a route gets every SPREAD-th value in turn. Every value reaches many routes.
 SPREAD: Final = 4
-# Where only the middleware and the decorators handle the part, a route gets every WIDE_SPREAD-th value. So it does for bodies that are no
+# Where only the middleware and the decorators handle the part, a route gets every WIDE_SPREAD-th value. So it does for bodies other than
 # JSON objects, which a single function refuses.
 WIDE_SPREAD: Final = 12
 

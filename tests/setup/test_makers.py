@@ -52,7 +52,7 @@ LOST_RIGHTS: Final[dict[str, tuple[str, Maker]]] = {
     "a lower role": ("robot", lambda acme, platform, robot: of_a_robot("PATCH", acme, robot, {"role": "member"})),
     "the end of the account": ("robot", lambda acme, platform, robot: of_a_robot("DELETE", acme, robot)),
 }
-STOPS_ROBOT: Final = ("demotion", "removal", "deactivation", "anonymization")  # acts against its owner, by somebody else
+STOPS_ROBOT: Final = ("demotion", "removal", "deactivation", "anonymization")  # acts by other people against its owner
 
 
 @pytest.mark.parametrize("end", LOST_RIGHTS)

@@ -44,7 +44,7 @@ async def test_put_replaces_the_attributes_of_a_user(acme: Tenant, directory: Di
 
 
 async def test_a_replacement_by_the_response_changes_nothing(acme: Tenant, directory: Directory) -> None:
-    """Even for the owner, whom no directory can change, and for names that are not stored."""
+    """Even for the owner, which no directory can change, and for names that are not stored."""
     await directory.create_user(**FULL)
     await directory.create_user("ada", emails=[{"value": "ada@acme.example", "primary": True}], **{ENTERPRISE_URN: {"department": "x"}})
     before, entries = await directory.list_users(), len(await acme.log())
