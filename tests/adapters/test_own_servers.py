@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import trio
 
-import adapters.email.transports
 from adapters.email.smtp import MAX_SESSION_SIZE
 from adapters.email.transports import OrganizationSmtp
 from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
+from core.tenancy.model import settings
 from core.tenancy.model.settings import MailServer, MailServerCheck
 from ports.outside import MailRefused
 from tests.adapters.http.test_guard import lookup_of
@@ -185,7 +185,7 @@ def run_server(encryption: str, certificate: Path, monkeypatch: pytest.MonkeyPat
     sink = SmtpSink(starttls=context, login=("acme", PASSWORD)) if encryption == "STARTTLS" else SmtpSink(tls=context)
     with sink:
         if encryption == "implicit":
-            monkeypatch.setattr(adapters.email.transports, "IMPLICIT_TLS", sink.port)  # tests cannot listen on port 465
+            monkeypatch.setattr(settings, "IMPLICIT_TLS", sink.port)  # tests cannot listen on port 465
         yield sink, server_at(sink.port, tls=True, password=PASSWORD if encryption == "STARTTLS" else None), requested_names
 
 
