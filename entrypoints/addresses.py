@@ -46,7 +46,7 @@ def open_database(settings: Settings) -> Iterator[str]:
 
 
 def running_database(settings: Settings) -> str | None:
-    """Return the connection string of the operator's database or of a running embedded database, or None."""
+    """Return the connection string for the operator's database or a running embedded database, or None."""
     return settings.database_url.get_secret_value() if settings.database_url is not None else embedded.attach(embedded_data(settings))
 
 

@@ -121,7 +121,7 @@ def _find_assertion(root: Any) -> Any:
 
 
 def _check_structure(root: Any, *others: Any) -> None:
-    """Check that IDs differ, and that every signature is a direct child of one of these elements, and its only signature."""
+    """Check that IDs differ, and that every signature is a direct child of such an element, and its only signature."""
     ids = [value for element in root.iter() for name, value in element.items() if name.rpartition("}")[2] in _IDS]
     statements.refuse_unless(len(ids) == len(set(ids)), saml_responses.SamlFault.DUPLICATE_ID)
     parents = [signature.getparent() for signature in root.iter(signed_parts.SIGNATURE)]

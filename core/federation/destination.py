@@ -20,7 +20,7 @@ class Destination:
 
     service: Service | None = None  # the application, or None for the platform itself
     has_sign_in_policy: bool = False  # the organization of the application has one
-    org_slug: str | None = None  # of the organization of an authorization request
+    org_slug: str | None = None  # the organization in an authorization request
     login_hint: str | None = None  # the email address to fill in
     domain_hint: str | None = None  # of the user, for an identity provider
     offers_sign_up: bool = True  # a new user can get access by signing up

@@ -225,7 +225,9 @@ async def _find_external(ports: Ports, flow: Flow) -> UUID | None:
 async def join(
     ports: Ports, caller: Caller, flow: Flow, method: InvitationSignIn, cookie: str | None, client: PresentedDevice
 ) -> tuple[BrowserSignIn | Flow, str | None]:
-    """Sign in with an invitation, and return the result with the place to continue at instead of the page of the flow, if any.
+    """Sign in with an invitation.
+
+    Also return the place to continue at, if it is not the flow's page.
 
     It is the URL of `joining.launch_url`. Without one, users who chose no password first set up a factor that the sign-in policy accepts.
     """
@@ -240,7 +242,7 @@ async def join(
 async def load_options(
     ports: Ports, known: KnownRoutes, flow: Flow, base_url: str, destination: Destination | None = None
 ) -> SignInOptions:
-    """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
+    """Return the contents for the sign-in page in a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
     destination = destination or await targets.find_destination(ports, flow, base_url)
     if people.address_to_link(ports, flow) is not None:  # each way of the account makes the link, and the application asks afterwards
         destination = replace(destination, required=proofs.Strength.ONE, has_sign_in_policy=False)

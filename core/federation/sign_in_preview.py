@@ -1,7 +1,7 @@
 """Test sign-in: what an application would receive for the signed-in user, by the rules of a real sign-in.
 
-The rules of the authorization endpoint and of SAML decide. Nothing is stored, signed or sent, so there
-is no code, token or assertion that could leak, and no session starts.
+The authorization endpoint's rules and the SAML rules decide. Nothing is stored, signed or sent, so there is no code,
+token or assertion that could leak, and no session starts.
 """
 
 from dataclasses import replace

@@ -59,7 +59,7 @@ async def get(ports: Ports, caller: callers.Member, application: sign_in_policie
 async def list_usable_methods(
     ports: Ports, caller: callers.Member, application: sign_in_policies.PolicyApplication | None = None
 ) -> Sequence[str]:
-    """Return the methods that users of the organization or of this application can use here, in the order of METHODS."""
+    """Return the methods that users of the organization or this application can use here, in the METHODS order."""
     async with ports.storage.reading() as read:
         return await _load_usable_methods(ports, read, caller.acts_in.id, application)
 

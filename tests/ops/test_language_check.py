@@ -1,4 +1,4 @@
-"""The language check: which phrases it refuses, and where it looks for them."""
+"""The language check: which sentences it counts, and what it prints."""
 
 from pathlib import Path
 
@@ -7,17 +7,13 @@ import pytest
 from ops.checks import language
 
 
-def test_the_check_prints_each_phrase_of_the_project_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, text in {
-        "core/a.py": '"""Plain words, which are no longer hard."""\n\n# The users for\n# good, and Meanwhile the rest.\n',
-        "README.md": "`--kill-whom` is an option, to whom it may concern.\n",
-        "adapters/postgres/migrations/0001_a.sql": "-- whom\n",
-        ".venv/a.py": "# whom\n",
-    }.items():
+def test_the_check_prints_every_rate_above_its_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = '"""Check rate-limit tokens."""\n\nOTHER = "the end of the name of others"  # A client key.\n'
+    chained = '"""Check the tokens\nof the limit of rates."""\n\n\ndef f():\n    """Return each."""  # noqa: D400\n'
+    for name, text in {"core/a.py": chained, "core/b.py": plain, "ports/a.py": plain, "README.md": "of the name of the others"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert language.main(tmp_path) == 1
-    assert capsys.readouterr().out.splitlines() == ["README.md:1: whom", "core/a.py:3: for # good", "core/a.py:4: Meanwhile"]
-    (tmp_path / "README.md").unlink()
-    (tmp_path / "core/a.py").write_text("# Plain words only.\n")
+    assert [line.split(" matches of ")[0] for line in capsys.readouterr().out.splitlines()] == ["core: 55.6", "core: 111.1", "core: 55.6"]
+    (tmp_path / "core/a.py").write_text(plain)
     assert language.main(tmp_path) == 0

@@ -26,7 +26,7 @@ from core.kernel.roles import (
 )
 from core.programs.model import service_accounts
 
-# The built-in roles of an owner and of an account that such an owner may manage
+# The built-in roles of an owner, and of an account that an owner may manage
 PAIRS: Final = ", ".join(
     f"({to_list((owner.name, role.name))})"
     for owner in ROLES.values()

@@ -151,7 +151,7 @@ def _check_name_id(settings: SamlSettings) -> Iterator[ConnectionProblem]:
 
 
 async def check_saml(ports: Ports, org_id: UUID, details: ConnectionDetails, settings: SamlSettings) -> list[ConnectionProblem]:
-    """Return the problems of the certificates and of the metadata, which are fetched now if they have an address."""
+    """Return the problems that the certificates and the metadata have. Metadata with an address is fetched now."""
     return [*_check_certificates(details, ports.clock.now()), *await _check_metadata(ports, org_id, details, settings)]
 
 

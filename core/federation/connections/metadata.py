@@ -113,7 +113,7 @@ class MetadataExpired(errors.Invalid):
 async def fetch_own(ports: Ports, org_id: UUID, settings: SamlSettings) -> DescribedProvider | None:
     """Return the values of the metadata at the address of a connection, or None without an address.
 
-    Raises: MetadataOfAnother, MetadataExpired; the errors of `fetch` and of `describe`.
+    Raises: MetadataOfAnother, MetadataExpired; the errors that `fetch` and `describe` raise.
     """
     if settings.metadata_url is None:
         return None

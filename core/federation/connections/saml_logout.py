@@ -145,7 +145,10 @@ async def _find_provider(
 
 
 def make_request_id(secret: str) -> str:
-    """Return the id of the LogoutRequest of the browser with this secret. A response that names it comes from this browser's sign-out."""
+    """Return the id for the LogoutRequest from the browser with this secret.
+
+    A response that names it comes from this browser's sign-out.
+    """
     return f"_{digest(secret).hex()}"
 
 

@@ -59,7 +59,7 @@ class _SignedAnswer:
 
 
 async def find(ports: Ports, caller: callers.Member, test: OpenConnectionTest) -> connections.OrganizationConnection:
-    """Return the connection of an open test sign-in of the caller."""
+    """Return the connection that the caller's open test sign-in goes through."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, test.slug) or refuse(connections.OrganizationConnectionNotFound)
         trip = await read.flows.trip(*_digests(test), connection.id, ports.clock.now())

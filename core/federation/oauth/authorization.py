@@ -212,7 +212,7 @@ async def _redeem(
         raise
     except errors.NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
-    except NoAccessToResource:  # clients of others know the errors of RFC 6749 section 5.2 only
+    except NoAccessToResource:  # other clients know only the errors in RFC 6749 section 5.2
         raise AuthorizationCodeInvalid if service is not None and service.is_external else NoAccessToResource from None
     if redeemed is None:
         raise AuthorizationCodeInvalid

@@ -65,7 +65,7 @@ async def identify_client_or_program(
 ) -> clients.OAuthClient | ProgramClient | None:
     """Return the application, service account or API resource with these credentials, or None if the request has none.
 
-    The secrets of programs have a format of their own, so one statement finds the program of a secret.
+    Programs' secrets have their own format, so one statement finds a secret's program.
     """
     is_program = any(scannable_secrets.is_well_formed(secret, CREDENTIAL_PREFIX) for secret in credentials.secrets)
     if is_program and credentials.client_id is not None:

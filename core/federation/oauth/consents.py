@@ -33,8 +33,8 @@ async def compare(
 ) -> tuple[openid.OpenIdGrant, agreements.Agreement, bool]:
     """Return the grant that the user can give, their earlier consent, and whether this covers the grant.
 
-    They agree once to each scope. Confirmed members of the organization of a trusted application are asked for none, if
-    trust counts. `offline_access` is left out, unless they agreed to it before or the request `is_asked`, with `prompt=consent`.
+    They agree once to each scope. Confirmed members are asked for no consent by a trusted application in their organization, if trust
+    counts. `offline_access` is left out, unless they agreed to it before or the request `is_asked`, with `prompt=consent`.
     """
     agreement = await _load_agreement(read, service, user_id, grant, counts_trust=counts_trust)
     if openid.Scope.OFFLINE_ACCESS not in agreement.scope and not is_asked:

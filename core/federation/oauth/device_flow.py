@@ -260,8 +260,8 @@ async def _start_session(
 async def find_request(ports: Ports, caller: callers.Person, user_code: str, network: str) -> device_flow.DeviceRequest:
     """Return the request with this user code, for the caller to approve or deny.
 
-    An unknown code counts as a failed attempt, both of the caller's account and of their network
-    (security V-2). `network` is the part of the caller's IP address that rate limits use.
+    An unknown code counts as a failed attempt, both for the caller's account and for their network (security V-2).
+    `network` is the part of the caller's IP address that rate limits use.
 
     Raises: UserCodeUnknown, DeviceCodeExpired, OrganizationNotActive, TooManyAttempts.
     """

@@ -60,7 +60,7 @@ async def _introspect_for_program(
 
 
 def _describe(session: IntrospectedSession, claims: Claims | None, client_id: str, base_url: str, now: datetime) -> dict[str, Any]:
-    """Return the state of the active token of a user, with the claims that the application has chosen, as they are now.
+    """Return the state of a user's active token, with the present claims that the application has chosen.
 
     Without claims, it is a refresh token.
     """
@@ -86,7 +86,7 @@ def _describe(session: IntrospectedSession, claims: Claims | None, client_id: st
 
 
 async def _describe_program_token(ports: Ports, claims: ProgramClaims, base_url: str, *, resource_id: UUID | None = None) -> dict[str, Any]:
-    """Return the state of the token of a program, which has no user. With `resource_id`, it must be for this API resource."""
+    """Return the state of a program's token, which has no user. With `resource_id`, it must be for this API resource."""
     async with ports.storage.reading() as read:
         if not await read.program_clients.is_token_active(claims, resource_id, ports.clock.now()):
             return INACTIVE

@@ -162,7 +162,7 @@ async def _check_external(
 
 
 def _address_of(request: AuthorizationRequest) -> str:
-    """Return the address of the external client of a request."""
+    """Return the address of the request's external client."""
     if request.org is not None or request.service is not None:
         raise ClientIdMismatch
     return request.client_id or ""

@@ -92,8 +92,8 @@ async def find_step(
 
     `reply` says yes. It counts if it answers the question of the step.
 
-    Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request, and of the document
-    of an external client to which the user has not agreed before.
+    Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal for the request, and for the document of an
+    external client to which the user has not agreed before.
     """
     if waiting.refusal is not None:
         raise waiting.refusal
@@ -175,10 +175,10 @@ async def _grant(
 ) -> tuple[OpenIdGrant | None, steps.Consents, Agreement | None]:
     """Return the grant, the part that needs consent first, and the earlier consent.
 
-    Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
-    user or a confirmed member. Otherwise any web page could send the user here, and the organization
-    would learn who they are. With OpenID Connect, and for an API resource, the user agrees once to each
-    scope, unless they are a confirmed member of the organization of a trusted application.
+    Without OpenID Connect, the user must agree if the organization does not know them yet, as an end user or a
+    confirmed member. Otherwise any web page could send the user here, and the organization would learn who they are.
+    With OpenID Connect, and for an API resource, the user agrees once to each scope. A trusted application does not ask
+    the confirmed members in its organization.
 
     Any program on the user's machine can claim a redirect URI that is not https (RFC 8252 section 8.6), and an external
     client is no better known at `https://localhost`. For such a URI the user must agree each time. Exception: the

@@ -59,8 +59,8 @@ async def authorize_assertion(
     of the service yet becomes one until the membership ends. `confirm_membership` confirms the
     membership first.
 
-    Raises: MfaMissing, NoAccessToService, OwnProofNeeded, SecondFactorRequired, AddressNotVerified, SessionEnded, SignOnNotFound;
-    the errors of `configuration.find_provider` and of `admissions.require`.
+    Raises: MfaMissing, NoAccessToService, OwnProofNeeded, SecondFactorRequired, AddressNotVerified, SessionEnded, SignOnNotFound; the
+    errors that `configuration.find_provider` and `admissions.require` raise.
     """
     now = ports.clock.now()
     locked = tx.saml_sign_ons.lock_user(org_slug, person.user_id, now, confirm_membership=confirm_membership)

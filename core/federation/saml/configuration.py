@@ -324,7 +324,7 @@ async def set_up(
     If SAML is enabled and the service has no certificate yet, create one. Without `replaces_slo_certificate`, a change that replaces
     or removes the service's certificate for logouts is refused.
 
-    Raises: SloCertificateReplaced; the errors of `metadata.read_source`, of `metadata.parse` and of `configuration.prepare`.
+    Raises: SloCertificateReplaced; the errors that `metadata.read_source`, `metadata.parse` and `configuration.prepare` raise.
     """
     _, has_certificate = await get_configuration(ports, caller, slug)
     described, problems = await _resolve(ports, caller, settings)

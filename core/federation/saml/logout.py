@@ -226,7 +226,7 @@ async def resume(ports: Ports, secret: str | None, caller: Caller) -> sign_on.Re
 async def _lock_sessions(
     tx: Transaction, visitor: callers.Visitor | None, now: datetime, users: Collection[UUID] = ()
 ) -> list[sign_on.SamlSession]:
-    """Lock the accounts of the visitor and of these users, and return the SAML sessions of the browser session."""
+    """Lock the accounts that the visitor and these users have, and return the browser session's SAML sessions."""
     # Anonymization takes this lock too. If it comes later, it finds the requests that this
     # transaction adds. If it came before, the names are already deleted (security Y-2). Of several
     # calls that end one session, only the first finds SAML sessions. Lock order: by id.

@@ -61,7 +61,7 @@ async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: 
 
 
 async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
-    """Return the document at an address that the organization, or the reader of one of its set-up links, chose."""
+    """Return the document at an address that the organization, or a set-up link's reader, chose."""
     target = outbound.parse_target(url)
     if not target.startswith("https:") and not is_on_loopback(target):
         raise MetadataNotFetched("Its URL must start with https://.")
@@ -78,7 +78,7 @@ async def fetch(ports: Ports, org_id: UUID, url: str, at_most: int) -> str:
 
 
 async def charge_fetch_of(ports: Ports, org_id: UUID) -> None:
-    """Count a fetch from an address that the organization, or the reader of one of its set-up links, chose."""
+    """Count a fetch from an address that the organization, or a set-up link's reader, chose."""
     async with ports.storage.autocommit() as statements:
         wait = await statements.rates.take(f"metadata {org_id}", (METADATA_FETCH,), ports.clock.now())
     if wait > 0:

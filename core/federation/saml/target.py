@@ -40,7 +40,7 @@ class WaitingSignOn:
 
     @property
     def needs(self) -> Needs:
-        """The requirements of the request and of the application for the sign-in."""
+        """What the request and the application require from the sign-in."""
         return _needs(self.sign_on, self.provider.service)
 
 

@@ -141,7 +141,7 @@ class ScimSchema:
         return name[len(urn) :] if name[: len(urn)].lower() == urn.lower() else name
 
     def is_urn(self, name: str) -> bool:
-        """Return whether the name is the URN of this schema or of its extension."""
+        """Return whether the name is the URN of this schema or its extension."""
         return name.lower() == self.id.lower() or any(extension.is_urn(name) for extension in self.extensions)
 
 

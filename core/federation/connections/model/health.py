@@ -83,7 +83,10 @@ class CertificateEnd:
 
     @classmethod
     def of(cls, certificates: Sequence[ProviderCertificate], key: SamlCertificate | None) -> Self | None:
-        """Return the earlier of two ends: of the last active certificate of the identity provider, and of our own. None without both."""
+        """Return the earlier end: when the identity provider's last active certificate expires, or our own certificate.
+
+        None without both.
+        """
         ends = [cls(key.valid_until, is_own=True)] if key is not None else []
         last = max((each.valid_until for each in certificates if each.is_active), default=None)
         return min([*ends, *([] if last is None else [cls(last, is_own=False)])], key=lambda end: end.at, default=None)

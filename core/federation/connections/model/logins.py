@@ -28,8 +28,8 @@ class LogoutTokenUsed(Invalid):
 class ProviderSession:
     """The session of a user at an identity provider.
 
-    `id` is the `sid` of an ID token, or a hash of NameID and SessionIndex of an assertion. `logout` has the values that a request to
-    sign out there needs, such as the ID token. Each protocol has its own names.
+    `id` is an ID token's `sid`, or a hash over an assertion's NameID and SessionIndex. `logout` has the values that a request to sign out
+    there needs, such as the ID token. Each protocol has its own names.
     """
 
     id: str | None

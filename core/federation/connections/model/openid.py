@@ -387,7 +387,7 @@ def algorithm_of(token: str) -> str:
 
 
 def parse_logout(claims: Mapping[str, Any], now: datetime) -> ProviderLogout:
-    """Return the sign-out in the claims of a token of this issuer for us (Back-Channel Logout sections 2.4 and 2.6)."""
+    """Return the sign-out that this issuer's logout token asks for (Back-Channel Logout sections 2.4 and 2.6)."""
     issued_at, expires_at = read_time(claims.get("iat")), read_time(claims.get("exp"))
     if issued_at is None or expires_at is None:
         raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)

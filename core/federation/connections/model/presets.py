@@ -18,7 +18,7 @@ _MICROSOFT: Final = "http://schemas.microsoft.com/"
 
 
 PLAIN: Final = settings.ClaimMapping()
-# The parameter of an authorization request that names the domain of the user, of products with a name of their own for it.
+# The authorization parameter that names the user's domain, for products with their own name for it.
 DOMAIN_PARAMETERS: Final[Mapping[str | None, str]] = MappingProxyType({"google-workspace": "hd"})
 
 

@@ -86,7 +86,7 @@ class Registration:
 
     @property
     def service_type(self) -> services.ServiceType:
-        """The type of the application of an organization that the client becomes."""
+        """The application type that the client gets in an organization."""
         if self.metadata.is_native:
             return services.ServiceType.DESKTOP
         return services.ServiceType.SPA if self.method == client_metadata.ClientMethod.NONE else services.ServiceType.WEB

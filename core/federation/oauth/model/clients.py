@@ -104,7 +104,9 @@ class AssertionKeyUnknown(ClientAssertionInvalid):
 
 
 def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collection[str], now: datetime) -> tuple[str, datetime]:
-    """Check the claims of an assertion of this client. Return its `jti`, and the time from which it is refused as expired.
+    """Check the claims in this client's assertion.
+
+    Return its `jti`, and the time from which it is refused as expired.
 
     `aud` must be one of the audiences. An assertion with several values is refused, because another
     server among them could present it here.

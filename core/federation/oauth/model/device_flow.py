@@ -14,7 +14,7 @@ from core.kernel.proofs import SessionProofs
 from core.programs.model.api_resources import ResourceAccess
 
 VERIFY_PATH: Final = "/auth/device/verify"
-CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user code
+CODE_TTL: Final = timedelta(minutes=5)  # for the device code and the user code
 POLL_INTERVAL: Final = 5  # seconds between two polls
 SLOW_DOWN_STEP: Final = 5  # seconds that each early poll adds to the interval (RFC 8628 section 3.5)
 MAX_FAILURES: Final = 5  # polls with a wrong client id or code verifier that lock a device code (security V-2)

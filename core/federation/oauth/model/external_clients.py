@@ -131,7 +131,7 @@ def draft_service(address: str, api: ApiResource, now: datetime) -> services.Ser
 
 
 def to_service(document: client_documents.ClientDocument, api: ApiResource, now: datetime) -> services.Service:
-    """Return the external client with this document as an application of the organization of the API resource."""
+    """Return the external client with this document as an application in the API resource's organization."""
     public = services.ServiceType.DESKTOP if document.is_native else services.ServiceType.SPA
     return replace(
         draft_service(document.address, api, now),

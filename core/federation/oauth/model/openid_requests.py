@@ -48,7 +48,7 @@ MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096
 RESPONSE_TYPE: Final = "code"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
-MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded again
+MAX_REQUEST_LENGTH: Final = 8192  # in the sign-in page's address, where the request is percent-encoded again
 _MAX_AGE: Final = timedelta(days=3650)
 # The scopes that external clients can get. Roles and groups are for applications that the organization knows.
 EXTERNAL_SCOPES: Final = frozenset({Scope.OPENID, Scope.PROFILE, Scope.EMAIL, Scope.OFFLINE_ACCESS})
@@ -246,7 +246,10 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
 
 
 def parse_openid_scope(text: str | None, service: ServiceContext | None, api: ApiResource | None) -> tuple[Scope, ...]:
-    """Return the known scopes in a scope parameter that the application can get. An external client gets those of the policy of `api`."""
+    """Return the known scopes in a scope parameter that the application can get.
+
+    An external client gets the scopes in the policy of `api`.
+    """
     if service is None or not service.is_external:
         return parse_scope(text)
     listed = None if api is None else api.external_clients.scopes

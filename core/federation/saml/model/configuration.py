@@ -24,7 +24,7 @@ MAX_URL_LENGTH: Final = 2048
 MAX_ATTRIBUTE_NAME_LENGTH: Final = 256
 MAX_SEPARATOR: Final = 10  # characters
 MAX_VALUES: Final = 500  # of an attribute
-MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # of the PEM of a service
+MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # a service's PEM
 
 
 class EntityIdMissing(errors.Invalid):
@@ -228,7 +228,7 @@ class SamlCertificate:
     valid_from: datetime
     valid_until: datetime
     created_at: datetime
-    kept_until: datetime | None = None  # of the previous certificate of a service
+    kept_until: datetime | None = None  # a service's previous certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class SamlIdentityProvider:
 
 
 def endpoint_path(org_slug: str, service_slug: str, endpoint: str = "") -> str:
-    """Return the path of an endpoint of a service's identity provider.
+    """Return an endpoint path at a service's identity provider.
 
     The endpoints are `metadata`, `sso`, `slo` and `authenticate`.
 
@@ -274,7 +274,7 @@ def endpoint_path(org_slug: str, service_slug: str, endpoint: str = "") -> str:
 
 
 def endpoint_url(base_url: str, service: ServiceContext, endpoint: str = "") -> str:
-    """Return the absolute URL of an endpoint of a service's identity provider.
+    """Return an endpoint's absolute URL at a service's identity provider.
 
     Without an endpoint it is the identity provider's entity id.
     """

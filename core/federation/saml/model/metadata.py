@@ -140,7 +140,7 @@ def check_addresses(configuration: SamlConfiguration) -> Iterator[SamlProblem]:
 
 
 def check_logout_certificate(valid_until: datetime, now: datetime) -> Iterator[SamlProblem]:
-    """Return the problem of the certificate of the application, if it has one. Its signatures are accepted all the same."""
+    """Return the problem with the application's certificate, or None if it has none. Its signatures are accepted all the same."""
     if valid_until <= now:
         message = f"The certificate of the application expired on {format_utc(valid_until)}. Ask for a new one."
         yield SamlProblem(SamlProblemCode.SLO_CERTIFICATE_EXPIRED, False, message)

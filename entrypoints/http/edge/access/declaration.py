@@ -75,7 +75,7 @@ class Access:
     declared: effects.EffectRow | None = None  # by the route
     default: effects.EffectRow | None = None  # of a method that changes something, if the route declares no effect
     verified: bool = False  # requires a verified email address
-    capability: roles.Capability | None = None  # required of a member of the path's organization
+    capability: roles.Capability | None = None  # required of a member in the path's organization
     inactive: bool = False  # the organization need not be active
     applications: ApplicationTokens = ApplicationTokens.NONE
     permission: roles.Permission | None = None  # required of an API key
