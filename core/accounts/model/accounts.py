@@ -200,7 +200,7 @@ class PasskeysNotEnough(errors.Invalid):
 
 
 class RecoveryRequired(errors.Forbidden):
-    """Your account no longer has a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
+    """Your account lacks a factor that is required. Ask an admin to require less, or an admin or the operator for a recovery."""
 
 
 class PasskeyNeeded(SignInNotAccepted):

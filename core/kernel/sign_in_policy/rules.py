@@ -263,23 +263,16 @@ class Rules:
         until_due = {rule.value: held.document[rule] for rule in due_at if rule in held.document}
         return replace(self, due_at=due_at, until_due=until_due)
 
-    def tightened(self, before: "Rules") -> frozenset[Rule]:
-        """Return the rules that can keep out users who met the earlier rules, or that start sooner. A later start changes nothing."""
-        names = {rule for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, self, before)}
+    def tightened(self, before: "Rules", since: datetime) -> frozenset[Rule]:
+        """Return the rules that can keep out users who meet the earlier rules, at any time from `since` (UTC) on."""
+        starts = {due for due in (*self.due_at.values(), *before.due_at.values()) if due > since}
+        pairs = [(self.in_force(at), before.in_force(at)) for at in (since, *starts)]
+        names = {rule for new, old in pairs for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, new, old)}
         # If a domain's connection is dropped, its addresses can need another connection.
-        is_dropped = self.required_connections and not before.required_connections.keys() <= self.required_connections.keys()
-        earlier = Rules.read(before.until_due)
-        sooner = {
-            rule
-            for rule, due in before.due_at.items()
-            if (rule not in self.due_at or self.due_at[rule] < due) and _is_stricter(rule, self, earlier)
-        }
-        return frozenset(names | sooner | {Rule.CONNECTIONS} if is_dropped else names | sooner)
-
-    def without_past_starts(self, now: datetime) -> Self:
-        """Return the rules without the starts that have passed."""
-        due_at = {rule: due for rule, due in self.due_at.items() if due > now}
-        return replace(self, due_at=due_at, until_due={name: value for name, value in self.until_due.items() if name in due_at})
+        is_dropped = any(
+            new.required_connections and not old.required_connections.keys() <= new.required_connections.keys() for new, old in pairs
+        )
+        return frozenset(names | {Rule.CONNECTIONS} if is_dropped else names)
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
         """Return these rules, with the values and starts that `before`, the earlier rules, has for the rules in `names`."""

@@ -130,8 +130,10 @@ class SignInPolicy:
 
     def imposed(self) -> frozenset[Rule]:
         """Return the rules that members with fewer rights than the owner added or tightened."""
-        owner = self.owner_rules
-        return frozenset() if owner is None else self.rules.tightened(owner) | self.rules.tightened(self._without_imposed(owner))
+        if self.owner_rules is None:
+            return frozenset()
+        left = self._without_imposed(self.owner_rules)
+        return self.rules.tightened(self.owner_rules, self.changed_at) | self.rules.tightened(left, self.changed_at)
 
     @property
     def imposed_names(self) -> Sequence[str]:
@@ -142,8 +144,8 @@ class SignInPolicy:
         """Return the policy with the rules that a member with these rights saves. If the owner saves them, no rule is imposed."""
         changed = replace(self, rules=rules, changed_at=now, changed_by=by)
         if roles.Capability.ORGANIZATION_OWN not in rights:
-            earlier = (self.owner_rules or self.rules).without_past_starts(now)
-            marked = replace(changed, owner_rules=rules.with_earlier(rules.tightened(earlier), earlier))
+            earlier = self.owner_rules or self.rules
+            marked = replace(changed, owner_rules=rules.with_earlier(rules.tightened(earlier, now), earlier))
             if marked.imposed():
                 return marked
         return replace(changed, owner_rules=None, imposed_requirements=frozenset())
