@@ -1,4 +1,4 @@
-"""Sign-in by email: the setting, requests over the API, and the code of an email."""
+"""Sign-in by email: the setting, requests over the API, and the emailed code."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The issuer: its usual spelling, unless the installation uses another one already (decision 395)."""
+"""The issuer: its usual spelling, unless the installation already uses another issuer (decision 395)."""
 
 from dataclasses import replace
 

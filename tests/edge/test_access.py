@@ -1,4 +1,4 @@
-"""The access decorators, and the check at start that every route has exactly one, as the outermost."""
+"""The access decorators, and the check at start: every route has exactly one access decorator, as the outermost."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ async def bare() -> Message:
 
 
 def wrapped(view: View) -> View:
-    """A decorator that copies every attribute of the view, as `functools.wraps` does."""
+    """A decorator that copies the view's attributes, as `functools.wraps` does."""
 
     @wraps(view)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -220,7 +220,7 @@ SEEN: Final[list[Any]] = []
 
 @pytest.fixture
 def seen() -> list[Any]:
-    """The callers that the routes of this module saw."""
+    """The callers that this module's routes saw."""
     SEEN.clear()
     return SEEN
 

@@ -1,4 +1,4 @@
-"""Request bodies: the accepted JSON, and the strict reading of fields (security G-3, N-3, N-4, N-5)."""
+"""Request bodies: the accepted JSON, and strict field reading (security G-3, N-3, N-4, N-5)."""
 
 import json
 import threading
@@ -72,7 +72,7 @@ async def test_a_large_body_does_not_block_other_requests(api: Api, monkeypatch:
 
 
 def test_a_body_with_too_many_values_is_refused() -> None:
-    """Decoding it would stop all other requests."""
+    """Decoding it would stop all requests."""
     for value in ("[]", "{}", "0", "[" * 30 + "]" * 30):
         raw = ('{"x":[' + ",".join([value] * (MAX_STRUCTURE + 1)) + "]}").encode()
         with pytest.raises(BodyTooComplex):

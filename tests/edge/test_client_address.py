@@ -1,4 +1,4 @@
-"""The client's address: only a trusted proxy can forward another one."""
+"""The client's address: only a trusted proxy can forward another address."""
 
 from ipaddress import ip_network
 
@@ -17,9 +17,9 @@ PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
         ("10.0.0.1", "203.0.113.5", "203.0.113.5"),
         ("10.0.0.1", "198.51.100.7, 203.0.113.5", "203.0.113.5"),  # the client wrote the left part
         ("10.0.0.1", "198.51.100.7, 203.0.113.5, 10.2.3.4", "203.0.113.5"),  # two trusted proxies
-        ("10.0.0.1", "10.9.9.9, 10.2.3.4", "10.9.9.9"),  # only trusted proxies: the farthest one
+        ("10.0.0.1", "10.9.9.9, 10.2.3.4", "10.9.9.9"),  # only trusted proxies: the farthest address
         ("10.0.0.1", "203.0.113.5, rubbish", "10.0.0.1"),
-        ("10.0.0.1", "203.0.113.5, rubbish, 10.2.3.4", "10.2.3.4"),  # the last valid one
+        ("10.0.0.1", "203.0.113.5, rubbish, 10.2.3.4", "10.2.3.4"),  # the last valid address
         ("10.0.0.1", "203.0.113.5,", "10.0.0.1"),
         ("10.0.0.1", "", "10.0.0.1"),
         ("10.0.0.1", "unknown", "10.0.0.1"),

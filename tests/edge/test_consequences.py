@@ -25,7 +25,7 @@ SETTINGS = {"enabled": "yes", "entity_id": "https://shop.example/", "acs_url": "
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The browser of an organization's admin, and the application Shop."""
+    """The browser for an organization's admin, and the application Shop."""
 
     browser: FakeBrowser
     pool: Pool

@@ -1,4 +1,4 @@
-"""The pages of the console and the operations of the API that they name."""
+"""The console pages and the API operations that they name."""
 
 import json
 import shlex
@@ -49,8 +49,8 @@ WITHOUT_PAGE = {
     f"GET {ROLE}/users/<user_id>": "the search of the list finds the user",
 }
 PAGES_OWN = {
-    "GET /app/organizations/<org_slug>/search": {"search"},  # in the same parameter of several lists
-    "GET /app/organizations/<org_slug>/applications/new": {"kind"},  # a question of the page
+    "GET /app/organizations/<org_slug>/search": {"search"},  # in the same parameter for several lists
+    "GET /app/organizations/<org_slug>/applications/new": {"kind"},  # a question on the page
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/api-resources/<resource_id>/credentials/new": {"kind"},
     "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
@@ -70,12 +70,12 @@ PAGES_OWN = {
 }
 
 
-# Pages that show the result of their operation, and save nothing. The API has no such operation.
+# Pages that show their operation's result, and save nothing. The API has no such operation.
 PREVIEWS = {"POST /app/organizations/<org_slug>/branding/preview"}
 
 
 def parameters(view: Any) -> set[str]:
-    """Return the names of the query parameters of a page or an operation."""
+    """Return the names of a page's or an operation's query parameters."""
     model = getattr(view, QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, None)
     return set() if model is None else set(model.model_fields)
 

@@ -1,4 +1,4 @@
-"""How the console reads its forms: pasted addresses, the models of the API, names that become slugs, and sessions that end."""
+"""How the console reads its forms: pasted addresses, the API models, names that become slugs, and sessions that end."""
 
 from contextlib import nullcontext, suppress
 from itertools import islice

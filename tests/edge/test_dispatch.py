@@ -1,4 +1,4 @@
-"""The dispatch of requests: the parts of Quart that are left out, and those that must still work."""
+"""Dispatching requests: the parts of Quart that are left out, and the parts that must still work."""
 
 from collections.abc import Sequence
 from typing import Any

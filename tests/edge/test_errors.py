@@ -82,7 +82,7 @@ async def ask_for_failure(api: Api, **options: Any) -> Any:
 
 def defect() -> Exception:
     try:
-        secret = "hunter2"  # a local variable of the frame that fails
+        secret = "hunter2"  # a local variable in the frame that fails
         raise KeyError("select password_hash from users", secret)
     except KeyError as error:
         return error
@@ -228,12 +228,12 @@ def as_path(rule: str) -> str:
 
 
 def pages_elsewhere(views: Iterable[Any]) -> set[str]:
-    """Return the page of the account, and the pages that forms below another path name."""
+    """Return the account page, and the pages that forms below another path name."""
     return {ACCOUNT_PATH, *(as_path(page) for view in views if (page := getattr(view, PAGE_ATTRIBUTE, None)) is not None)}
 
 
 async def test_the_address_of_a_form_leads_to_the_page_with_the_form(app: QuartTrio) -> None:
-    """A browser opens it if the user presses Enter in the address bar, on the page of a refused form."""
+    """A browser opens this address if the user presses Enter in the address bar while it shows a refused form."""
     views = dict(routes(app))
     posted = {route.removeprefix("POST ") for route, view in views.items() if route.startswith("POST") and docs_of(view).is_page}
     forms = {path for path in posted if f"GET {path}" not in views}
@@ -382,7 +382,7 @@ async def test_every_error_page_shows_the_support_address(app: Application, port
         ("GET", "/auth/verify-email?token=x", None),
         ("GET", "/auth/reset-password?token=x", None),
         ("POST", "/auth/reset-password", b"token=x&new_password=nine+lions+at+the+river"),
-        ("POST", "/auth/reset-password", b"x" * 300_000),  # refused by the middleware, as the next one
+        ("POST", "/auth/reset-password", b"x" * 300_000),  # refused by the middleware, like the next request
         ("GET", "/app/sign-in%0A", None),
         ("GET", "/auth/authorize", None),
         ("GET", "/saml/logout", None),

@@ -1,5 +1,4 @@
-"""Forms of the pages: the accepted fields, and refusal of forms that other sites send (security
-G-2, N-3)."""
+"""Page forms: the accepted fields, and refusing forms that another site sends (security G-2, N-3)."""
 
 from collections.abc import Callable, Iterable
 from urllib.parse import parse_qsl, urlencode
@@ -30,7 +29,7 @@ async def submit(
 
 @pytest.fixture
 async def token(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
-    """The token of a password reset link."""
+    """The token in a password reset link."""
     await add_account(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL})
     await deliver(ports)

@@ -1,4 +1,4 @@
-"""The share of one directory: large bodies, against a list of those that are held, and turns (security N-10)."""
+"""A directory's share: large bodies, compared with a list of held bodies, and turns (security N-10)."""
 
 from contextlib import ExitStack
 from uuid import UUID
@@ -19,7 +19,7 @@ ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
 @settings(max_examples=500)
 @given(st.lists(st.tuples(st.sampled_from(ORGANIZATIONS), st.booleans(), st.integers(0, 99)), max_size=60))
 def test_a_few_organizations_cannot_take_all_places(steps: list[tuple[UUID, bool, int]]) -> None:
-    """A new organization is refused only if at least six others have bodies."""
+    """A new organization is refused only if at least six organizations already have bodies."""
     bodies = LargeBodies()
     held: list[tuple[UUID, ExitStack]] = []
     for org_id, begins, index in steps:

@@ -1,4 +1,4 @@
-"""Rate limits per client address and per directory: each documented bucket, alone and together (security N-1, N-2)."""
+"""Rate limits per client address and per directory: all documented buckets, alone and together (security N-1, N-2)."""
 
 import json
 from datetime import timedelta
@@ -36,8 +36,8 @@ OWN = {
     ("POST", "/api/auth/resend-verification"): (3, 20),
     ("POST", "/api/platform/impersonate/<user_id>"): (10, 6),
 }
-# Routes of /auth/* and /api/auth/* without a limit of their own: one per second, with a burst of twenty. docs/reference/limits.md has the
-# routes of each limit.
+# Routes below /auth/* and /api/auth/* without their own limit: 1 request per second, with a burst of 20. docs/reference/limits.md lists the
+# routes for every limit.
 SHARED = [
     tuple(route.replace("<provider:provider>", "codehost").split())
     for route, view in routes(application())
@@ -74,12 +74,12 @@ async def knock(app: QuartTrio, method: str, path: str, peer: str = PEER, forwar
 
 
 async def admitted(app: QuartTrio, method: str, path: str, count: int, peer: str = PEER) -> int:
-    """Return how many of `count` requests pass the limits."""
+    """Return how many requests, out of `count`, pass the limits."""
     return sum([(await knock(app, method, path, peer)).status != 429 for _ in range(count)])
 
 
 def wait_of(answer: Answer) -> int:
-    """Return Retry-After of a refusal, after checking its format."""
+    """Return a refusal's Retry-After, after checking its format."""
     assert (answer.status, answer.code) == (429, "RATE_LIMIT_EXCEEDED")
     wait = answer.headers["Retry-After"]
     assert wait.isdecimal()
@@ -125,7 +125,7 @@ async def test_all_endpoints_of_a_scope_share_one_bucket(app: QuartTrio) -> None
 
 async def test_a_request_refused_by_its_endpoint_costs_nothing_in_the_scope(app: QuartTrio) -> None:
     assert await admitted(app, "POST", "/api/auth/resend-verification", 53) == 3
-    # Three of the scope's twenty are used.
+    # Three requests already count in the scope, which allows 20.
     assert await admitted(app, "GET", "/auth/reset-password", 25) == 17
 
 
@@ -160,14 +160,14 @@ async def test_authenticated_reads_have_no_limit(app: QuartTrio) -> None:
     assert await admitted(app, "GET", "/api/user", 40) == 40
 
 
-# A limit that the first query of a request takes
+# A limit that a request's first query takes
 
 
 @pytest.mark.parametrize(
     ("body", "status"),
     [
         ({"credential": UNKNOWN_CREDENTIAL}, 401),
-        ({"credential": UNKNOWN_CREDENTIAL | {"rawId": "AA"}}, 401),  # refused without a query of its own
+        ({"credential": UNKNOWN_CREDENTIAL | {"rawId": "AA"}}, 401),  # refused without its own query
         ({"credential": UNKNOWN_CREDENTIAL, "org_slug": "none", "service_slug": "none"}, 404),
         ({"credential": "none"}, 400),
         ({"credential": UNKNOWN_CREDENTIAL, "padding": "x" * SMALL_BODY}, 401),  # its tokens are taken before the body is read
@@ -220,14 +220,14 @@ async def test_parallel_requests_to_two_endpoints_share_the_scope_exactly(app: Q
 
 async def test_only_trusted_proxies_can_forward_an_address(app: QuartTrio) -> None:
     login = partial(knock, app, "POST", "/api/auth/login")
-    # The header of an untrusted client is ignored.
+    # An untrusted client's header is ignored.
     assert sum([(await login(PEER, f"198.51.100.{number}")).status != 429 for number in range(15)]) == 10
-    # Behind a proxy, each client has its own bucket.
+    # Behind a proxy, every client has its own bucket.
     assert sum([(await login(PROXY, f"198.51.100.{number}")).status != 429 for number in range(15)]) == 15
-    # The rightmost address that is not a trusted proxy counts. The client can invent everything
-    # left of it.
+    # The rightmost address that is not a trusted proxy counts. The client can invent everything to
+    # the left.
     assert sum([(await login(PROXY, f"192.0.2.{number}, 198.51.100.77, 10.9.9.9")).status != 429 for number in range(15)]) == 10
-    # A client has one bucket, with or without the proxy.
+    # A client has the same bucket with and without the proxy.
     assert (await login(PROXY, PEER)).status == 429
 
 
@@ -285,7 +285,7 @@ async def test_limits_per_account_cannot_be_switched_off(api: Api) -> None:
     assert statuses == [401] * 10 + [429]
 
 
-# The order of checks
+# The check order
 
 
 async def test_limits_are_checked_first(app: QuartTrio, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,5 +355,5 @@ async def test_directories_are_limited_per_organization(
 
 
 def full_bucket(clock: FakeClock, tenant: Tenant) -> tuple[float, str]:
-    """Return the state of the organization's bucket after as many requests as it allows, and its row."""
+    """Return the organization's bucket state after as many requests as it allows, and its row."""
     return clock.now().timestamp() + 500 * 0.02, f"%{tenant.org}"

@@ -100,7 +100,7 @@ async def ask(
     return Answer(sent, observed[0])
 
 
-# Headers of every response
+# Headers in every response
 
 
 async def test_every_response_has_the_security_headers() -> None:
@@ -370,7 +370,7 @@ async def test_pages_and_installations_without_a_frontend_have_no_cors_headers(p
 
 @table("frontend", [FRONTEND, None])
 async def test_scripts_of_every_origin_can_read_marked_routes(frontend: str | None) -> None:
-    """Errors of the middleware and preflights have the same headers, and nothing depends on the origin."""
+    """Middleware errors and preflights have the same headers, and nothing depends on the origin."""
     app = RecordingApp(status=401)
     for headers in ((), (("origin", "https://shop.example"),), (("origin", "null"),)):
         for answer in (
@@ -519,8 +519,7 @@ async def test_a_disconnect_before_the_end_of_the_body_cancels_the_work() -> Non
 
 
 async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
-    """A server sends http.disconnect at the end of a response, while its last part is still being
-    sent."""
+    """A server sends http.disconnect when a response ends, while its last part is still being sent."""
     over = trio.Event()
     sent: list[Message] = []
     observed: list[RequestRecord] = []
@@ -530,7 +529,7 @@ async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
         sent.append(message)
         if message["type"] == "http.response.body":
             over.set()
-            await trio.testing.wait_all_tasks_blocked()  # other tasks see the disconnect before this call returns
+            await trio.testing.wait_all_tasks_blocked()  # concurrent tasks see the disconnect before this call returns
             sent.append({"type": "done"})
 
     middleware = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))

@@ -1,8 +1,8 @@
 """The API description: complete, and correct about errors.
 
-The command line prints it in `tests/proof/e2e/test_command_line.py`. A validator of another project and generated
-clients read it in `tests/proof/e2e/test_generated_clients.py`. Reviewers see its changes in ops/docs/description.txt. Here are
-the properties of all operations, also of the pages below `/app`, which the description leaves out.
+The command line prints it in `tests/proof/e2e/test_command_line.py`. Another project's validator and generated clients read it in
+`tests/proof/e2e/test_generated_clients.py`. Reviewers see its changes in ops/docs/description.txt. Here are the properties that all
+operations have, also the pages below `/app`, which the description leaves out.
 """
 
 import json
@@ -31,7 +31,7 @@ JSON: Final = "application/json"
 def test_it_names_the_product_and_the_version() -> None:
     info = description()["info"]
     assert (info["title"], info["version"]) == ("Gatehouse", VERSION)
-    assert tuple(int(part) for part in VERSION.split(".")[:3]) >= (0, 8, 2)  # the version of the interface
+    assert tuple(int(part) for part in VERSION.split(".")[:3]) >= (0, 8, 2)  # the interface version
 
 
 async def test_the_service_serves_the_description(api: Api) -> None:
@@ -47,7 +47,7 @@ def test_the_areas_have_the_order_of_the_blueprints() -> None:
 
 
 def test_it_has_all_routes_but_the_pages_below_app() -> None:
-    """So what the tests below find in the declarations of every route holds for the description."""
+    """So what the tests below find in the routes' declarations holds for the description."""
     outside = {path: methods for path, methods in every_route()["paths"].items() if not f"{path}/".startswith("/app/")}
     assert description()["paths"] == outside
     for kind, shared in description()["components"].items():
@@ -78,7 +78,7 @@ def test_every_operation_has_a_summary_an_area_and_a_text_for_each_response() ->
 
 def test_every_operation_parameter_and_field_has_a_description() -> None:
     findings = []
-    # The operations of the API that a page names describe it, too.
+    # The API operations that a page names describe it, too.
     pages = {re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route) for route, view in operations_of(application()) if docs_of(view).api}
     for method, path, operation in operations():
         if not operation.get("description", "").strip() and f"{method} {path}" not in pages:
@@ -90,7 +90,7 @@ def test_every_operation_parameter_and_field_has_a_description() -> None:
 
 
 def fields_of(node: Any, path: str = "") -> Iterator[str]:
-    """Return the path of each field of each schema, with `.description` if it has one."""
+    """Return the path of every schema field, with `.description` if it has a description."""
     if isinstance(node, dict) and isinstance(node.get("properties"), dict):
         for name, field in node["properties"].items():
             yield f"{path}.{name}" + (".description" if field.get("description", "").strip() else "")
@@ -100,7 +100,7 @@ def fields_of(node: Any, path: str = "") -> Iterator[str]:
 
 
 def test_every_text_of_a_request_has_a_limit() -> None:
-    """Those without one in the description are compared with known values, or have the limit of a body."""
+    """Texts without a limit in the description are compared with known values, or the body limit bounds them."""
     models = {name: model for name, model in every_route()["components"]["schemas"].items() if name.endswith("Request")}
     unlimited = {
         field
@@ -126,7 +126,7 @@ def test_numbers_that_are_clamped_have_no_bounds() -> None:
 
 
 def test_each_model_stands_once_under_components() -> None:
-    """Client generators make a class of each model: two copies would be two classes."""
+    """Client generators make a class from a model: two copies would be two classes."""
     findings = []
     for method, path, operation in operations(every_route()["paths"]):
         bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
@@ -140,10 +140,10 @@ def test_every_supported_operation_has_one_success_and_a_schema_of_its_body() ->
     for method, path, operation in operations():
         successes = {status for status in operation["responses"] if status < "400"}
         if not successes and path.startswith("/scim/v2/"):
-            continue  # an operation of SCIM that is not supported (decision 123)
-        successes = successes - {"302", "303", "304"} or {min(successes)}  # a page can redirect instead, or be the one that the browser has
+            continue  # a SCIM operation that is not supported (decision 123)
+        successes = successes - {"302", "303", "304"} or {min(successes)}  # a page can redirect, or be in the browser's cache
         if (method, path) == ("PATCH", "/scim/v2/Groups/{group_id}"):
-            successes -= {"204"}  # of a group of the directory, in place of the whole group (RFC 7644 section 3.5.2)
+            successes -= {"204"}  # for a directory's group, in place of the whole group (RFC 7644 section 3.5.2)
         if len(successes) != 1:
             findings.append(f"{method} {path}: {successes}")
         for status in successes:
@@ -154,7 +154,7 @@ def test_every_supported_operation_has_one_success_and_a_schema_of_its_body() ->
 
 
 def _has_schema(schema: dict[str, Any]) -> bool:
-    """Return whether a response is described: an object with fields, a list of items, or the empty object."""
+    """Return whether a response is described: an object with fields, an item list, or the empty object."""
     if schema["type"] not in ("object", "array"):
         return False
     return bool(schema.get("properties") or schema.get("items")) or schema.get("title") == "Empty"
@@ -166,14 +166,14 @@ def test_every_error_has_the_standard_body() -> None:
         models = set()
         for status, answer in operation["responses"].items():
             for media_type, content in component(every_route(), answer).get("content", {}).items():
-                if status >= "400" and media_type != "text/html" and (media_type, status) != (JSON, "503"):  # 503: the report of readiness
+                if status >= "400" and media_type != "text/html" and (media_type, status) != (JSON, "503"):  # 503: the readiness report
                     models.add((media_type, content["schema"].get("$ref", "").removeprefix(PREFIX)))
         if models not in ({(JSON, "Error")}, {(JSON, "OAuthError")}, {(SCIM_JSON, "ScimError")}):
             findings.append(f"{method} {path}: {models}")
     assert findings == []
 
 
-# Routes that read the credentials of OAuth clients and the token for the claims about a user themselves.
+# Routes that themselves read OAuth client credentials and the token for claims about a user.
 OF_CLIENTS: Final[list[dict[str, list[str]]]] = [{"client": []}, {}]
 OF_EVALUATORS: Final[list[dict[str, list[str]]]] = [
     {"api_key": []},
@@ -237,13 +237,13 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
     assert {scope for name, scopes in declared if name == "service_account" for scope in scopes} == of_programs.keys()
 
 
-# The errors that follow from the kind of an operation.
+# The errors that follow from an operation's kind.
 BODY_ERRORS: Final = {"400", "413", "415"}
 CALLER_ERRORS: Final = {"401", "403"}
 
 
 def test_every_operation_describes_the_errors_of_its_kind() -> None:
-    """The fixture `app` finds errors of use cases that are not described."""
+    """The fixture `app` finds use-case errors that are not described."""
     findings = []
     for method, path, operation in operations():
         expected = {"431", "500"}
@@ -251,7 +251,7 @@ def test_every_operation_describes_the_errors_of_its_kind() -> None:
             expected.add("403")
         if "requestBody" in operation:
             expected |= BODY_ERRORS
-        # Pages redirect to the sign-in page instead, and clients of OAuth have errors of their own.
+        # Pages redirect to the sign-in page instead, and OAuth clients have their own errors.
         if operation.get("security", [{"cookie": []}]) not in ([{"cookie": []}], OF_CLIENTS):
             expected |= CALLER_ERRORS
         if missing := expected - operation["responses"].keys():
@@ -260,7 +260,7 @@ def test_every_operation_describes_the_errors_of_its_kind() -> None:
 
 
 def test_413_and_415_are_described_exactly_where_they_can_occur() -> None:
-    """The edge measures every body, even one that no handler reads."""
+    """The edge measures every body, even a body that no handler reads."""
     for method, path, operation in operations():
         can_have_body = method in ("POST", "PUT", "PATCH") or "requestBody" in operation
         assert ("413" in operation["responses"]) == can_have_body, (method, path)
@@ -272,7 +272,7 @@ def test_no_text_refers_to_our_documents() -> None:
 
 
 def test_the_description_refers_to_no_other_host() -> None:
-    """URLs occur only in texts and examples of values."""
+    """URLs occur only in texts and example values."""
 
     def strings(node: Any, key: str = "") -> list[str]:
         if isinstance(node, dict):

@@ -24,7 +24,7 @@ EXPOSITION = b"# HELP sso_x X.\n# TYPE sso_x gauge\nsso_x 1.0\n"
 
 
 def bind_with_metrics_token(worker_app: Application, ports: Ports, token: str | None) -> None:
-    """Bind the application to an exposition of metrics, and to the token that it requires, if any."""
+    """Bind the application to a metrics exposition, and to the token that it requires, if any."""
     edge = make_edge(metrics_token=token)
     configure(worker_app, ports, edge, observe=lambda _: None, exposition=lambda: EXPOSITION, exposition_type=CONTENT_TYPE)
 

@@ -36,7 +36,7 @@ HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{
 TIME = "4 March 2026 at 05:06 UTC"
 AT = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 
-# The frame of the console.
+# The console frame.
 ACCOUNT: dict[str, object] = {
     "form_token": "c4ca4238",
     "done": "It was done.",
@@ -680,7 +680,7 @@ PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca423
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/connection_form.html", "federation/form_post.html", "federation/saml_response.html"}
-# The script of passkeys, or of the console
+# The passkey script, or the console script
 WITH_PASSKEYS = {
     *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
     *("authentication/recover_factor.html", "authentication/recovered.html"),
@@ -688,7 +688,7 @@ WITH_PASSKEYS = {
     "authentication/passkey_offer.html",
     *("setup/steps.html", "setup/token.html"),
 }
-# A form of these pages is followed by redirects to an application or an identity provider.
+# Forms on these pages lead to redirects to an application or an identity provider.
 LEADING_AWAY = {
     "authentication/enroll.html",
     "accounts/sign_up.html",
@@ -708,7 +708,7 @@ LEADING_AWAY = {
 }
 # These pages post to an application, or to an identity provider.
 POSTING_AWAY = SCRIPTED
-# These pages have forms that this server answers with pages of its own.
+# This server answers the forms on these pages with its own pages.
 ENDING_HERE = {
     "accounts/check_inbox.html",
     "accounts/ended_link.html",
@@ -731,7 +731,7 @@ ENDING_HERE = {
     "setup/steps.html",
     "tenancy/invitation_accepted.html",
 }
-# These pages have no form, or one that must send nothing.
+# These pages have no form, or a form that must send nothing.
 WITHOUT_FORMS = {
     "accounts/deleted.html",
     "accounts/email_changed.html",
@@ -768,7 +768,7 @@ def is_in_console(name: str) -> bool:
     return any(f'extends "{layout}"' in text for layout in ("console.html", "account_layout.html", "applications/_layout.html"))
 
 
-# Pages with a frame of their own, and with the branding of an organization.
+# Pages with their own frame, and with an organization's branding.
 OUTSIDE = [name for name in PAGES if not is_in_console(name)]
 
 
@@ -782,7 +782,7 @@ def policy(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def all_templates() -> set[str]:
-    return {str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("[!_]*.html")}  # those with "_" are parts of others
+    return {str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("[!_]*.html")}  # templates with "_" are included in templates
 
 
 def form_action(name: str) -> dict[str, str]:
@@ -793,7 +793,7 @@ def form_action(name: str) -> dict[str, str]:
 
 
 def test_every_template_is_in_the_table() -> None:
-    """Pages of the console need no row. Tests of the console open them with data of the database."""
+    """Console pages need no row. The console tests open them with data from the database."""
     templates = all_templates()
     assert PAGES.keys() - templates == set()
     assert {name for name in templates - PAGES.keys() - PARTS if not is_in_console(name)} == {"console.html"}
@@ -890,7 +890,7 @@ def test_a_page_has_a_next_step(name: str) -> None:
         assert re.search(r'<a [^>]*href="[^"]+"|<form [^>]*action="[^"]+">.*<button [^>]*type="submit"', main, re.DOTALL), main
 
 
-NOT_SHOWN = ("wrong", "failed_part")  # the name of a field, which a page compares
+NOT_SHOWN = ("wrong", "failed_part")  # the field name, which a page compares
 # The pages around the sign-in get more values than they show.
 TEXTS = [
     (name, value)

@@ -27,7 +27,7 @@ from tests.tables import table
 
 
 class Sample(Query):
-    """One query parameter of each kind."""
+    """A query parameter per kind."""
 
     page: PageNumber = 1
     limit: Limit = 50
@@ -94,7 +94,7 @@ def test_other_values_of_a_flag_are_refused_with_the_allowed_ones(text: Any) -> 
 
 
 async def test_every_flag_of_the_api_names_its_values(app: QuartTrio) -> None:
-    """This includes fields of type bool, for which pydantic has another message."""
+    """This includes bool fields, for which pydantic has another message."""
     flags = 0
     for query in subclasses(Query):
         for name, schema in query.model_json_schema()["properties"].items():
@@ -176,7 +176,7 @@ SEEN: Final[list[Any]] = []
 
 @pytest.fixture
 def seen() -> list[Any]:
-    """The values that the routes of this module read."""
+    """The values that this module's routes read."""
     SEEN.clear()
     return SEEN
 

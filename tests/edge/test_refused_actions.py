@@ -35,7 +35,7 @@ async def owner(app: QuartTrio, acme: UUID) -> FakeBrowser:
 
 
 def check(answer: Answer, reason: str) -> None:
-    """Check that the answer is a page of the console that shows this reason."""
+    """Check that the answer is a console page that shows this reason."""
     assert (answer.status, 'id="navigation"' in answer.text) == (400, True), answer.text
     assert "Nothing was changed. " + reason in answer.text
 

@@ -1,4 +1,4 @@
-"""JSON responses of views: status, headers, and only the declared fields of the model."""
+"""JSON responses from views: status, headers, and only the model's declared fields."""
 
 from typing import Any, cast
 
@@ -65,7 +65,7 @@ async def test_a_result_of_another_model_is_an_internal_error(app: QuartTrio) ->
 
 
 class Listed(ResponseModel):
-    """A list of messages."""
+    """A message list."""
 
     items: list[Message]
 

@@ -1,4 +1,4 @@
-"""The scope of each route: the challenge and the API description name the same one, or none."""
+"""Route scopes: the challenge and the API description name the same scope, or no scope."""
 
 import re
 
@@ -15,7 +15,7 @@ from tests.support.paths import filled
 
 
 def in_description(operation: Operation) -> set[str | None]:
-    """Return the scopes of all alternatives, or None for an operation without one."""
+    """Return the scopes in all alternatives, or None for an operation without alternatives."""
     scopes = {scope for alternative in operation["security"] for each in alternative.values() for scope in each}
     return set(scopes) or {None}
 

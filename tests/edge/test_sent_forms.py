@@ -1,6 +1,6 @@
 """Forms that work once: what uses their key up, and what does not (security G-2, decision 410).
 
-`tests/proof/access/pages/test_sent_forms.py` sends each of these forms several times at once.
+`tests/proof/access/pages/test_sent_forms.py` sends every such form several times at once.
 """
 
 from datetime import timedelta
@@ -33,7 +33,7 @@ async def test_a_reload_makes_no_second_application_and_says_where_the_first_one
     again = await owner_browser.send(NEW, **form)
     assert is_already_sent(again)
     assert "Client secret" not in again.text
-    changed = await owner_browser.send(NEW, **{**form, "name": "Another"})  # the form in the browser's cache, with other fields
+    changed = await owner_browser.send(NEW, **{**form, "name": "Another"})  # the form in the browser's cache, with different fields
     assert is_already_sent(changed)
     assert await names(pool) == ["Shop"]
     other = await owner_browser.send(NEW, **{**hidden_fields(await owner_browser.open(f"{NEW}?kind=web")), **FILLED})
@@ -64,7 +64,7 @@ async def test_a_form_that_waited_for_a_confirmation_works_once_too(owner_browse
     await owner_browser.submit(REAUTHENTICATION, target, password=PASSWORD, **query)
     kept = hidden_fields(await owner_browser.open(target))
     assert (await owner_browser.send(NEW, **kept)).status == 200
-    assert is_already_sent(await owner_browser.send(NEW, **form))  # the page of the form, again from the browser's cache
+    assert is_already_sent(await owner_browser.send(NEW, **form))  # the form's page, again from the browser's cache
     assert await names(pool) == ["Shop"]
 
 

@@ -40,7 +40,7 @@ async def shops(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
 
 class Door:
-    """Counts the statements that read plans, and fails at one of them."""
+    """It counts the statements that read plans, and fails at the statement `fails_at`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
@@ -65,7 +65,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Door:
 async def connected(app: QuartTrio) -> AsyncIterator[Client]:
     """Connect to the service.
 
-    Its middleware runs inside the one of the test server, which changes nothing here.
+    Its middleware runs inside the test server's middleware, which changes nothing here.
     """
     async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
         yield client
@@ -125,7 +125,7 @@ class Piece(ResponseModel):
 
 
 def small(read: Any, **options: Any) -> Quart:
-    """Return an application that streams the batches of `read`."""
+    """Return an application that streams the batches from `read`."""
     app = QuartTrio(__name__, static_folder=None)
 
     async def view() -> Response:
@@ -229,7 +229,7 @@ async def test_an_object_of_lists_is_valid_json_in_its_order(counts: tuple[int, 
 
 
 class RecordedLists:
-    """Lists of three items, and the order in which they were read."""
+    """Lists with three items, and the order in which they were read."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -1,4 +1,4 @@
-"""The kinds of the text fields of all pages, and how each kind is read (decision 361)."""
+"""The kinds that the pages' text fields have, and how every kind is read (decision 361)."""
 
 import re
 from base64 import b64encode
@@ -9,7 +9,7 @@ from entrypoints.http.pages.applications.client_settings import ON_PAGE, SWITCHE
 from tests.edge.test_pages import TEMPLATES
 from tests.tables import table
 
-# The pages and the models of the API take these as they are, or without the spaces around them.
+# The pages and the API models take these as they are, or without the spaces around them.
 AS_TYPED: Final = {
     "user codes, in any case and with any punctuation": {"user_code"},
     "addresses, between any separators": {"addresses"},
@@ -73,7 +73,7 @@ _INPUTS: Final = re.compile(r'<(?:input|textarea)\b(?![^>]*type="(?:hidden|check
 def test_every_text_field_of_a_page_has_a_kind() -> None:
     texts = [path.read_text("utf-8") for path in TEMPLATES.rglob("*.html")]
     names = {name for text in texts for found in _MACROS.findall(text) for name in found if name} | {"new_password"}
-    names |= {name for text in texts for name in _INPUTS.findall(text)} - {"scope"}  # of a form with GET
+    names |= {name for text in texts for name in _INPUTS.findall(text)} - {"scope"}  # in a form with GET
     names |= (
         {name for name, field in ON_PAGE.items() if field.group != "scopes"} - SWITCHES - {"service_type", "email_sign_in", "required_acr"}
     )
@@ -101,7 +101,7 @@ CASES: Final[list[tuple[str, str, list[str]]]] = [
     ("host", "mail.example.com", ["mail.example.com", " mail.example.com. "]),
     ("slo_certificate certificate", PEM, CERTIFICATES),
 ]
-# Other texts stay as they are, so that the API refuses them.
+# Texts without these kinds stay as they are, so that the API refuses them.
 OTHER: Final[dict[str, list[str]]] = {
     "code": ["\uff11\uff12\uff13\uff14\uff15\uff16", "\u00a0123456", "abcde", "abcd_2345", "ab-cd2345", "\u017fbcd2345", ""],
     "domain": ["example.com another.example", "https://", "", "[::1]"],

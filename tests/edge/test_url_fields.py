@@ -1,4 +1,4 @@
-"""One host, one spelling: each field of a request for a URL or a host gets an international one (decision 393)."""
+"""A host has a single spelling: all request fields for URLs or hosts get an international host (decision 393)."""
 
 import re
 from collections.abc import Callable
@@ -52,7 +52,7 @@ SERVICE_FIELDS: Final = {
     "initiate_login_uri": CANONICAL,
 }
 HOSTS: Final[dict[str, Callable[[str], str]]] = {"host": parse_host, "domain": Domain.parse}
-# Those of a request are compared, not stored (test_international_hosts.py). The payment provider gets the last two as they are.
+# Hosts in requests are compared, not stored (test_international_hosts.py). The payment provider gets the last two as they are.
 OTHERS: Final = {"redirect_uri", "request_uri", "target_link_uri", "success_url", "cancel_url"}
 _NAME: Final = re.compile(r"(?:.*_)?ur[il]s?|picture|profile|website|issuer|identifier|host|domain")
 

@@ -58,14 +58,14 @@ def message(model: type[BaseModel], **sent: Any) -> str | None:
         validate(model, sent)
     except FieldsInvalid as error:
         return str(error)
-    except Refusal:  # of a value of the core, in its own words
+    except Refusal:  # a core value's own words
         return None
     return None
 
 
 @pytest.mark.slow
 async def test_no_message_names_internals_of_the_validation(app: QuartTrio) -> None:
-    """For all models of bodies, forms and queries. Each part of a path is an index, or a name of a field."""
+    """This holds for all body, form and query models. A path part is an index or a field name."""
     all_models = {*models(RequestModel), *models(Query)}
     known = {name for model in all_models for name in names(model)} | {"x"}
     messages = {text for model in all_models for name in names(model) for value in WRONG if (text := message(model, **{name: value}))}

@@ -1,4 +1,4 @@
-"""The services of acme, and of another organization."""
+"""The services in acme and in another organization."""
 
 import pytest
 
@@ -14,7 +14,7 @@ async def shop(acme: Tenant) -> Shop:
 
 @pytest.fixture
 async def foreign(other_tenant: Tenant) -> Shop:
-    """A service of another organization."""
+    """A service in another organization."""
     return await open_shop(other_tenant)
 
 

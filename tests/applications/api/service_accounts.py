@@ -1,4 +1,4 @@
-"""The accounts behind the users of a service."""
+"""The accounts behind a service's users."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The fields of a service in a response, and invalid values of fields."""
+"""A service's fields in a response, and invalid field values."""
 
 from typing import Any
 

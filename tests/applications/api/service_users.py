@@ -1,4 +1,4 @@
-"""Helpers: a service with an API key, and checks of all counters."""
+"""Helpers: a service with an API key, and checks for all counters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ USERS = "/api/service/users"
 
 @dataclass(slots=True)
 class Shop:
-    """A service of a tenant, and an API key with all permissions."""
+    """A tenant's service, and an API key with all permissions."""
 
     tenant: Tenant
     id: UUID
@@ -55,7 +55,7 @@ class Shop:
         return account
 
     async def stored_emails(self) -> list[str]:
-        """Return the stored email addresses of the users."""
+        """Return the users' stored email addresses."""
         rows = await run_sql(self.tenant.pool, "select email from service_users where service_id = %s order by email", self.id)
         return [email for (email,) in rows]
 
@@ -65,7 +65,7 @@ async def open_shop(tenant: Tenant, slug: str = "shop") -> Shop:
     return Shop(tenant, service, await add_api_key(tenant.pool, service))
 
 
-# Stored counters with the actual counts. Both must be equal in every row.
+# Stored counters with the actual counts. The two counts must be equal in every row.
 COUNTERS = {
     "users of services": """
         select id, user_count, (select count(*) from service_users r where r.service_id = v.id) from services v""",
@@ -102,7 +102,7 @@ async def check_counts(pool: Pool) -> None:
 
 
 async def traces(pool: Pool, id_: UUID) -> set[str]:
-    """Return the tables and columns of the whole database that contain this id."""
+    """Return the tables and columns, in the whole database, that contain this id."""
     columns = await run_sql(
         pool,
         """

@@ -1,4 +1,4 @@
-"""Helpers: requests of members about services and plans."""
+"""Helpers: members' requests about services and plans."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ GOLD = {"name": "Gold", "price_cents": 999, "currency": "eur"}
 
 @dataclass(slots=True)
 class Workshop:
-    """The services of an organization."""
+    """An organization's services."""
 
     tenant: Tenant
 
@@ -59,7 +59,7 @@ class Workshop:
         return await self.tenant.api.delete(f"{self.path}/{slug}/plans/{plan}", token=self.tenant.token(by))
 
     async def stored_rows(self) -> list[tuple[Any, ...]]:
-        """Return all services and plans of all organizations."""
+        """Return all services and plans from all organizations."""
         return [
             *await run_sql(self.tenant.pool, "select * from services order by id"),
             *await run_sql(self.tenant.pool, "select * from plans order by id"),

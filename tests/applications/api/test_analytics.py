@@ -1,4 +1,4 @@
-"""Login analytics of members and of API keys.
+"""Login analytics for members and API keys.
 
 The rules are decisions 233, 234, 235, and security K-2, N-6, T-1, T-2.
 """
@@ -33,7 +33,7 @@ def cast() -> Mapping[str, RoleName]:
 
 @dataclass(slots=True)
 class Shop:
-    """A service of an organization, a user of it, and an API key."""
+    """An organization's service, its user, and an API key."""
 
     tenant: Tenant
     service: UUID
@@ -70,7 +70,7 @@ async def shop(acme: Tenant) -> Shop:
 
 @pytest.fixture
 async def foreign(other_tenant: Tenant) -> Shop:
-    """A service of another organization."""
+    """A service in another organization."""
     return await add_shop(other_tenant)
 
 

@@ -1,4 +1,4 @@
-"""The settings of services as OAuth clients: keys, lifetimes, enterprise rules (security O-9)."""
+"""Service settings for OAuth clients: keys, lifetimes, enterprise rules (security O-9)."""
 
 from typing import Any
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 TASKS: Final = ("api_keys_to_review", "scim_tokens_to_review", "registration_tokens_to_review")
 OF_ADMINS: Final = sorted(ROLES[ADMIN].rights - {Capability.ORGANIZATION_VIEW})
-# The changes that take the rights of the creator, and the number of credentials to review after each: keys and SCIM tokens
+# The changes that take the creator's rights, and how many credentials need a review afterwards: keys and SCIM tokens
 CHANGES: Final[Mapping[str, tuple[str, tuple[int, int, int]]]] = {
     "demoted": ("update memberships set role = 'member' where user_id = %s", (1, 1, 1)),
     "removed": ("delete from memberships where user_id = %s", (1, 1, 1)),
@@ -66,7 +66,7 @@ async def create_all(acme: Tenant, token: str) -> str:
 
 
 async def add_keeper(acme: Tenant) -> None:
-    """Add a member with a role that has the rights of an admin."""
+    """Add a member with a role that has an admin's rights."""
     await add_service(acme.pool, acme.org, "shop")
     body = {"slug": "keeper", "name": "Keeper", "capabilities": OF_ADMINS}
     assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
@@ -106,7 +106,7 @@ async def test_credentials_of_a_creator_without_the_rights_work_and_are_named(
         assert (f"The {name}" in overview) == bool(count)
         assert (f'href="/app/organizations/acme/{path}"' in overview) == bool(count)
     creator = "a former user" if sql.startswith("delete") else "keeper@acme.example"
-    assert overview.count(f"its creator ({creator}) has left") == 2 * sum(expected)  # each sentence is also the label of its link
+    assert overview.count(f"its creator ({creator}) has left") == 2 * sum(expected)  # every sentence is also the label on its link
 
 
 @pytest.mark.parametrize("change", ROBOT_CHANGES.values(), ids=ROBOT_CHANGES)

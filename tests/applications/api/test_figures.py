@@ -25,7 +25,7 @@ async def read(tenant: Tenant, path: str, by: str = "owner") -> Any:
 
 
 async def sums(tenant: Tenant, query: str = "", by: str = "owner") -> dict[str, dict[str, int]]:
-    """Return the sums of the sign-ins by result, by method and by application."""
+    """Return the sign-in sums by result, by method and by application."""
     answer = await read(tenant, f"sign-ins{query}", by)
     return {
         "by_result": {each["name"]: sum(each["counts"]) for each in answer["by_result"] or ()},
@@ -125,7 +125,7 @@ async def test_after_an_outage_the_missing_hours_are_counted(api: Api, ports: Po
         acme.pool, "select sum(total)::int from sign_in_figures where org_id = '00000000-0000-0000-0000-000000000000' and span = 'day'"
     )
     assert platform == [(4,)]
-    # The present hour, because the sign-ins of the one before are final.
+    # The present hour, because the previous hour's sign-ins are final.
     present = clock.now().replace(minute=0, second=0, microsecond=0)
     assert await run_sql(acme.pool, "select counted_until from figure_progress") == [(present,)]
 
@@ -147,7 +147,7 @@ async def test_users_count_once_a_day_and_once_a_week(ports: Ports, acme: Tenant
     assert users["active"][-9:] == [0, 1, 0, 0, 0, 0, 0, 1, 2]
     assert users["new"][-2:] == [1, 0]
     assert [(week["monday"], week["active"]) for week in users["weeks"][-2:]] == [("2026-03-02", 1), ("2026-03-09", 2)]
-    assert sum((await read(acme, "users?range=24h"))["active"]) >= 4  # each hour alone
+    assert sum((await read(acme, "users?range=24h"))["active"]) >= 4  # every hour alone
 
 
 async def test_second_factors_are_only_shown_to_admins(ports: Ports, acme: Tenant) -> None:
@@ -173,7 +173,7 @@ async def test_old_figures_are_deleted(ports: Ports, acme: Tenant, shop: Any, cl
     await add_login(ports, acme.pool, shop, user)
     await count(ports)
     clock.advance(3 * DAY)
-    await count(ports)  # counts the hours of three days ago, and the next run deletes them
+    await count(ports)  # counts the hours from three days ago, and the next run deletes them
     clock.advance(HOUR)
     await count(ports)
     for table in ("sign_in_figures", "user_figures"):

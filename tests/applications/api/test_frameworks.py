@@ -24,7 +24,7 @@ APPLICATIONS = "/app/organizations/acme/applications"
 OF_WEB = [framework for framework in FRAMEWORKS if "web" in framework.types]
 WEB = [framework.page for framework in OF_WEB]
 MOBILE = ["android", "ios"]
-# Texts in which a URI of a user must not end a string or begin a substitution.
+# Texts in which a user's URI must not end a string or begin a substitution.
 HOSTILE = "https://shop.example/a'b$(id)"
 
 
@@ -45,13 +45,13 @@ async def create(relying_party: RelyingParty, kind: str, **fields: str) -> str:
 
 
 def panels(page: str) -> dict[str, str]:
-    """Return the panel of each framework."""
+    """Return the panel for every framework."""
     parts = re.split(r'<input class="unseen" type="radio" name="framework" id="framework-([a-z-]+)"', page)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def snippets(panel: str) -> dict[str, str]:
-    """Return the texts to copy by the name of the file. Commands have their label."""
+    """Return the texts to copy by file name. Commands have their label."""
     matches = re.findall(
         r'<div class="snippet">(?:<p><code>([^<]+)</code></p>)?<pre tabindex="0"><code[^>]*>(.*?)</code></pre>', panel, re.DOTALL
     )
@@ -94,7 +94,7 @@ async def test_the_code_has_the_redirect_uri_of_the_application(relying_party: R
     for name in ("flask", "fastapi", "go", "php"):
         assert "/callback" not in texts[name].replace("def callback", ""), name
         assert "does not have yet" not in panels(page)[name], name
-    # These libraries choose the path themselves, so that their redirect URI is one more.
+    # These libraries choose the path themselves, so the application has an additional redirect URI.
     missing = re.findall(r'href="([^"]+)" target="_blank"[^>]*>Add', panels(page)["django"])
     assert missing == [
         f"{APPLICATIONS}/portal?redirect_uris=http%3A%2F%2Flocalhost%3A8000%2Foidc%2Fcallback%2F&amp;"

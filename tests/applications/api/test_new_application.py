@@ -18,7 +18,7 @@ PROPOSAL = ["https://shop.example/", "http://localhost:5000/"]
 
 
 async def send(browser: FakeBrowser, page: Answer | None = None, /, **fields: str) -> Answer:
-    """Send the form of this page, or of the wizard."""
+    """Send the form on this page, or in the wizard."""
     page = page or await browser.open(f"{NEW}?kind=web")
     return await browser.send(NEW, **{**hidden_fields(page), **FILLED, "post_logout_redirect_uris": "", **fields})
 

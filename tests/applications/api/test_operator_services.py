@@ -1,4 +1,4 @@
-"""Services that the operator adds with a command: the organization that gets them, and the record of it."""
+"""Services that the operator adds with a command: the organization that gets them, and the audit record."""
 
 import pytest
 

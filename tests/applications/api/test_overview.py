@@ -1,4 +1,4 @@
-"""The overview of an organization: its figures, sign-ins, and pending tasks by role."""
+"""An organization's overview: its figures, sign-ins, and pending tasks by role."""
 
 from datetime import timedelta
 from typing import Any
@@ -80,7 +80,7 @@ async def test_admins_and_operators_see_connections_that_need_work(acme: Tenant,
 
 
 async def fail(tenant: Tenant, webhook: Any, *attempts: tuple[bool, int]) -> None:
-    """Add deliveries of a webhook, oldest first, by their success and number of attempts."""
+    """Add webhook deliveries, oldest first, by their success and attempt count."""
     for number, (delivered, count) in enumerate(attempts):
         insert = """
             insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, delivered, attempt_count,

@@ -1,4 +1,4 @@
-"""Changes of services and of client secrets, by members and by API keys.
+"""Members and API keys change services and client secrets.
 
 The rules are decisions 92, 102, 158, and security I-4, K-1, K-2, L-3, O-2, Z-5.
 """

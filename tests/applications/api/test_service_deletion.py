@@ -1,4 +1,4 @@
-"""Deletion of services.
+"""Service deletion.
 
 The rules are decision 159, and security K-1, J-9, Z-5.
 """
@@ -63,7 +63,7 @@ async def rows_of(pool: Pool, service: UUID) -> dict[str, int]:
 
 
 async def end_users(pool: Pool, org: UUID) -> set[UUID]:
-    """Return the end users of an organization, and check their total."""
+    """Return the organization's end users, and check their total."""
     user_ids = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(user_ids),)]
     return user_ids
@@ -100,7 +100,7 @@ async def test_sessions_and_keys_of_a_deleted_service_are_refused(shop: Shop, ac
     assert refused(await shop.login()) == MISSING
     refreshed = await acme.api.post("/api/auth/refresh", {"refresh_token": shop.session.refresh_token})
     assert refused(refreshed) == (401, "UNAUTHORIZED")
-    # The account and its other sessions stay.
+    # The account and its sessions elsewhere stay.
     assert (await acme.api.login()).status == 200
 
 
@@ -203,7 +203,7 @@ async def test_of_twenty_concurrent_deletions_one_succeeds(shop: Shop, acme: Ten
 async def test_logins_during_a_deletion_leave_no_rows(shop: Shop, acme: Tenant, ports: Ports, pool: Pool) -> None:
     """Nineteen users sign in, some for the first time, while the service is deleted.
 
-    Each gets tokens that become invalid with the service, or a refusal.
+    A login gets tokens that become invalid with the service, or a refusal.
     """
     people = [await add_account(ports, f"person-{number}@example.com") for number in range(19)]
     for person in people[::2]:

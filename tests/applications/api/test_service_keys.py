@@ -29,7 +29,7 @@ def outcome(answer: Answer) -> tuple[int, str]:
 
 
 def routes(app: QuartTrio) -> dict[tuple[str, str], Permission]:
-    """Return the permission that each route requires."""
+    """Return the permission that every route requires."""
     permissions: dict[tuple[str, str], Permission] = {}
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
@@ -114,7 +114,8 @@ async def test_a_key_is_accepted_only_in_its_header(app: QuartTrio, tenants: Ten
         assert outcome(await get(f"{USERS}?api_key={key}&X-Api-Key={key}", **headers)) == UNAUTHORIZED
     body = await tenants.api.post(USERS, {"email": "a@example.com", "x-api-key": key})
     assert outcome(body) == UNAUTHORIZED
-    # With a key, the Authorization header is ignored. Other routes do not accept keys.
+    # With a key, the Authorization header is ignored. Routes outside the service API do not accept
+    # keys.
     for authorization in (f"Bearer {token}", "Bearer not.a.token", "Basic eDp5", ""):
         assert (await get(USERS, X_Api_Key=key, Authorization=authorization)).status == 200
     for path in ("/api/user", f"{acme.path}/members", "/api/platform/organizations"):
@@ -168,7 +169,7 @@ async def test_the_use_of_a_key_is_stored_once_a_minute_for_any_response(tenants
 
 
 async def test_a_key_sees_only_the_users_of_its_service(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
-    """This holds for two services of one organization, and one of another with the same slug."""
+    """This holds for two services in the same organization, and for a service with the same slug in another organization."""
     services = [
         await add_service(tenant.pool, tenant.org, slug) for tenant, slug in ((acme, "shop"), (acme, "second"), (other_tenant, "shop"))
     ]

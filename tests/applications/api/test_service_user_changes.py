@@ -1,4 +1,4 @@
-"""Changes of the users of a service in the service API (decision 112; security A-9, E-3, K-4, T-2)."""
+"""Changing users in the service API (decision 112; security A-9, E-3, K-4, T-2)."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -57,7 +57,7 @@ async def test_the_email_address_of_a_managed_account_can_be_changed(
         == [("new@example.com",)] * 2
     )
     await deliver(shop.tenant.ports)
-    # The old address gets an email if it was verified. The new one gets none.
+    # The old address gets an email if it was verified. The new key gets no such users.
     assert [letter.to for letter in sent.emails] == (["old@example.com"] if verified else [])
     await check_counts(shop.tenant.pool)
 

@@ -1,4 +1,4 @@
-"""Deletion of a user by an API key, permanently or from the service only.
+"""An API key deletes a user permanently, or from the service only.
 
 The rules are decision 111, and security K-3, K-4, L-5, R-4, T-1.
 """
@@ -32,12 +32,12 @@ OF_USER = {"is_platform_owner": False, "kind": "user", "name": None}
 
 @pytest.fixture
 async def other_service(shop: Shop) -> Shop:
-    """Another service of the same organization."""
+    """Another service in the same organization."""
     return await open_shop(shop.tenant, "other_service")
 
 
 async def use_service(shop: Shop, account: Account, clock: FakeClock) -> list[str]:
-    """Create everything that a user of a service leaves behind: logins, subscriptions and an identity. Return refreshed refresh tokens."""
+    """Create everything that a service user leaves behind: logins, subscriptions and an identity. Return refreshed refresh tokens."""
     tenant = shop.tenant
     slug = (await service_context(tenant.pool, shop.id)).slug
     credentials = {"email": account.email, "password": PASSWORD, "org_slug": tenant.slug, "service_slug": slug}
@@ -107,19 +107,19 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
     account = await shop.add_own_user(EMAIL, PASSWORD)
     bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
     await record_own_activity(acme, account)  # only the platform records it
-    # Formerly a member of another organization, which only the logs still show
+    # A former member in another organization, which only the logs still show
     await other_tenant.join("former", account, ADMIN)
     await record_own_activity(other_tenant, account)
     assert (await other_tenant.remove("owner", "former")).status == 200
-    # A user of two deleted organizations: one just deleted, and one that the housekeeper has partly
-    # removed
+    # A user in two deleted organizations: the housekeeper has partly removed the second
+    # organization
     for slug in ("gone", "cleared"):
         deleted_org = await add_organization(tenants.pool, slug)
         await add_service_user(tenants.ports, await add_service(tenants.pool, deleted_org, slug), account.id)
         await run_sql(tenants.pool, "delete from organizations where id = %s", deleted_org)
         await run_sql(tenants.pool, "insert into deleted_organizations (id, deleted_at) values (%s, now())", deleted_org)
     await run_sql(tenants.pool, "delete from service_users where org_id = %s", deleted_org)
-    # A member of this organization, with an invitation
+    # A member in this organization, with an invitation
     await acme.join("mine", account, ADMIN)
     invitation = (await acme.invite("guest@example.com", by="mine"))["invitation"]["id"]
     await record_own_activity(acme, account)
@@ -137,7 +137,7 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
     answer = await shop.delete(account.id)
     assert (answer.status, answer.text) == (204, "")
 
-    # The id remains only in logs of organizations about the user or their actions, and in their
+    # The id remains only in organizations' logs about the user or their actions, and in their
     # invitation.
     assert await traces(tenants.pool, account.id) == {
         *("audit_log.target_id", "audit_log.actor_id", "events.target_id", "events.actor_id", "invitations.invited_by"),
@@ -253,7 +253,7 @@ SHARED: dict[str, AddAccount] = {
 
 
 async def rows_of(tenants: Tenants, account: Account, without: Shop | None = None) -> list[Any]:
-    """Return all rows of the user, optionally without those of one service."""
+    """Return all the user's rows, optionally without a service's rows."""
     service = None if without is None else without.id
     of_others = "user_id = %s and (%s::uuid is null or service_id is distinct from %s)"
     return [
@@ -299,7 +299,7 @@ async def test_a_shared_account_is_only_removed_from_the_service(
     assert [(entry["target_id"], entry["details"]["service_slug"]) for entry in unlinked] == [
         *((str(bystander.id), "shop"), (str(account.id), "other_service"), (str(bystander.id), "other_service")),
     ]
-    # A later sign-in makes them a new user of the service.
+    # A later sign-in makes them a new user in the service.
     login = {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
     assert (await tenants.api.post("/api/auth/login", login)).status == 200
     [(since, first)] = await run_sql(

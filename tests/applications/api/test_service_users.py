@@ -1,4 +1,4 @@
-"""The users of a service in the service API: reading and creation (security A-9, E-3, K-3, T-1)."""
+"""Reading and creating a service's users in the service API (security A-9, E-3, K-3, T-1)."""
 
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
@@ -178,7 +178,7 @@ async def test_an_existing_account_is_returned_and_does_not_become_a_user(shop: 
         *await run_sql(tenants.pool, "select * from end_users order by 1, 2"),
         *await run_sql(tenants.pool, "select * from users order by id"),
     ] == before
-    # After signing in, the account is a user of the service.
+    # After signing in, the account is a user in the service.
     await add_service_user(tenants.ports, shop.id, existing[0].id)
     assert (await shop.get(existing[0].id)).status == 200
 

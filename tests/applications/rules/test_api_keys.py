@@ -1,4 +1,4 @@
-"""The form of API keys, their permissions, and the final comparison.
+"""The API key format, key permissions, and the final comparison.
 
 The rules are decision 104, and security K-1, K-2.
 """

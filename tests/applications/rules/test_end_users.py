@@ -1,4 +1,4 @@
-"""The derived values of end users."""
+"""Derived values for end users."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The hours, days and weeks of figures."""
+"""The hours, days and weeks for figures."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -43,7 +43,7 @@ def test_the_weeks_begin_on_monday_and_are_at_least_four() -> None:
 
 
 def test_figures_are_kept_for_the_longest_range_and_its_weeks() -> None:
-    """On every day of the week."""
+    """This holds on every weekday."""
     for day in range(7):
         now = NOW + timedelta(days=day)
         assert now - HOURS_KEPT < period_of(FigureRange.DAY, now).first

@@ -1,4 +1,4 @@
-"""The enrollment of a user."""
+"""Enrolling a user."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The origins of enrollments in SQL are those of the enumeration."""
+"""The enrollment origins in SQL match the enumeration."""
 
 from adapters.postgres.applications.service_access import ASSIGNED, ORIGINS
 from core.applications.model.users import EnrollmentOrigin

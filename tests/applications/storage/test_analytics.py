@@ -29,13 +29,13 @@ async def shop(pool: Pool) -> ServiceContext:
 
 @pytest.fixture
 async def other(pool: Pool, shop: ServiceContext) -> ServiceContext:
-    """Another service of the same organization."""
+    """Another service in the same organization."""
     return await service_context(pool, await add_service(pool, shop.org_id, "other"))
 
 
 @pytest.fixture
 async def foreign(pool: Pool) -> ServiceContext:
-    """A service of another organization."""
+    """A service in another organization."""
     return await service_context(pool, await add_service(pool, await add_organization(pool, "foreign")))
 
 
@@ -45,7 +45,7 @@ async def user(storage: Postgres) -> UUID:
 
 
 async def count(pool: Pool, service: ServiceContext, day: date = TODAY, provider: str = "password", *shards: int) -> None:
-    """Add totals of a day, one for each shard."""
+    """Add a day's totals, with a row per shard."""
     for shard, total in enumerate(shards or (1,)):
         await run_sql(
             pool,
@@ -72,7 +72,7 @@ async def test_totals_are_summed_by_day_over_shards_services_and_providers(
         assert await read.analytics.by_day(shop.org_id, shop.id, EVER) == [DailyLogins(TODAY, 16)]
         assert await read.analytics.by_day(foreign.org_id, None, EVER) == [DailyLogins(TODAY, 1000)]
         assert await read.analytics.by_day(uuid4(), None, EVER) == []
-        for org, service in ((shop.org_id, foreign.id), (foreign.org_id, shop.id)):  # an organization combined with a service of another
+        for org, service in ((shop.org_id, foreign.id), (foreign.org_id, shop.id)):  # another organization's service
             assert await read.analytics.by_day(org, service, EVER) == []
 
 
@@ -179,7 +179,7 @@ async def test_recent_logins_can_be_continued_from_any_login(
             assert await read.analytics.recent(shop.org_id, last, 3) == all_logins[place + 1 : place + 4]
 
 
-# Usage of a service
+# A service's usage
 
 
 async def test_new_and_active_users_are_counted_since_the_given_time(

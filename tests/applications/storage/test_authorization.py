@@ -32,7 +32,7 @@ DOCUMENT: Final = AuthorizationDocument.parse(
 async def save(
     storage: Postgres, org: UUID, service: UUID, document: AuthorizationDocument = DOCUMENT, ids: Mapping[str, UUID] | None = None
 ) -> Mapping[str, UUID]:
-    """Store the document, and return the ids of its roles."""
+    """Store the document, and return its role ids."""
     ids = ids or {role.slug: uuid4() for role in document.roles}
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.authorizations.save(org, service, document, ids, NOW)

@@ -58,7 +58,7 @@ async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -
 
 
 async def fill(storage: Postgres, pool: Pool) -> tuple[UUID, UUID, dict[str, UUID], list[Account]]:
-    """Add seven users, newest first in acme. All of them are also in twin."""
+    """Add seven users, newest first in acme. The same users are also in twin."""
     people = [account(f"{name}@example.com") for name in ("a-one", "b_one", "c%one", "d.two", "e-two", "f-two", "g-three")]
     await add(storage, *people)
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
@@ -154,7 +154,7 @@ async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgre
     assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two", "d.two"], 2)
     assert await emails(storage, acme, service_id=services["wiki"], search="_") == ([], 0)
     assert (await emails(storage, other_tenant))[1] == 5
-    # The same holds for users that only this directory blocks, and each user is subtracted once.
+    # The same holds for users that only this directory blocks, and a user is subtracted once.
     for number in (1, 3):
         await add_provisioned(pool, acme, people[number].id, provisioned=False, blocked=True)
     assert await emails(storage, acme) == (["a-one", "e-two", "f-two", "g-three"], 4)

@@ -41,7 +41,7 @@ async def check_counts(pool: Pool) -> None:
 
 
 async def totals(pool: Pool, org: UUID, *services: UUID) -> tuple[int, ...]:
-    """Return the stored numbers of end users of the organization and of users of its services."""
+    """Return the stored counts: the organization's end users, and its service users."""
     await check_counts(pool)
     rows = await run_sql(pool, "select total from end_user_totals where org_id = %s", org)
     counts = dict(await run_sql(pool, "select id, user_count from services"))
@@ -139,7 +139,7 @@ async def test_deleting_a_service_waits_for_enrollments_in_progress(storage: Pos
     await enroll(storage, shop, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await enroll_user(tx, shop, eve.id, NOW)
-        # Other users can sign in, but a deletion waits.
+        # The remaining users can sign in, but a deletion waits.
         assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
         nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
         await until_blocked(pool)

@@ -1,4 +1,4 @@
-"""The facts about questions: which user is meant, what counts as active, and that no other organization or service counts."""
+"""Facts for questions: the meant user, what counts as active, and that other organizations and services do not count."""
 
 from dataclasses import dataclass
 from uuid import UUID, uuid4

@@ -1,4 +1,4 @@
-"""The limits of the statements that count figures."""
+"""Limits on the statements that count figures."""
 
 import pytest
 

@@ -45,7 +45,7 @@ async def by_id(storage: Postgres, plan: Plan) -> Plan | None:
 
 @pytest.fixture
 async def home(pool: Pool) -> tuple[UUID, UUID]:
-    """The ids of an organization and its service."""
+    """An organization's id and its service's id."""
     org = await add_organization(pool, "acme")
     return org, await add_service(pool, org)
 

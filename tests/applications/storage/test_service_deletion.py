@@ -55,7 +55,7 @@ DEPENDENT_TABLES = (
 
 
 async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
-    """Add a row of the service to every table."""
+    """Add a service row to every table."""
     plan = await add_plan(pool, one.id)
     values = {"org": one.org_id, "service": one.id, "user": user_id, "plan": plan, "key": one.id.bytes}
     for statement in (
@@ -90,7 +90,7 @@ async def rows_of(pool: Pool, one: Service) -> dict[str, int]:
 
 
 async def end_users(pool: Pool, org: UUID) -> set[UUID]:
-    """Return the end users of an organization, and check their total."""
+    """Return the organization's end users, and check their total."""
     user_ids = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(user_ids),)]
     return user_ids
@@ -114,7 +114,7 @@ async def test_deleting_a_service_deletes_its_rows_and_no_others(storage: Postgr
     assert await rows_of(pool, deleted) == dict.fromkeys(DEPENDENT_TABLES, 0)
     assert [await rows_of(pool, one) for one in (other, foreign)] == before
     assert {one.id for one in (other, foreign)} == {id_ for (id_,) in await run_sql(pool, "select id from services")}
-    # Users of other services are still end users.
+    # A user who also uses another service is still an end user.
     assert await end_users(pool, org) == {eve.id}
     assert await end_users(pool, other_tenant) == {user.id, eve.id}
     assert await run_sql(pool, "select count(*) from users") == [(2,)]
@@ -191,7 +191,7 @@ async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(sto
 
 
 async def test_a_deletion_waits_for_a_login_that_enrolls_during_an_update_of_the_service(storage: Postgres, pool: Pool) -> None:
-    """The update overwrites the lock of the login on the row of the service (docs/adr/0006)."""
+    """The update overwrites the login's lock on the service row (docs/adr/0006)."""
     user = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
     await enroll(storage, one, user.id)  # the first login also updates the row, and so locks it again
@@ -200,8 +200,8 @@ async def test_a_deletion_waits_for_a_login_that_enrolls_during_an_update_of_the
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
 
         async def enroll_during_update() -> None:
-            # The lock of `reindex` stops the update after it chose the new locks of the row, and
-            # before it writes them.
+            # The `reindex` lock stops the update after it chose the row's new locks, and before it
+            # writes them.
             async with trio.open_nursery() as updating, pool.connection() as connection, connection.transaction():
                 await connection.execute(reindex)
                 updating.start_soon(run_sql, pool, update)
@@ -226,7 +226,7 @@ async def test_a_login_that_waits_for_a_deletion_finds_no_service(storage: Postg
 
 
 async def test_a_user_who_joins_another_service_during_the_deletion_stays_an_end_user(storage: Postgres, pool: Pool) -> None:
-    """The deletion starts while the user has no other service, and reaches their row when they have one."""
+    """When the deletion starts, the user has no other service; when it reaches their row, they have a second service."""
     await add(storage, user := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     deleted, other = service(org), service(org, "other")
@@ -258,7 +258,7 @@ async def test_a_user_who_joins_another_service_after_the_deletion_is_a_new_end_
 
 @pytest.mark.parametrize("first", ["the deletion", "the change"])
 async def test_a_deletion_and_an_email_change_lock_rows_in_the_same_order(storage: Postgres, pool: Pool, first: str) -> None:
-    """An email change updates both tables from which a deletion removes rows. The second of the two waits, and there is no deadlock."""
+    """An email change updates two tables from which a deletion removes rows. The second transaction waits, and there is no deadlock."""
     user = await add(storage, account())
     org = await add_organization(pool, "acme")
     deleted, other = service(org), service(org, "other")
@@ -296,7 +296,7 @@ async def test_a_purge_skips_locked_logins(storage: Postgres, pool: Pool) -> Non
 
 
 async def test_locking_the_organization_does_not_lock_its_services(storage: Postgres, pool: Pool) -> None:
-    """Logins update counters of the service. They must not wait for other changes of the organization."""
+    """Logins update the service's counters. They must not wait for unrelated changes to the organization."""
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.organizations.lock(one.org_id)
@@ -319,8 +319,8 @@ async def test_counters_stay_correct_when_a_service_is_deleted_during_logins(sto
             return
         async with storage.transaction(by=SYSTEM) as tx:
             assert await tx.accounts.lock(people[number].id)
-            # Half of the logins are to the other service, and half of those users also use the
-            # deleted one.
+            # Half the logins use another service, and half these users also use the deleted
+            # service.
             await enroll_user(tx, (other if number % 2 else deleted).id, people[number].id, NOW)
 
     await run_concurrently(20, act)

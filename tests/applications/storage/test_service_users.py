@@ -1,4 +1,4 @@
-"""Statements about the users of a service: order, counters, removal, and isolation."""
+"""Statements about a service's users: order, counters, removal, and isolation."""
 
 from typing import Any
 from uuid import UUID, uuid4

@@ -1,4 +1,4 @@
-"""The callers of requests: members, platform owners, impersonators and confirmed memberships.
+"""Who calls a request: members, platform owners, impersonators and confirmed memberships.
 
 Covers security I-3, I-5, J-5, J-6 and R-5, and decisions 52, 54.
 """
@@ -34,7 +34,7 @@ CALLERS: Final[list[Any]] = []
 
 @pytest.fixture
 def callers() -> list[Any]:
-    """The callers that the routes of this module saw. A route answers 404 on request."""
+    """The callers that this module's routes saw. A route answers 404 on request."""
     CALLERS.clear()
     return CALLERS
 
@@ -281,7 +281,7 @@ async def test_a_request_without_a_token_is_anonymous(app: QuartTrio, ports: Por
     account, org = await add_account(ports), await add_organization(pool, "acme")
     assert await status(app, "/test/optional") == 200
     assert await status(app, "/test/optional", (await sign_in(ports, account)).access_token) == 200
-    # The organization of the token does not matter here either.
+    # The token's organization does not matter here either.
     assert await status(app, "/test/optional", (await sign_in(ports, account, org)).access_token) == 200
     assert callers[0] == Anonymous(address=PEER)
     assert [(type(principal), principal.user_id) for principal in callers[1:]] == [(Person, account.id)] * 2

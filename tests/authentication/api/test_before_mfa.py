@@ -30,7 +30,7 @@ IS_PASSIVE: dict[str, Any] = {"IsPassive": "true"}
 
 
 class OldSession:
-    """A user with a browser session and a token, both from before the second factor was enabled."""
+    """A user with a browser session and a token from before the second factor was enabled."""
 
     def __init__(self, api: Api, browser: SamlBrowser, token: str, clock: FakeClock) -> None:
         self.api, self.browser, self.token, self.clock = api, browser, token, clock
@@ -53,7 +53,7 @@ class OldSession:
         return app
 
     async def sign_in_at(self, path: str, app: Authenticator) -> None:
-        """Follow the redirect of this path to the sign-in page, and sign in again."""
+        """Follow this path's redirect to the sign-in page, and sign in again."""
         assert is_step(leads_to(await self.browser.sign_in(after=path)), "code")
         assert await self.browser.ends_at(await self.browser.show_code(app.code())) == path
 
@@ -67,7 +67,7 @@ async def old_session(api: Api, ports: Ports, user: Account, acme: Tenant, brows
 
 @pytest.fixture
 async def new_token(ports: Ports, user: Account) -> str:
-    """Return the token of another session, which enables the second factor."""
+    """Return the token for another session, which enables the second factor."""
     return (await sign_in(ports, user)).access_token
 
 

@@ -1,4 +1,4 @@
-"""The sign-in log of sign-ins through an organization's connection."""
+"""The log for sign-ins through an organization's connection."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,10 @@ async def listed(api: Api, tenant: Tenant, query: str = "") -> list[dict[str, An
 async def test_the_log_of_an_organization_names_its_connection_and_no_other_one(
     api: Api, acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, user: Account
 ) -> None:
-    """Members of several organizations sign in through connections of each. Names of claims are cut, and values never stored."""
+    """A user who belongs to several organizations signs in through all their connections.
+
+    Claim names are cut, and values are never stored.
+    """
     connection = await add_connection(ports.storage, acme.org, "okta")
     for tenant in (acme, other_tenant):
         await add_connection(ports.storage, tenant.org, "another")
@@ -51,7 +54,7 @@ async def test_the_log_of_an_organization_names_its_connection_and_no_other_one(
     assert own["received"] == [*NAMES[:MAX_NAMES]]
     assert await listed(api, other_tenant) == [], "the session is good in the other organization alone"
 
-    # Failures are those of the connection's organization, whatever waits.
+    # Failures belong to the connection's organization, whatever waits.
     attempt = ConnectionAttempt(connection.id, acme.org, "audience", ("x" * 500,))
     for application in (None, None, WaitingApplication(other_tenant.org), WaitingApplication(acme.org)):
         await record_failure(ports, SYSTEM, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)

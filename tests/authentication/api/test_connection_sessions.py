@@ -33,7 +33,7 @@ async def open_session(ports: Ports, account: Account, proof: Proof, cookie: str
 
 
 async def stored(ports: Ports, pool: Pool, cookie: str) -> tuple[Proofs, UUID | None, datetime]:
-    """Return the proofs, the bound and the end of a browser session."""
+    """Return a browser session's proofs, bound and end."""
     [(session_id, user_id, bounded_to, ends_at)] = await run_sql(
         pool, "select id, user_id, bounded_to, ends_at from sessions where browser_hash = %s and ended_at is null", digest(cookie)
     )
@@ -129,7 +129,7 @@ async def test_a_code_alone_does_not_open_the_account(api: Api, ports: Ports, po
 async def test_users_end_their_part_with_their_own_second_factor(
     api: Api, ports: Ports, pool: Pool, user: Account, clock: FakeClock, shown: list[str]
 ) -> None:
-    """A sign-in at the connection replaces neither of the two own factors, even if its provider has verified two (security Y-4)."""
+    """A sign-in at the connection does not replace the user's two own factors, even if its provider has verified two (security Y-4)."""
     organization, authenticator, now = await add_organization(pool, "acme"), await add_mfa(ports, user), clock.now()
     await add_member(pool, organization, user.id, confirmed=True)
     token = (await sign_in(ports, user)).access_token

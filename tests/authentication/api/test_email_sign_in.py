@@ -32,7 +32,7 @@ def ports(ports: Ports) -> Ports:
 
 @pytest.fixture
 def next_code(ports: Ports, sent: FakeMailTransport) -> Callable[[], Awaitable[str]]:
-    """Deliver the emails, and return the code of the last one."""
+    """Deliver the emails, and return the last code."""
 
     async def read() -> str:
         await deliver(ports)

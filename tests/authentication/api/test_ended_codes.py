@@ -31,7 +31,7 @@ DENIED = (400, "access_denied", "BAD_REQUEST")
 
 @dataclass(slots=True)
 class ApprovedCodes:
-    """A code of a web application and a device code, both approved by the user."""
+    """A web application's code and a device code, which the user approved."""
 
     party: RelyingParty
     cli: DeviceClient
@@ -108,7 +108,7 @@ async def test_codes_from_before_the_end_start_no_session(
     session: SignedIn,
     ending: str,
 ) -> None:
-    """Codes of other organizations and of other users stay valid."""
+    """Codes from other organizations and users stay valid."""
     other_approval = await approve_codes(other_tenant, app, edge, pool, clock, user, session)
     bob = await add_account(ports, "bob@example.com")
     await sign_in_browser(codes.party, bob)
@@ -123,7 +123,7 @@ async def test_codes_from_before_the_end_start_no_session(
 
 
 async def test_an_exchanged_code_stays_stored(codes: ApprovedCodes, user: Account) -> None:
-    """A second use of it still ends the session (security O-4)."""
+    """A second use still ends the session (security O-4)."""
     assert (await codes.party.exchange(codes.code)).status == 200
     tenant = codes.party.tenant
     answer = await tenant.api.delete(f"{tenant.path}/users/{user.id}/sessions", token=tenant.token("owner"))
@@ -142,7 +142,7 @@ async def test_a_later_approval_works(codes: ApprovedCodes, user: Account, sessi
 async def test_an_exchange_that_waits_for_the_end_starts_no_session(
     codes: ApprovedCodes, user: Account, acme: Tenant, pool: Pool, device: bool
 ) -> None:
-    """The exchange has found the code valid, and waits for the account that the other transaction locks."""
+    """The exchange has found the code valid, and waits for the account that the concurrent transaction locks."""
     changes: list[tuple[str, tuple[UUID, ...]]] = [
         ("select 1 from users where id = %s for update", (user.id,)),
         ("delete from authorization_codes where user_id = %s", (user.id,)),

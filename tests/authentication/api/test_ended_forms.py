@@ -29,7 +29,7 @@ async def end_session(pool: Pool) -> None:
 
 
 async def fill(browser: FakeBrowser, page: str = f"{NEW}?kind=spa", **fields: str) -> dict[str, str]:
-    """Return the fields of the form of this page, filled in."""
+    """Return this page's form fields, filled in."""
     return {**hidden_fields(await browser.open(page)), **(fields or FILLED)}
 
 
@@ -39,12 +39,12 @@ async def sign_in_again(browser: FakeBrowser, email: str | None = None) -> None:
 
 
 async def show(browser: FakeBrowser, page: Answer) -> Answer:
-    """Press the button of the page that keeps the form."""
+    """Press the button on the page that keeps the form."""
     return await browser.send(action_of(page), sealed_form=hidden_fields(page)["sealed_form"])
 
 
 def values(page: Answer) -> dict[str, str]:
-    """Return what the fields of the page show."""
+    """Return what the page's fields show."""
     tree = html.document_fromstring(page.text)
     inputs = {str(each.get("name")): str(each.get("value") or "") for each in tree.xpath("//main//input[@name][not(@type='hidden')]")}
     return inputs | {str(each.get("name")): str(each.text_content()).strip() for each in tree.xpath("//main//textarea[@name]")}

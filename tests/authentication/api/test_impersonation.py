@@ -1,4 +1,4 @@
-"""Tests of the start of an impersonation (decisions 151, 229; security I-2, I-3, I-4, I-5, J-9)."""
+"""Starting an impersonation (decisions 151, 229; security I-2, I-3, I-4, I-5, J-9)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -137,7 +137,7 @@ async def test_in_a_service_the_token_is_the_applications(support: Support, acme
         assert (payload["aud"], payload["org"], payload["service"], payload["plan"]) == (str(client_id), "acme", "shop", "Gold")
         assert (payload["impersonator"], payload["impersonation_session"]) == (str(support.account.id), impersonation["session_id"])
         assert (await support.profile(token)).json["service"] == "shop"
-        # The same rights as any token of an application (security J-9)
+        # The same rights as any application token (security J-9)
         for path in (acme.path, "/api/platform/tiers", "/api/organizations"):
             assert refused(await support.api.get(path, token=token)) == FORBIDDEN
     await run_sql(acme.pool, "delete from service_users")

@@ -1,4 +1,4 @@
-"""A platform owner acts as a user in the console of their browser (security I-2, I-3, I-4, I-5)."""
+"""A platform owner acts as a user in their browser's console (security I-2, I-3, I-4, I-5)."""
 
 from datetime import timedelta
 

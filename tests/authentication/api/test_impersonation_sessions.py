@@ -258,7 +258,7 @@ async def test_a_request_that_cannot_be_recorded_is_not_executed(support: Suppor
 
 
 async def test_a_refused_request_is_recorded_without_success(support: Support, acme: Tenant, app: QuartTrio) -> None:
-    """For each way to refuse: the impersonation, the body, its size while it arrives, and the missing object."""
+    """The reasons are the impersonation, the body, its size while it arrives, and the missing object."""
     await add_service(acme.pool, acme.org)
     metadata = f"{acme.path}/services/shop/saml/metadata"
     token = (await support.begin(target=acme.id("owner")))["access_token"]
@@ -296,7 +296,7 @@ async def test_the_access_log_names_both_users(support: Support, worker_app: App
 
 
 async def test_a_concurrent_removal_of_the_member_ends_the_impersonation(support: Support, acme: Tenant) -> None:
-    """In either order of the commits."""
+    """The removal may commit before or after the request."""
     for number in range(3):
         name = f"member-{number}"
         await acme.join(name, await add_account(support.ports, f"{name}@example.com", None))

@@ -1,4 +1,4 @@
-"""Guesses of strangers do not lock a user out of a browser or a client in which they have signed in before (security A-3)."""
+"""Strangers' guesses do not lock a user out in a browser or client where they have signed in before (security A-3)."""
 
 from secrets import token_urlsafe
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Sign-ins of members to the platform, as their organizations see them (decisions 61, 220, 228, 234; security R-5, W-5)."""
+"""Members' sign-ins to the platform, as their organizations see them (decisions 61, 220, 228, 234; security R-5, W-5)."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ async def read(tenant: Tenant, path: str) -> Any:
 
 
 async def member_of(*tenants: Tenant) -> Account:
-    """Return a confirmed member of these organizations, with a password."""
+    """Return a confirmed member in these organizations, with a password."""
     account = await add_account(tenants[0].ports, EMAIL)
     for tenant in tenants:
         await add_member(tenant.pool, tenant.org, account.id, confirmed=True)

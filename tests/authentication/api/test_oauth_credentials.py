@@ -1,4 +1,4 @@
-"""Tests of the OAuth credentials of services at identity providers (security W-7, T-1, L-1)."""
+"""Services' OAuth credentials at identity providers (security W-7, T-1, L-1)."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""GET /api/user with the token of an organization (decision 52)."""
+"""GET /api/user with an organization's token (decision 52)."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""A sign-in finds the rows of its account by index, however many accounts there are."""
+"""A sign-in finds its account's rows by index, however many accounts there are."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 POOL: Final = "test_scans"
 
-# The tables with rows of each account, but for the passkeys: whether one has the stored RP ID ends at the first that has it.
+# The tables with rows for every account. Passkeys are left out: the search for the stored RP ID ends at the first match.
 _SCANS: Final = """
     select relname, seq_scan from pg_stat_user_tables t where seq_scan > 0 and relname <> 'passkeys' and exists (
         select from pg_attribute a where a.attrelid = t.relid and a.attname = 'user_id' or t.relname = 'users')"""
@@ -75,7 +75,7 @@ async def test_no_sign_in_scans_a_table_of_accounts(
     await run_sql(pool, "select count(*) from sessions where address is null")  # a scan, which has to be found
     await pool.aclose()
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        # The processes of the connections report their scans when they end.
+        # The connections' processes report their scans when they end.
         own = "select from pg_stat_activity where application_name = %s"
         until(lambda: not connection.execute(own, [POOL]).fetchall(), "the connections have ended")
         assert connection.execute(_SCANS).fetchall() == [("sessions", 1)]

@@ -1,4 +1,4 @@
-"""Tests of the selection of an organization: its tokens and its session (decision 51; security S-3, I-3, J-6)."""
+"""Selecting an organization: its tokens and its session (decision 51; security S-3, I-3, J-6)."""
 
 from datetime import timedelta
 from typing import Any
@@ -71,7 +71,7 @@ async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Po
     user, _ = await add_person(ports, pool, "ada", org)
     signed_in = await sign_in(ports, user)
     selection = (await api.post(f"{ACME}/select", token=signed_in.access_token)).json
-    # The token right before the current one, within the grace period: two tabs may race.
+    # The previous token, within the grace period: two tabs may race.
     assert (await refresh(api, signed_in.refresh_token)).status == 401
     renewed = (await refresh(api, selection["refresh_token"])).json
     assert (claims(renewed["access_token"])["org"], claims(renewed["access_token"])["org_id"]) == ("acme", str(org))
@@ -176,7 +176,7 @@ async def test_twenty_concurrent_selections_leave_one_refresh_token(api: Api, po
     assert {answer.status for answer in answers} == {200}
     assert await live_tokens(pool) == 1
     assert await run_sql(pool, "select count(*), max(generation) from refresh_tokens") == [(21, 21)]
-    # A reused token would end the session, so only the newest one is sent.
+    # A reused token would end the session, so only the newest token is sent.
     [(live_hash,)] = await run_sql(pool, "select token_hash from refresh_tokens where rotated_at is null")
     returned_tokens = sorted((answer.json["refresh_token"] for answer in answers), key=lambda token: digest(token) != live_hash)
     assert [(await refresh(api, token)).status for token in returned_tokens] == [200] + [401] * 19
@@ -215,8 +215,8 @@ async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: 
                     return await api.post("/api/organizations/twin/select", token=session.access_token)
 
         answers = await run_concurrently(20, act)
-        # A late refresh finds its token used. If that token is older than the previous one, the
-        # session ends.
+        # A late refresh finds its token used. A token that is older than the previous token ends
+        # the session.
         assert {answer.status for answer in answers} <= {200, 401}
         assert sum("expires_in" in answer.json and "user" not in answer.json for answer in answers) <= 1
         assert await live_tokens(pool) == 1

@@ -1,4 +1,4 @@
-"""Tests that every protocol applies the one rule for access to services (security C-5, decision 57)."""
+"""Every protocol applies the same rule for access to services (security C-5, decision 57)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from tests.support.tenants import Tenant
 class State:
     """What the organization knows about a user."""
 
-    origin: str | None = None  # of the enrollment, or None if the user does not use the service
+    origin: str | None = None  # the enrollment's time, or None if the user does not use the service
     member: bool = False
     confirmed: bool = True  # the membership
     subscription: str | None = None  # its status
@@ -62,14 +62,14 @@ ADMITTED_BY_SAML: Final = {
 
 
 class Protocols:
-    """All ways of one user into one service. Each starts from the given state and answers whether it let the user in."""
+    """All the ways in which a user gets into a service. Every way starts from the given state and answers whether it let the user in."""
 
     def __init__(self, party: RelyingParty, browser: SamlBrowser, application: SamlApplication, user: Account, clock: FakeClock) -> None:
         self._tenant, self._party, self._browser, self._application = party.tenant, party, browser, application
         self._user, self._clock = user, clock
 
     async def put(self, policy: str, state: State, *, saml_self_enrolled: bool = False) -> None:
-        """Set the policy and the state directly, so that the sessions, codes and approvals of the user stay."""
+        """Set the policy and the state directly, so that the user's sessions, codes and approvals stay."""
         pool, service, user = self._tenant.pool, self._party.service, self._user.id
         set_policy = "update services set access_policy = %s, saml_self_enrolled = %s where id = %s"
         await run_sql(pool, set_policy, policy, saml_self_enrolled, service)
@@ -130,7 +130,7 @@ class Protocols:
 
 @pytest.fixture
 async def protocols(acme: Tenant, user: Account, browser: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> Protocols:
-    """The protocols of one application, which uses OAuth and SAML."""
+    """The protocols for an application that uses OAuth and SAML."""
     await run_sql(acme.pool, "update services set client_secret_hash = %s where id = %s", digest(SECRET), shop.id)
     service = await service_context(acme.pool, shop.id)
     party = RelyingParty(acme, browser, shop.id, shop.slug, service.client_id, f"https://{shop.slug}.example.com/callback", SECRET)

@@ -1,4 +1,4 @@
-"""Tests of logins, refreshes, logouts and other ends of sessions (security A, B, J, S)."""
+"""Logins, refreshes, logouts and how sessions end (security A, B, J, S)."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -26,7 +26,7 @@ async def refresh(api: Api, refresh_token: str) -> Answer:
 
 
 async def join(pool: Pool, user_id: UUID, slug: str = "acme", status: str = "active") -> UUID:
-    """Make the user a member of a new organization, and the organization the context of all their sessions."""
+    """Make the user a member in a new organization, and select it in all their sessions."""
     org = await add_organization(pool, slug, status)
     await add_member(pool, org, user_id)
     await run_sql(pool, "update sessions set org_id = %s where user_id = %s", org, user_id)
@@ -112,7 +112,7 @@ async def test_ten_wrong_passwords_lock_known_and_unknown_addresses(api: Api, po
     clock.advance(timedelta(seconds=30))
     assert (await api.login(password="wrong password")).status == 401
     assert (await api.login()).headers["Retry-After"] == "60"  # the wait doubles ...
-    for wait in (60, 120, 240, 480, 900, 900):  # ... up to a quarter of an hour
+    for wait in (60, 120, 240, 480, 900, 900):  # ... up to 15 minutes
         clock.advance(timedelta(seconds=wait))
         assert (await api.login(password="wrong password")).status == 401
     assert (await api.login()).headers["Retry-After"] == "900"

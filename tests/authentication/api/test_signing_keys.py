@@ -1,4 +1,4 @@
-"""Rotation of signing keys: verifiers know a key before it signs, and a stolen key ends at once (security L-2)."""
+"""Rotating signing keys: verifiers know a key before it signs, and a stolen key ends at once (security L-2)."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -50,7 +50,7 @@ class CachingVerifier:
 
 
 def another_process(ports: Ports) -> Ports:
-    """Return the ports of a process that has not loaded the keys yet."""
+    """Return the ports for a process that has not loaded the keys yet."""
     return replace(ports, tokens=JwtTokens(BASE_URL))
 
 
@@ -63,7 +63,7 @@ async def published(api: Api) -> list[str]:
 
 
 async def test_no_verifier_refuses_a_token_during_a_rotation(api: Api, ports: Ports, clock: FakeClock) -> None:
-    """For each minute in which a verifier can have fetched the key set, through the switch and the end of the old key."""
+    """The test tries all minutes in which a verifier can have fetched the key set, from the switch until the old key ends."""
     await add_account(ports)
     verifiers = [CachingVerifier(api, clock) for _ in range(5)]
     tokens: list[tuple[str, datetime]] = []
@@ -136,7 +136,7 @@ async def test_a_compromised_key_ends_at_once(api: Api, app: QuartTrio, ports: P
     await signing_keys.rotate(ports)
     for process in (ports, other):
         await signing_keys.load(process)
-        await signing_keys.read_token(process, tokens["access_token"])  # both remember the token
+        await signing_keys.read_token(process, tokens["access_token"])  # the two processes remember the token
     assert (await api.get("/api/user", token=tokens["access_token"])).status == 200
     factor = await add_mfa(ports, user)
     waiting = (await api.login()).json["access_token"]
@@ -171,7 +171,7 @@ async def test_a_load_that_began_before_a_removal_does_not_bring_the_key_back(po
 
 
 class PausedStorage:
-    """A storage. Its first block of reads ends only after `go_on`."""
+    """A storage. The first read block ends only after `go_on`."""
 
     def __init__(self, storage: Any, has_read: trio.Event, go_on: trio.Event) -> None:
         self._storage, self._has_read, self._go_on = storage, has_read, go_on
@@ -190,7 +190,7 @@ class PausedStorage:
 
 
 class CountingStorage:
-    """A storage that counts the blocks of reads."""
+    """A storage that counts read blocks."""
 
     def __init__(self, storage: Any) -> None:
         self._storage, self.count = storage, 0
@@ -209,7 +209,7 @@ async def test_each_of_many_loads_at_once_reads_the_keys_once(ports: Ports) -> N
 
 
 class CountingMailbox(Mailbox):
-    """A mailbox that counts the rounds of its actor."""
+    """A mailbox that counts its actor's rounds."""
 
     waits = 0
 
@@ -225,7 +225,7 @@ class CountingMailbox(Mailbox):
 async def test_a_key_is_rotated_by_age(
     ports: Ports, pool: Pool, clock: FakeClock, max_age: timedelta, age: timedelta, rotates: bool
 ) -> None:
-    """Several processes see the age at the same moment, and publish one key."""
+    """Several processes see the age at the same moment, and publish a single key."""
     clock.advance(age)
     processes = [another_process(replace(ports, policy=replace(ports.policy, signing_key_max_age=max_age))) for _ in range(3)]
     inboxes = [CountingMailbox() for _ in processes]

@@ -1,4 +1,4 @@
-"""A user's details, the end of sessions and password resets by platform owners (security I-8)."""
+"""Platform owners read a user's details, end sessions and reset passwords (security I-8)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The claims of an application: names, prefixes, sources, and the limits of tokens."""
+"""An application's claims: names, prefixes, sources, and token limits."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -183,7 +183,7 @@ def test_names_and_marks_count_towards_the_limit(names: list[str], fixed: dict[s
     access, id_token = access_token_claims(user, ALL), id_token_claims(user, ALL, USERINFO)
     own = {name: value for name, value in id_token.items() if name in (*LISTS, *names, *fixed, "_claim_names")}
     for claims in (access, own):
-        assert len(json.dumps(claims, separators=(",", ":"), ensure_ascii=False).encode()) <= MAX_BYTES + 20  # of `_claim_names` itself
+        assert len(json.dumps(claims, separators=(",", ":"), ensure_ascii=False).encode()) <= MAX_BYTES + 20  # `_claim_names`
 
 
 def test_the_limits_hold_without_a_document() -> None:
@@ -233,7 +233,7 @@ def test_a_wrong_document_is_refused_with_its_member(member: str, document: dict
 
 
 def ways_to_replace(fact: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Return a source, the member and the document of each way to give a claim the name of a fact, which has another name itself."""
+    """Yield the ways to rename another claim to this fact's name: the source, the member and the document."""
     renamed = {fact: "renamed"} if fact in USER_CLAIMS else {}
     for name in {fact, fact.upper()}:
         for claim in sorted(USER_CLAIMS - {fact}):
@@ -252,7 +252,7 @@ def refused_member(document: dict[str, Any]) -> str | None:
 
 @table("fact", sorted(USER_CLAIMS | RESERVED))
 def test_no_claim_takes_the_name_of_a_fact(fact: str) -> None:
-    """But for lists among themselves, and other values of claims of the profile."""
+    """List claims may swap names, and values may replace some profile claims."""
     for source, member, document in ways_to_replace(fact):
         is_swap = member == "names" and {source, fact} <= set(LIST_CLAIMS)
         is_allowed = is_swap or (member == "values" and source in REPLACEABLE)
@@ -285,7 +285,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
     assert ClaimDocument.read({}).document == ClaimDocument().document
 
 
-# Parts of stored documents that `parse` refuses, because another release had other rules, and the rest that counts.
+# Stored document parts that `parse` refuses because another release had different rules, and the rest that counts.
 STALE: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "a name of the protocol": ({"names": {"groups": "sub"}}, {}),
     "the name of another fact": ({"names": {"preferred_username": "email", "email": "mail"}}, {"names": {"email": "mail"}}),

@@ -1,4 +1,4 @@
-"""The claims of DPoP proofs, nonces, and the tables of used proofs (RFC 9449 sections 4.3, 8 and 11.1)."""
+"""Claims in DPoP proofs, nonces, and the tables with used proofs (RFC 9449 sections 4.3, 8 and 11.1)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -84,7 +84,7 @@ def test_a_nonce_lives_for_a_minute_from_its_step() -> None:
     assert step is not None
     assert is_nonce_of(nonce, KEY, step)
     accepted = [seconds for seconds in range(-40, 90) if parse_nonce(nonce, NOW + timedelta(seconds=seconds)) == step]
-    assert (accepted[0], accepted[-1]) == (-30, 59)  # the clock of another process can be ahead
+    assert (accepted[0], accepted[-1]) == (-30, 59)  # another process's clock can be ahead
     assert [is_outdated(step, NOW + timedelta(seconds=seconds)) for seconds in (0, 29, 30, 59)] == [False, False, True, True]
 
 
@@ -105,7 +105,7 @@ def test_a_proof_has_one_place_and_a_table_is_emptied_only_when_none_of_its_nonc
     for seconds in range(0, 1200, 10):
         now = NOW + timedelta(seconds=seconds)
         emptied = set(tables_to_empty(now))
-        for off in range(-120, 121, 10):  # processes with other clocks
+        for off in range(-120, 121, 10):  # processes with different clocks
             for age in (0, 30, 59):
                 clock = now + timedelta(seconds=off)
                 step = parse_nonce(make_nonce(KEY, clock - timedelta(seconds=age)), clock)

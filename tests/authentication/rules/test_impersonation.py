@@ -1,4 +1,4 @@
-"""Tests of the events of an impersonation (decision 207; security I-5)."""
+"""The events in an impersonation (decision 207; security I-5)."""
 
 from datetime import UTC, datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The format of personal access tokens: a secret scanner finds them, and a wrong one is refused without a look into the database."""
+"""The personal access token format: a secret scanner finds tokens, and wrong tokens are refused without a database query."""
 
 import re
 from collections.abc import Callable

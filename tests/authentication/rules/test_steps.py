@@ -1,4 +1,4 @@
-"""The steps of a sign-in: the table of docs/specification/sign-in.md, and what holds for all facts."""
+"""The steps in a sign-in: the table in docs/specification/sign-in.md, and what holds for all facts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -38,11 +38,11 @@ def two(at: datetime) -> Proofs:
 
 
 def at_provider(at: datetime) -> Proofs:
-    """Return the proofs of a user that the identity provider may have known from earlier."""
+    """Return the user's proofs that the identity provider may have known from earlier."""
     return (first_proof("websuite", at, is_fresh=False),)
 
 
-# The states of a browser. A flow began ten minutes ago, in a browser without a session or with the session FIRST.
+# A browser's states. A flow began ten minutes ago, in a browser without a session or with the session FIRST.
 NO_FLOW = Facts(needs=Needs(), now=NOW)
 NO_SESSION = replace(NO_FLOW, begun_at=BEGUN_AT)
 PROVED = replace(NO_SESSION, proofs=one(NOW), user_id=USER, factors=PASSWORD)
@@ -90,7 +90,7 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(TRUSTED, required=TWO), Step.START_SESSION),
         (asks(PROVED_TWO, required=TWO), Step.START_SESSION),
         (asks(PROVED_TWO, required=Strength.PHISHING_RESISTANT), Step.START_SESSION),
-        # Proofs come before all other needs of the target.
+        # Proofs come before the target's remaining needs.
         (asks(PROVED, sign_up=True, subject=OTHER, fresh=True), Step.START_SESSION),
         (replace(OLD, proofs=one(NOW)), Step.START_SESSION),
     ],
@@ -100,7 +100,7 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD, sign_up=True), Step.SIGN_UP),
         (asks(OLD, {"begun_at": None, "first_session_id": None}, sign_up=True), Step.SIGN_UP),
         (asks(FRESH, sign_up=True), Step.CHECK_ACCESS),
-        # The link of a sign-up works for longer than a sign-in is fresh.
+        # A sign-up link works for longer than a sign-in is fresh.
         (asks(FRESH, {"now": NOW + 5 * HOUR}, sign_up=True), Step.CHECK_ACCESS),
     ],
     "No session": [
@@ -144,14 +144,14 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD, DUE), Step.ENROLL),
         (asks(OLD, {**DUE, "is_reminded": True}), Step.CHECK_ACCESS),
         (asks(OLD, DUE, is_silent=True), Step.CHECK_ACCESS),
-        # The needs of the request come first: another user, and a strength that the session lacks.
+        # The request's needs come first: another user, and a strength that the session lacks.
         (asks(OLD, ENROLL, subject=OTHER), Step.SIGN_IN),
         (asks(FRESH, STEP_UP, subject=OTHER), Step.OTHER_USER),
         (asks(OLD, ENROLL, required=TWO), Step.SIGN_IN),
         # The policy comes before the access, and before the age that the request asks for.
         (asks(OLD, {**ENROLL, "agreement": COVERED}), Step.ENROLL),
         (asks(OLD, ENROLL, fresh=True), Step.ENROLL),
-        # It asks nothing of proofs, and nothing without a session.
+        # It asks for no proofs, and for nothing without a session.
         (asks(PROVED, STEP_UP), Step.START_SESSION),
         (asks(NO_SESSION, ENROLL), Step.SIGN_IN),
     ],
@@ -166,7 +166,7 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(FRESH, {"begun_at": None}, fresh=True), Step.SIGN_IN),
         # The browser had this session when the flow began.
         (asks(session(one(LATER), session_id=FIRST), fresh=True), Step.SIGN_IN),
-        # The clocks of two processes differ.
+        # Two processes have different clocks.
         (asks(session(one(BEGUN_AT - CLOCK_LEEWAY)), fresh=True), Step.CHECK_ACCESS),
         (asks(session(one(BEGUN_AT - 2 * CLOCK_LEEWAY)), fresh=True), Step.SIGN_IN),
         # A tab that was left open.
@@ -242,7 +242,8 @@ def test_the_table_has_each_step() -> None:
     assert {step for rows in TABLE.values() for _, step in rows} == set(Step)
 
 
-# Any facts. The parser refuses prompt=none beside other prompts. A silent request shows no page, so it has no proofs.
+# Any facts. The parser refuses prompt=none together with a second prompt. A silent request shows no page, so it has no
+# proofs.
 
 REPEATABLE = settings(max_examples=100)
 RARELY = st.sampled_from([False, False, False, True])

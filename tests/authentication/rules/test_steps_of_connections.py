@@ -1,4 +1,4 @@
-"""The steps of a sign-in for sessions that began at an organization's connection (security S-10)."""
+"""The steps in a sign-in for sessions that began at an organization's connection (security S-10)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -33,7 +33,7 @@ SHOP = ServiceContext(
     org_slug="acme",
     status=OrganizationStatus.ACTIVE,
 )
-# Begun at the connection of the organization of the application, and of another one
+# The session began at the connection of the application's organization, or at a foreign connection
 HERE, ELSEWHERE = (replace(session((connection_proof(org, EARLIER),), APP, session_id=FIRST), service=SHOP) for org in (SHOP.org_id, OTHER))
 CONSULTANT = replace(session((*one(EARLIER), connection_proof(OTHER, LATER)), session_id=FIRST), service=SHOP)
 PROVED = replace(PROVED_ONE_OF_TWO, proofs=(connection_proof(OTHER, NOW),))

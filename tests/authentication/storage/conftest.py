@@ -1,4 +1,4 @@
-"""Fixtures of the storage tests."""
+"""Fixtures for the storage tests."""
 
 from tests.authentication.storage.sign_ins import cast  # noqa: F401
 from tests.support.storage_fixtures import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""The enrollment of accounts as users of a service."""
+"""Enrolling accounts as a service's users."""
 
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from tests.support.services import enroll_user
 
 
 async def enroll(storage: Postgres, service: UUID, *users: UUID) -> None:
-    """Make these accounts users of the service."""
+    """Make these accounts users in the service."""
     async with storage.transaction(by=SYSTEM) as tx:
         for user in users:
             assert await enroll_user(tx, service, user, NOW)

@@ -1,4 +1,4 @@
-"""The people and the attempts of the tests of the sign-in log."""
+"""The people and attempts for the sign-in log tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ CLIENT = "203.0.113.9"
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Two organizations with an application each, and people of the first one."""
+    """Two organizations with an application for both, and people from the first organization."""
 
     shop: ServiceContext
     rival: ServiceContext
     member: UUID  # confirmed, a day ago
     invited: UUID  # a member who is not confirmed
-    customer: UUID  # a user of the shop
+    customer: UUID  # a shop user
     stranger: UUID
 
 

@@ -1,4 +1,4 @@
-"""Statements on sessions of applications and their refresh tokens."""
+"""Statements on application sessions and their refresh tokens."""
 
 from uuid import uuid4
 
@@ -38,7 +38,7 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     shop, wiki, other = [await add_service(pool, org_id, slug) for org_id, slug in ((org, "shop"), (org, "wiki"), (other_tenant, "shop"))]
     context = await service_context(pool, shop)
     session = await begin(storage, user.id, "token", service=context)
-    # Other users of the service and other services of the user do not count.
+    # The service's remaining users and the user's remaining services do not count.
     await enroll(storage, shop, eve.id)
     for service in (wiki, other):
         await enroll(storage, service, user.id)
@@ -194,7 +194,7 @@ async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgr
     [
         ("active", True, False, True, True),
         ("active", True, True, True, True),
-        ("active", False, True, True, False),  # a membership does not make the user a user of the service
+        ("active", False, True, True, False),  # a membership does not make the user a service user
         ("suspended", True, True, True, False),
         ("pending", True, True, True, False),
         ("rejected", True, True, True, False),

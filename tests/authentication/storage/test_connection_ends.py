@@ -1,4 +1,4 @@
-"""The end of the sign-ins of a connection: of all users, or of one."""
+"""Ending a connection's sign-ins: for all users, or for a single user."""
 
 from collections.abc import Mapping
 from dataclasses import replace

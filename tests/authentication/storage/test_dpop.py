@@ -1,4 +1,4 @@
-"""The statements about used DPoP proofs and the keys of nonces."""
+"""The statements about used DPoP proofs and nonce keys."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ async def use(storage: Postgres, proof: ProofUse) -> None:
 
 @asynccontextmanager
 async def other_connections(pool: Pool) -> AsyncIterator[Pool]:
-    """Connections to the same database, beside the one of the test."""
+    """Additional connections to the test's database."""
     others = Pool(pool._conninfo, size=1)
     try:
         yield others
@@ -93,7 +93,7 @@ async def test_a_block_without_a_query_uses_the_proof_and_an_error_before_the_qu
 
 
 async def test_after_a_crash_no_proof_from_before_can_be_used(storage: Postgres, pool: Pool) -> None:
-    """A crash empties unlogged tables. Then the key is gone, or is another one."""
+    """A crash empties unlogged tables. Then the key is gone or has changed."""
     proof = ProofUse("thumb", "jti", STEP, await key_of(storage))
     await use(storage, proof)
     for table in ("dpop_proofs", "dpop_nonce_keys"):

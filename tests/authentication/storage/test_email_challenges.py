@@ -1,4 +1,4 @@
-"""Tests of the storage of the emails of sign-ins in progress."""
+"""Storage for the emails in pending sign-ins."""
 
 from collections import Counter
 from dataclasses import replace
@@ -74,7 +74,7 @@ async def count_attempt(
 
 
 async def find(storage: Postgres, challenge: EmailChallenge, at: timedelta = timedelta()) -> list[EmailChallenge | None]:
-    """Return what is found of the email by its flow and by its link."""
+    """Look the email up by its flow and by its link."""
     async with storage.reading() as read:
         of_flow = await read.flows.email_of(challenge.flow.id, challenge.flow.browser_hash or b"", NOW + at)
         return [of_flow, await read.flows.email_by_link(LINK, NOW + at)]

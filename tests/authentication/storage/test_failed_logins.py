@@ -42,7 +42,7 @@ async def count_rows(pool: Pool) -> int:
 
 
 async def rows_written(storage: Postgres, pool: Pool, user: UUID | None, *arguments: Any, **changes: Any) -> list[tuple[str, int]]:
-    """Return how many rows of each table an attempt writes, new ones and new versions."""
+    """Return how many rows an attempt adds per table: new rows and new versions."""
     tables = ("login_events", "events", "webhook_deliveries")
     [(before,)] = await run_sql(pool, "select txid_snapshot_xmax(txid_current_snapshot())")
     await fail(storage, user, *arguments, **changes)
@@ -52,7 +52,7 @@ async def rows_written(storage: Postgres, pool: Pool, user: UUID | None, *argume
 
 @pytest.mark.parametrize("reason", [LoginFailure.CREDENTIALS, LoginFailure.LOCKED])
 async def test_every_attempt_writes_the_same_number_of_rows(storage: Postgres, pool: Pool, cast: Cast, reason: LoginFailure) -> None:
-    """Also the second one, those after the limit of the account, and those after the limit of the minute."""
+    """The first and second attempts, and attempts above the account limit or the minute limit, write the same rows."""
     people = (cast.member, cast.customer, cast.invited, cast.stranger, new_id(), None)
     for service, rows in ((cast.shop, 2), (None, 1)):
         written = [
@@ -139,7 +139,7 @@ async def test_the_directory_of_the_managing_organization_is_a_reason_of_its_own
 
 
 async def test_a_million_attempts_in_a_day_add_less_than_a_hundred_thousand_rows(storage: Postgres, pool: Pool, cast: Cast) -> None:
-    """Three minutes of such a day: from many networks at many accounts, known and unknown, and the arithmetic of the rest."""
+    """The test runs three minutes from such a day, from many networks at known and unknown accounts, and calculates the rest."""
     assert MAX_NAMED_FAILURES * 24 + counted_rows_a_minute() * 24 * 60 < 100_000
     minutes, attempts, left = 3, 150, 30
     before = MAX_NAMED_FAILURES - left
@@ -179,7 +179,7 @@ async def test_failures_are_found_by_their_request(storage: Postgres, cast: Cast
 
 
 async def test_an_organization_gets_events_of_what_its_log_shows(ports: Ports, storage: Postgres, pool: Pool, cast: Cast) -> None:
-    """Each kind of person, at the organization's application, at another one's and at the platform."""
+    """All kinds of people sign in at the organization's application, at another organization's application and at the platform."""
     orgs = (cast.shop.org_id, cast.rival.org_id)
     await add_member(pool, cast.rival.org_id, cast.customer, confirmed=True)
     await run_sql(pool, "update memberships set confirmed_at = %s where confirmed_at is not null", NOW - DAY)

@@ -1,4 +1,4 @@
-"""Tests of the storage of sign-ins in progress (security J-8)."""
+"""Storage for pending sign-ins (security J-8)."""
 
 import json
 from collections import Counter
@@ -83,7 +83,7 @@ async def count_attempt(storage: Postgres, flow: Flow, *, after: timedelta = tim
 
 
 async def failures(pool: Pool, user_id: UUID | None) -> int:
-    """Return the number of counted attempts at the user's second factor."""
+    """Return how many attempts at the user's second factor were counted."""
     rows = await run_sql(pool, "select failures from guesses where secret = 'mfa' and subject = %s", digest(str(user_id)))
     return int(rows[0][0]) if rows else 0
 
@@ -95,7 +95,7 @@ def first_factor(flow: Flow) -> FirstFactor:
 
 
 async def redeem(storage: Postgres, flow: Flow, step: int = 1000, at: datetime = NOW) -> bool | None:
-    """Redeem the code of a time step. Return whether the step was accepted, or None if the proofs have ended."""
+    """Redeem the code for a time step. Return whether the step was accepted, or None if the proofs have ended."""
     assert flow.user_id is not None
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(flow.user_id, "SECRET", NOW)
@@ -171,7 +171,7 @@ async def test_the_identity_is_encrypted_for_its_flow(storage: Postgres, pool: P
     assert await load(storage, other) == other
 
 
-# The flows of a browser
+# A browser's flows
 
 
 async def test_the_oldest_open_flow_of_a_browser_goes(storage: Postgres, pool: Pool) -> None:

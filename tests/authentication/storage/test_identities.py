@@ -1,4 +1,4 @@
-"""Tests of every statement on linked identities: fields, users, contexts and the encryption of tokens."""
+"""Every statement on linked identities: fields, users, contexts and token encryption."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4

@@ -1,4 +1,4 @@
-"""Tests of the login records of services, and that the daily totals in UTC match them."""
+"""Service login records, and that the daily totals in UTC match them."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -45,7 +45,7 @@ async def shop(pool: Pool) -> ServiceContext:
 
 @pytest.fixture
 async def other_tenant(pool: Pool) -> ServiceContext:
-    """Return a service of another organization."""
+    """Return another organization's service."""
     return await service_context(pool, await add_service(pool, await add_organization(pool, "twin")))
 
 
@@ -167,7 +167,7 @@ async def test_concurrent_logins_are_all_counted_over_the_shards(storage: Postgr
 
 
 async def count(pool: Pool, service: ServiceContext, day: date, *shards: int) -> None:
-    """Insert totals of a day: shard number n has the total n + 1."""
+    """Insert a day's totals: shard number n has the total n + 1."""
     for shard in shards:
         await run_sql(
             pool,

@@ -1,4 +1,4 @@
-"""The notices that ended sessions of OpenID Connect queue for their applications (Back-Channel Logout 1.0, security S-9)."""
+"""The notices that ended OpenID Connect sessions queue for their applications (Back-Channel Logout 1.0, security S-9)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ URI: Final = "https://shop.example.com/logout"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A session of OpenID Connect, the browser session in which its user authorized it, and another session of the user."""
+    """An OpenID Connect session, the browser session in which its user authorized it, and the user's second session."""
 
     storage: Postgres
     pool: Pool
@@ -33,7 +33,7 @@ class Case:
     device_id: UUID
     session_id: UUID
     browser_id: UUID
-    successor: UUID  # a browser session of another user
+    successor: UUID  # another user's browser session
 
     async def notices(self) -> list[UUID]:
         return [id_ for (id_,) in await run_sql(self.pool, "select session_id from logout_notices order by id")]
@@ -97,7 +97,7 @@ ENDS: Final[dict[str, End]] = {
 
 
 def test_every_method_that_ends_sessions_is_in_the_table() -> None:
-    # The sessions of impersonations and of personal access tokens are none of OpenID Connect.
+    # Impersonations and personal access tokens have no OpenID Connect sessions.
     ports = (Sessions, OrganizationSessions, RefreshTokens)
     methods = {name for port in ports for name in vars(port) if name.startswith(("end", "remove", "revoke", "replace"))}
     assert methods - {"ends_at", "end_personal_tokens"} == ENDS.keys() & methods

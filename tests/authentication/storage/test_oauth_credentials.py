@@ -1,4 +1,4 @@
-"""Tests of every statement on the credentials of services: fields, keys and the encryption of the secret."""
+"""Every statement on service credentials: fields, keys and secret encryption."""
 
 from uuid import UUID, uuid4
 

@@ -1,4 +1,4 @@
-"""Tests of the statements on a user's list of sessions and on browser sessions."""
+"""The statements on a user's session list and on browser sessions."""
 
 from dataclasses import replace
 from uuid import uuid4
@@ -63,7 +63,7 @@ async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, poo
         "update sessions set ended_at = now()",
         "update sessions set expires_at = '2026-03-14T15:09:26.535897Z'",
         "update sessions set user_id = (select id from users where email = 'eve@example.com')",
-        "update sessions set service_id = gen_random_uuid()",  # of a deleted service
+        "update sessions set service_id = gen_random_uuid()",  # from a deleted service
     ],
 )
 async def test_sessions_that_are_not_live_are_not_listed(storage: Postgres, pool: Pool, user: Account, change: str) -> None:

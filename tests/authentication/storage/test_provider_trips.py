@@ -1,4 +1,4 @@
-"""Tests of the storage of trips to identity providers, and of the tickets for them (security O-1, O-6)."""
+"""Storage for trips to identity providers, and for their tickets (security O-1, O-6)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -37,7 +37,7 @@ def ticket_of(user_id: UUID, session_id: UUID, secret: bytes = SECRET, **changes
 
 
 def opened(ticket: ConnectionTrip, browser: bytes = BROWSER) -> ConnectionTrip:
-    """Return the trip of the browser that opens this ticket."""
+    """Return the trip in the browser that opens this ticket."""
     flow = replace(stored(ticket).flow, browser_hash=browser, secret_hash=None, first_session_id=uuid4(), expires_at=NOW + TTL)
     return replace(ticket, flow=flow)
 
@@ -65,7 +65,7 @@ async def by_ticket(
 
 @pytest.fixture
 async def ticket(storage: Postgres) -> ConnectionTrip:
-    """A ticket of a user, which no browser has opened."""
+    """A user's ticket, which no browser has opened."""
     user_id = (await add(storage, account())).id
     added = ticket_of(user_id, (await begin(storage, user_id, "live")).id)
     assert await start(storage, added, None)
@@ -109,7 +109,7 @@ async def test_a_trip_ends_only_in_its_browser_at_its_provider_and_in_time(stora
 
 @pytest.mark.slow
 async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connection(storage: Postgres) -> None:
-    """The state of a trip to a provider of the platform ends none, and the other way round."""
+    """The state from a trip to a platform provider ends no such trip, and the reverse holds too."""
     user_id = (await add(storage, account())).id
     times: Any = {"begun_at": NOW, "expires_at": NOW + TTL}
     trip = ConnectionTrip(flow=page(wants_fresh=True), connection_id=uuid4(), **times)
@@ -155,7 +155,7 @@ async def test_of_twenty_parallel_returns_one_gets_the_trip(storage: Postgres) -
 
 
 async def test_the_newest_trip_of_a_flow_wins(storage: Postgres) -> None:
-    """Two tabs of one flow: the older one comes back to nothing."""
+    """With two tabs in a flow, the older tab finds no trip when it comes back."""
     older = trip_of(page())
     newer = replace(stored(older), connection_id=OTHER, begun_at=NOW + SECOND, expires_at=NOW + SECOND + TTL)
     assert [await start(storage, older), await start(storage, newer, digest("newer"))] == [True, True]
@@ -250,7 +250,7 @@ async def test_tickets_stay_when_the_emails_to_their_user_are_forgotten(storage:
 
 
 async def test_without_an_opened_ticket_no_browser_returns(storage: Postgres, ticket: ConnectionTrip) -> None:
-    """The secret of the ticket is no state, and its flow belongs to no browser."""
+    """The ticket's secret is no state, and its flow belongs to no browser."""
     assert await take(storage, SECRET) is None
     async with storage.reading() as read:
         assert await read.flows.load(ticket.flow.id, BROWSER) is None

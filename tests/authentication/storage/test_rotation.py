@@ -1,4 +1,4 @@
-"""Statements that replace a refresh token: rotations, and selections of an organization."""
+"""Statements that replace a refresh token: rotations, and organization selections."""
 
 from dataclasses import replace
 from uuid import uuid4
@@ -83,7 +83,7 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
     await add(storage, user := account(), eve := account(EVE))
     session = await begin(storage, user.id, "first")
     org, other_tenant = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
-    await add_member(pool, other_tenant, user.id, "owner")  # a membership of another organization does not help
+    await add_member(pool, other_tenant, user.id, "owner")  # a membership in another organization does not help
     await add_member(pool, org, eve.id)  # nor does another user's membership
     if is_member:
         await add_member(pool, org, user.id, "admin")

@@ -1,4 +1,4 @@
-"""Connections of the platform, and what services set for them."""
+"""Platform connections, and what services set for them."""
 
 from uuid import UUID
 

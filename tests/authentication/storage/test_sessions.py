@@ -1,4 +1,4 @@
-"""Statements that store sessions and load the context of a request."""
+"""Statements that store sessions and load a request's context."""
 
 from dataclasses import replace
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Who sees which sign-ins: two organizations, an unconfirmed member, a user of an application and a stranger (decision 220)."""
+"""Who sees which sign-ins: two organizations, an unconfirmed member, an application user and a stranger (decision 220)."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -45,11 +45,11 @@ async def test_an_organization_sees_failures_of_its_members_and_users_at_its_app
 async def test_attempts_at_a_strangers_account_look_like_those_at_no_account(
     storage: Postgres, pool: Pool, cast: Cast, reason: LoginFailure, provider: str
 ) -> None:
-    """Each attempt at another minute, so that each has a row. The rows must not differ in anything but time and id."""
+    """Every attempt has its own minute, and so its own row. The rows must not differ in anything but time and id."""
     users = [cast.stranger, cast.invited, new_id(), None]
     for minute, user in enumerate(users):
         at, agent = NOW + timedelta(minutes=minute), f"agent {user}"
-        for _ in range(MAX_FAILURES + 5):  # more than are recorded of an account
+        for _ in range(MAX_FAILURES + 5):  # more than are recorded for an account
             await fail(storage, user, cast.shop, reason=reason, provider=provider, at=at, agent=agent)
     rows = await log(storage, cast.shop.org_id)
     assert {(each.user_id, each.email, each.reason, each.provider, each.agent, each.attempts) for each in rows} == {
@@ -91,7 +91,7 @@ async def test_an_organization_sees_the_attempts_of_confirmed_members_at_the_pla
 async def test_organizations_of_every_size_list_the_newest_attempts_of_their_members(
     storage: Postgres, pool: Pool, cast: Cast, members: int
 ) -> None:
-    """A large organization's are found in those of the whole platform, if these have enough of them."""
+    """A large organization's attempts are found among the platform's attempts, if these contain enough of them."""
     await add_member(pool, cast.shop.org_id, cast.customer, confirmed=True)
     await run_sql(pool, "update memberships set confirmed_at = %s where confirmed_at is not null", NOW - DAY)
     await run_sql(pool, "update organizations set member_count = %s", members)
@@ -268,7 +268,7 @@ async def test_the_activity_of_an_application_is_its_last_success_and_failure(st
     await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA, at=NOW + DAY)
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, UNKNOWN_ACCOUNT)
     assert await activity(cast.rival.org_id, cast.shop.id) == (None, None), "the application belongs to another organization"
-    # The limit of the account is reached, so an old row of it counts the last attempts. The row of the minute counts none.
+    # The account limit is reached, so an old row counts the last attempts. The minute row counts nothing.
     for number in range(MAX_FAILURES + 1):
         await fail(storage, cast.customer, cast.shop, at=NOW + 2 * DAY + number * SECOND)
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, "credentials")

@@ -1,4 +1,4 @@
-"""The proofs of a session, and the columns that API requests read instead."""
+"""A session's proofs, and the columns that API requests read instead."""
 
 from dataclasses import replace
 from typing import Any

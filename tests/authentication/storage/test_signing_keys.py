@@ -1,4 +1,4 @@
-"""Tests of every statement on signing keys: fields, conditions, and that one key is active."""
+"""Every statement on signing keys: fields, conditions, and that only one key is active."""
 
 from dataclasses import replace
 

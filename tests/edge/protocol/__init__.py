@@ -1,1 +1,1 @@
-"""Tests of the HTTP server: its sockets and its parser."""
+"""Tests for the HTTP server: its sockets and its parser."""

@@ -1,4 +1,4 @@
-"""The socket of a client that reads its response too slowly (security P-4)."""
+"""The socket for a client that reads its response too slowly (security P-4)."""
 
 import errno
 import socket
@@ -31,7 +31,7 @@ def connected_sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 async def test_a_client_that_reads_too_slowly_is_reset(autojump_clock: trio.testing.MockClock) -> None:
-    """Each part that it reads does not give it more time."""
+    """Reading a part does not give it more time."""
 
     async def read_slowly(client: socket.socket) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Pages at 127.0.0.1 and [::1] redirect to `localhost`, if that is the host of the base URL."""
+"""Pages at 127.0.0.1 and [::1] redirect to `localhost`, if that is the host in the base URL."""
 
 import pytest
 from quart_trio import QuartTrio
@@ -48,7 +48,7 @@ async def test_a_trailing_slash_and_a_doubled_one_lead_to_no_other_host(app: Qua
 @at_localhost
 @pytest.mark.parametrize("host", NUMERIC)
 async def test_only_pages_that_a_browser_opens_redirect(app: QuartTrio, host: bytes) -> None:
-    """A program that calls the API, follows a link of an email or checks the health gets its answer, and a form is never sent twice."""
+    """A program that calls the API, follows an emailed link or checks the health gets its answer, and a form is never sent twice."""
     for path, headers in (
         ("/api/user", [HTML]),
         ("/auth/userinfo", [HTML]),

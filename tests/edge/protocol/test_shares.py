@@ -32,7 +32,7 @@ def used(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Share]]:
 
 
 async def test_a_stranger_never_uses_the_share_of_an_organization(app: QuartTrio, acme: Tenant, used: list[Share]) -> None:
-    used.clear()  # of the fixtures
+    used.clear()  # the fixtures' shares
     path = f"/api/organizations/{acme.slug}/members"
     for token in ("x.y.z", "scim_x", None):
         assert (await ask(app, "GET", path, token=token)).status == 401
@@ -43,7 +43,7 @@ async def test_a_stranger_never_uses_the_share_of_an_organization(app: QuartTrio
 
 
 async def test_a_member_uses_the_share_of_the_organization(app: QuartTrio, acme: Tenant, used: list[Share]) -> None:
-    used.clear()  # of the fixtures
+    used.clear()  # the fixtures' shares
     path = f"/api/organizations/{acme.slug}/members"
     assert (await ask(app, "GET", path, token=acme.token("admin"))).status == 200
     assert used == [STRANGER, of_organization(acme.org)]

@@ -1,1 +1,1 @@
-"""Tests of access to applications: policies, users and groups."""
+"""Tests for access to applications: policies, users and groups."""

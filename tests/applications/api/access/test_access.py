@@ -1,4 +1,4 @@
-"""Access to services: settings, assigned users, and the applications of a user (decisions 57, 177)."""
+"""Access to services: settings, assigned users, and a user's applications (decisions 57, 177)."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ LOGIN = {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug
 
 
 class Store:
-    """The service `store` of acme, and requests of an admin about it."""
+    """Acme's service `store`, and an admin's requests about it."""
 
     def __init__(self, acme: Tenant) -> None:
         self.tenant = acme
@@ -60,7 +60,7 @@ class Store:
         return {each["email"]: each["assigned_by"] for each in (await self.assigned())["assignments"]}
 
     async def enrolled(self) -> list[tuple[Any, ...]]:
-        """Return the emails and origins of the users."""
+        """Return the users' emails and origins."""
         await check_counts(self.tenant.pool)
         return await run_sql(self.tenant.pool, "select email, enrolled_by, by_membership from service_users order by email")
 
@@ -211,7 +211,7 @@ async def test_admins_assign_by_address_and_search(store: Store, acme: Tenant, o
 
 
 async def test_assignments_end_with_the_membership(store: Store, acme: Tenant, pool: Pool) -> None:
-    """Also of a user who has signed in by other means, and so remains an end user."""
+    """The same holds for a user who has signed in by other means, and so remains an end user."""
     await store.set_access("assigned")
     unused, used = await add_account(acme.ports, "unused@example.com"), await add_account(acme.ports, "used@example.com")
     login = {**LOGIN, "email": "used@example.com"}
@@ -279,7 +279,7 @@ async def test_no_user_gets_an_assertion_after_the_answer_to_the_end_of_the_assi
     await check_counts(pool)
 
 
-# The applications of a user
+# A user's applications
 
 
 async def applications_of(api: Api, token: str) -> dict[str, str | None]:

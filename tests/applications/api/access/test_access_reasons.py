@@ -121,7 +121,7 @@ async def test_unconfirmed_members_have_no_rights_and_end_users_no_organization(
 
 
 async def test_strangers_are_not_found(shop: Store, acme: Tenant, other_tenant: Tenant, user: Account) -> None:
-    """A user of another organization, or of none, looks like one who does not exist."""
+    """A user outside the organization looks like a user who does not exist."""
     service = await add_service(other_tenant.pool, other_tenant.org)
     await add_service_user(other_tenant.ports, service, user.id)
     ids = (user.id, other_tenant.id("member"), uuid4())
@@ -131,7 +131,7 @@ async def test_strangers_are_not_found(shop: Store, acme: Tenant, other_tenant: 
 
 @pytest.mark.slow
 async def test_the_reasons_agree_with_the_rule_of_access(shop: Store, acme: Tenant, user: Account) -> None:
-    """For each combination of facts, the explanation admits the user if the rule of sign-ins does."""
+    """For all combinations of facts, the explanation admits the user if the sign-in rule does."""
     pool, ends, wrong = acme.pool, {"membership", "group", "assigned", "directory", "admin"}, []
     group = await add_group(pool, acme.org, user.id)
     await add_service_user(acme.ports, shop.service, user.id)

@@ -1,4 +1,4 @@
-"""Access of groups to applications with the policy `assigned`."""
+"""Group access to applications with the policy `assigned`."""
 
 import pytest
 
@@ -64,7 +64,7 @@ async def test_each_end_of_the_access_by_a_group_ends_openid_sessions(
         await groups.add(group, user.id)
         await groups.assign("store", group)
         session = await sign_in(ports, user, acme.org)
-        # an OpenID Connect session of the application
+        # an OpenID Connect session at the application
         sql = "update sessions set service_id = %s, scope = '{openid}', ended_at = null where id = %s"
         await run_sql(pool, sql, service, session.session_id)
         assert await open_sessions() == 1
@@ -90,7 +90,7 @@ async def test_each_end_of_the_access_by_a_group_ends_openid_sessions(
 
 
 async def test_an_application_of_a_group_is_among_your_applications(groups: GroupAdmin, acme: Tenant, api: Api, pool: Pool) -> None:
-    """Also of an end user, who is not a member."""
+    """The same holds for an end user who is not a member."""
     end_user = await add_account(acme.ports, "end-user@example.com")
     await add_service(pool, acme.org, "desk")
     await run_sql(

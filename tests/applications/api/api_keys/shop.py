@@ -1,4 +1,4 @@
-"""A service, and requests of its members about API keys."""
+"""A service, and its members' requests about API keys."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ GOOD = {"name": "Robot", "permissions": ["read:users"]}
 
 @dataclass(slots=True)
 class Shop:
-    """A service of a tenant, and its keys."""
+    """A tenant's service, and its keys."""
 
     tenant: Tenant
     id: UUID

@@ -1,4 +1,4 @@
-"""Creation, lists, deletion and records of API keys (decisions 104, 107, 108; security K-1, K-2, K-6, S-6)."""
+"""Creating, listing, deleting and recording API keys (decisions 104, 107, 108; security K-1, K-2, K-6, S-6)."""
 
 import re
 from datetime import timedelta

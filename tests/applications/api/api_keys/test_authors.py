@@ -1,4 +1,4 @@
-"""The creator of an API key and of a SCIM token, on their pages."""
+"""The pages for API keys and SCIM tokens show the creator."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The rights that the creator of an API key needs for each of its permissions (security K-2)."""
+"""An API key's creator needs rights for all its permissions (security K-2)."""
 
 from collections.abc import Collection
 

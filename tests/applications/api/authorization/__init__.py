@@ -1,1 +1,1 @@
-"""Permissions and roles of applications, and their users."""
+"""Application permissions and roles, and their users."""

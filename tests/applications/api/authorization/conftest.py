@@ -1,4 +1,4 @@
-"""The permissions and roles of acme's shop."""
+"""The permissions and roles in acme's shop."""
 
 import pytest
 

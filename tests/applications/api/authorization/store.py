@@ -1,4 +1,4 @@
-"""Helpers: requests about the permissions and roles of an application."""
+"""Helpers: requests about an application's permissions and roles."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,7 +32,7 @@ UNCHANGED: Final[dict[str, Any]] = {
 
 @dataclass(slots=True)
 class Store:
-    """A service, one of its API keys, and requests about its permissions and roles."""
+    """A service, its API key, and requests about its permissions and roles."""
 
     tenant: Tenant
     service: UUID
@@ -43,7 +43,7 @@ class Store:
         return f"{self.tenant.path}/services/shop"
 
     async def call(self, method: str, below: str, body: Any = None, by: str = "admin", **headers: str) -> Answer:
-        """Send a request below the path of the service, or with the API key if `by` is "key"."""
+        """Send a request below the service's path, or with the API key if `by` is "key"."""
         if by == "key":
             return await self.tenant.api.call(method, f"/api/service{below}", body, headers={"X-Api-Key": self.key, **headers})
         return await self.tenant.api.call(method, f"{self.path}{below}", body, token=self.tenant.token(by), headers=headers)
@@ -74,7 +74,7 @@ class Store:
         return await self.call("DELETE", f"/roles/{role}/groups/{group}", by=by)
 
     async def holders(self) -> list[tuple[str, str]]:
-        """Return the roles of users in the database."""
+        """Return the users' roles in the database."""
         sql = """
             select r.slug, u.email from service_role_users h join service_roles r on r.id = h.role_id join users u on u.id = h.user_id
             order by 1, 2"""

@@ -1,4 +1,4 @@
-"""Users get roles of an application from members and from API keys, and lose them with their place in the organization."""
+"""Members and API keys give application roles to users, who lose them with their place in the organization."""
 
 from uuid import uuid4
 
@@ -116,7 +116,7 @@ async def test_a_key_needs_the_permission_for_roles(declared: Store, acme: Tenan
         assert (await declared.call(method, f"{EDITORS}/{user.id}", by="key")).status == 403
 
 
-# The end of an assignment
+# How an assignment ends
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_user_whom_a_key_removes_loses_the_roles(assigned: Store, acme: 
     forum = await add_service(acme.pool, acme.org, "forum")
     await acme.api.call("PUT", f"{acme.path}/services/forum/authorization", DOCUMENT, token=acme.token("admin"))
     [(ada,)] = await run_sql(acme.pool, "select id from users where email = 'ada@example.com'")
-    await Store(acme, forum, "").give("viewer", ada)  # which she has as an end user of the shop
+    await Store(acme, forum, "").give("viewer", ada)  # which she has as an end user in the shop
     key = await add_api_key(acme.pool, assigned.service, [Permission.DELETE_USERS])
     assert (await acme.api.delete(f"/api/service/users/{ada}", headers={"X-Api-Key": key})).status == 204
     assert await assigned.holders() == [("editor", acme.people["member"].email)]

@@ -1,4 +1,4 @@
-"""The document of permissions and roles: reading, replacing, the dry run and the entity tag."""
+"""The document for permissions and roles: reading, replacing, the dry run and the entity tag."""
 
 from copy import deepcopy
 from datetime import timedelta
@@ -177,7 +177,7 @@ async def test_a_role_of_the_organization_keeps_its_slug(declared: Store, slug: 
 
 
 async def test_roles_of_an_organization_and_of_its_applications_have_different_slugs(declared: Store) -> None:
-    """Tokens list both kinds. Each refusal names the other one."""
+    """Tokens list both the organization's roles and the applications' roles. A refusal names the role that has the slug."""
     acme = declared.tenant
     role = {"slug": "editor", "name": "Editor", "capabilities": []}
     taken = await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))
@@ -246,7 +246,7 @@ async def test_services_have_separate_documents(declared: Store, acme: Tenant, o
 
 
 async def test_fifty_roles_with_all_of_200_short_permissions_are_one_request(store: Store) -> None:
-    """The guide says so. With longer names, the roles are created one by one."""
+    """The guide says so. With longer names, every role needs its own request."""
     permissions = [f"documents:p{number:09}" for number in range(200)]
     roles = [{"slug": f"role-{number}", "name": f"Role {number}", "permissions": permissions} for number in range(50)]
     document = {"permissions": [{"name": name} for name in permissions], "roles": roles}

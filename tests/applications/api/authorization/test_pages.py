@@ -1,4 +1,4 @@
-"""The pages of permissions and roles: forms, the dry run of a document, users of a role, and the page of a user."""
+"""The pages for permissions and roles: forms, a document's dry run, a role's users, and the user page."""
 
 import json
 from typing import Any
@@ -18,12 +18,12 @@ SHOP = "/app/organizations/acme/applications/shop/authorization"
 
 @pytest.fixture
 async def admin(acme: Tenant, browser: FakeBrowser) -> FakeBrowser:
-    """The browser of an admin of acme."""
+    """The browser in which an acme admin is signed in."""
     return await sign_in_as(acme, browser, ADMIN)
 
 
 async def sign_in_as(acme: Tenant, browser: FakeBrowser, role: RoleName) -> FakeBrowser:
-    """Sign a new member of acme in."""
+    """Sign in as a new member in acme."""
     account = await add_account(acme.ports, "grace@example.com", PASSWORD)
     await add_member(acme.pool, acme.org, account.id, role, confirmed=True)
     await browser.sign_in(account.email, PASSWORD)

@@ -1,4 +1,4 @@
-"""Groups get roles of an application, and their users have the roles as long as they are in the group."""
+"""Groups get application roles, and users have these roles as long as they are in the group."""
 
 from typing import Any
 from uuid import uuid4
@@ -22,7 +22,7 @@ def groups(acme: Tenant) -> GroupAdmin:
 
 
 async def roles_of(acme: Tenant, user: object) -> list[tuple[str, bool, list[str]]]:
-    """Return the roles of a user: the slug, whether the user has it alone, and the groups that give it."""
+    """Return the user's roles: the slug, whether the user has the role alone, and the groups that give it."""
     answer = await acme.api.get(f"{acme.path}/users/{user}/roles", token=acme.token("member"))
     assert answer.status == 200, answer.text
     return [(role["slug"], role["assigned_at"] is not None, [group["name"] for group in role["groups"]]) for role in answer.json["roles"]]
@@ -78,7 +78,7 @@ async def test_a_user_keeps_a_role_from_another_source(declared: Store, groups: 
 async def test_a_key_gives_roles_only_to_groups_of_its_service(
     declared: Store, groups: GroupAdmin, acme: Tenant, other_tenant: Tenant
 ) -> None:
-    """A key learns nothing about other groups of the organization (security K-3)."""
+    """A key learns nothing about other groups in the organization (security K-3)."""
     group = await groups.create()
     theirs = await GroupAdmin(other_tenant).create()
     answers = [await declared.give_group("editor", id_, "key") for id_ in (group, theirs, uuid4(), "nonsense")]

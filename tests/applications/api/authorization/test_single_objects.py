@@ -1,4 +1,4 @@
-"""Permissions and roles one by one. Each change is a change of the document."""
+"""Single permissions and roles. Every change is a change to the document."""
 
 from datetime import timedelta
 

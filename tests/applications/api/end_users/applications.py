@@ -1,4 +1,4 @@
-"""The applications of two organizations, and their end users."""
+"""Two organizations' applications, and their end users."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +13,7 @@ from tests.support.tenants import Tenant
 
 @dataclass(slots=True)
 class Applications:
-    """Services of two organizations, and their users."""
+    """Two organizations' services, and their users."""
 
     acme: Tenant
     other_tenant: Tenant

@@ -1,4 +1,4 @@
-"""Applications of two organizations."""
+"""Two organizations' applications."""
 
 import pytest
 

@@ -170,7 +170,7 @@ async def test_twenty_concurrent_revocations_end_each_session_once(apps: Applica
 
 @pytest.mark.slow
 async def test_concurrent_changes_of_end_users_do_not_deadlock_and_keep_counters_correct(apps: Applications) -> None:
-    """Logins, email changes, revocations by two organizations, removals by API keys, and the deletion of a service."""
+    """The changes are logins, email changes, revocations by two organizations, removals by API keys, and a service deletion."""
     api, ports, pool = apps.acme.api, apps.acme.ports, apps.acme.pool
     people = [await add_account(ports, f"p{number}@people.example") for number in range(4)]
     key = await add_api_key(pool, apps.services["shop"])

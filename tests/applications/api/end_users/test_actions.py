@@ -1,4 +1,4 @@
-"""The actions of admins on an end user: reset links, blocks, and the removal of a second factor (decision 462)."""
+"""Admins' actions on an end user: reset links, blocks, and removing a second factor (decision 462)."""
 
 import pytest
 
@@ -22,7 +22,7 @@ async def act(apps: Applications, method: str, name: str, action: str, by: str =
 
 
 async def with_password(apps: Applications, name: str, *services: str) -> Account:
-    """Add an end user of these services who can sign in."""
+    """Add an end user who uses these services and can sign in."""
     account = apps.people[name] = await add_account(apps.acme.ports, f"{name}@people.example", PASSWORD)
     for service in services:
         await apps.use(name, service)

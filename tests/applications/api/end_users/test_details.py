@@ -1,4 +1,4 @@
-"""The details of an end user contain only data of the organization (decision 133; security T-2)."""
+"""An end user's details contain only data from the organization (decision 133; security T-2)."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The list of end users: fields, pages, filters and search (security T-2, T-3)."""
+"""The end-user list: fields, pages, filters and search (security T-2, T-3)."""
 
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -62,7 +62,7 @@ async def test_every_member_can_list_end_users_and_members_are_not_end_users(app
     await apps.person("eve", "other")
     answer = await apps.page(by=by)
     assert [user["email"] for user in answer.json["users"]] == ["ada@people.example"]
-    # A member who is also an end user appears in both lists.
+    # A member who is also an end user appears in the member list and in the end-user list.
     clock.advance(timedelta(seconds=1))
     apps.people["member"] = apps.acme.people["member"]
     await apps.use("member", "wiki")

@@ -1,4 +1,4 @@
-"""The revocation of an end user's sessions in the organization (decision 58; security S-4, T-3)."""
+"""An organization revokes an end user's sessions (decision 58; security S-4, T-3)."""
 
 from datetime import timedelta
 

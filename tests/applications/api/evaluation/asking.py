@@ -1,4 +1,4 @@
-"""Helpers: questions of an application."""
+"""Helpers: an application's questions."""
 
 from base64 import b64encode
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ WRITE: Final = "documents:write"
 
 
 def question(subject: object, permission: str = READ, *, of_type: str = "user", **further: Any) -> dict[str, Any]:
-    """Return the body of a question about a subject."""
+    """Return the body for a question about a subject."""
     return {"subject": {"type": of_type, "id": str(subject)}, "action": {"name": permission}, "resource": RESOURCE, **further}
 
 
 def basic(client_id: object, secret: str = "a client secret") -> dict[str, str]:
-    """Return the header of a client that authenticates with its secret."""
+    """Return the header for a client that authenticates with its secret."""
     return {"Authorization": f"Basic {b64encode(f'{client_id}:{secret}'.encode()).decode()}"}
 
 
 def reason_of(answer: Answer) -> Any:
-    """Return the code of a negative decision, or the role of a positive one."""
+    """Return a negative decision's code, or a positive decision's role."""
     assert answer.status == 200, answer.text
     reason = answer.json["context"]["reason"]
     assert answer.json["decision"] == ("role" in reason)
@@ -33,7 +33,7 @@ def reason_of(answer: Answer) -> Any:
 
 @dataclass(slots=True)
 class Asking:
-    """A service with permissions and roles, and an API key of it."""
+    """A service with permissions and roles, and its API key."""
 
     store: Store
     key: str
@@ -43,7 +43,7 @@ class Asking:
         return self.store.tenant.api
 
     async def ask(self, subject: object, permission: str = READ, **further: Any) -> Answer:
-        """Ask one question with the API key."""
+        """Ask a question with the API key."""
         return await self.api.post(EVALUATION_PATH, question(subject, permission, **further), headers={"X-Api-Key": self.key})
 
     async def ask_all(self, body: Any) -> Answer:
@@ -51,5 +51,5 @@ class Asking:
         return await self.api.post(EVALUATIONS_PATH, body, headers={"X-Api-Key": self.key})
 
     async def reason(self, subject: object, permission: str = READ) -> Any:
-        """Return the code of a negative decision, or the role of a positive one."""
+        """Return a negative decision's code, or a positive decision's role."""
         return reason_of(await self.ask(subject, permission))

@@ -1,4 +1,4 @@
-"""Acme's shop, which asks about the permissions of its users."""
+"""Acme's shop, which asks about its users' permissions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Several questions in one request."""
+"""Several questions in a single request."""
 
 from typing import Any
 

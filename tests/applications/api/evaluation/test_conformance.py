@@ -1,6 +1,6 @@
-"""The modules of the OpenID Foundation's plans for AuthZEN: Basic, Batch and Discovery, for identifiers without properties.
+"""The modules from the OpenID Foundation's AuthZEN plans: Basic, Batch and Discovery, for identifiers without properties.
 
-The fixture is set up by the API, as an admin and a directory would. The names of the modules begin with `authzen-pdp-`.
+The fixture is set up by the API, as an admin and a directory would. The module names begin with `authzen-pdp-`.
 """
 
 from typing import Any, Final
@@ -33,7 +33,7 @@ def semantic(name: str, *actions: dict[str, str]) -> dict[str, Any]:
     return {**OF_BOB, "evaluations": [{"action": action} for action in actions], "options": {"evaluations_semantic": name}}
 
 
-# Of `evaluation`: the body, and the decision or the status.
+# For `evaluation`: the body, and the decision or the status.
 SINGLE: Final[dict[str, tuple[Any, bool | int]]] = {
     "fixture-request-permit-decision": (ONE, True),
     "fixture-request-deny-decision": ({**OF_BOB, "action": WRITE}, False),
@@ -61,7 +61,7 @@ SINGLE: Final[dict[str, tuple[Any, bool | int]]] = {
     "unknown-resource-fields-ignored": ({**ONE, "resource": {**FIRST, "customAttr": "ignored", "anotherUnknown": [1, 2, 3]}}, True),
     "unknown-action-fields-ignored": ({**ONE, "action": {**READ, "customAttr": "ignored"}}, True),
 }
-# Of `evaluations`: the body, and the decisions, the only decision, or the status.
+# For `evaluations`: the body, and the decisions, the only decision, or the status.
 SEVERAL: Final[dict[str, tuple[Any, list[bool] | bool | int]]] = {
     "batch-request-with-evaluations-array": (BATCH, [True, True]),
     "batch-with-fixture-decisions-validated": ({**OF_BOB, "evaluations": [{"action": READ}, {"action": WRITE}]}, [True, False]),
@@ -86,7 +86,7 @@ BOTH: Final = (EVALUATION_PATH, EVALUATIONS_PATH)
 
 
 class Pep:
-    """The suite: a program with an API key of an application. It asks about the permissions of this application."""
+    """The suite: a program with an application's API key. It asks about this application's permissions."""
 
     def __init__(self, api: Api, key: str) -> None:
         self.api, self.key = api, key
@@ -97,7 +97,7 @@ class Pep:
 
 @pytest.fixture
 async def pep(acme: Tenant) -> Pep:
-    """An application with the permissions read and write, of which Alice has both and Bob has one."""
+    """An application with the permissions read and write: Alice has read and write, and Bob has a single permission."""
 
     async def call(method: str, path: str, body: Any = None, token: str = acme.token("owner"), **headers: str) -> Any:
         answer = await acme.api.call(method, path, body, token=token, headers=headers)
@@ -127,7 +127,7 @@ async def pep(acme: Tenant) -> Pep:
 
 
 def differs(answer: Answer, expected: list[bool] | bool | int) -> bool:
-    """Return whether an answer is not the expected one: decisions, one decision, or a status."""
+    """Return whether an answer differs from the expected decisions, decision or status."""
     if not isinstance(expected, bool | list):
         return answer.status != expected
     if answer.status != 200 or not answer.headers["Content-Type"].startswith("application/json"):

@@ -1,4 +1,4 @@
-"""One question: decisions with their reasons, credentials, malformed requests, and the access log."""
+"""Single questions: decisions with their reasons, credentials, malformed requests, and the access log."""
 
 import json
 from typing import Any

@@ -21,7 +21,7 @@ RESOURCE = f"{BASE_URL}/access/v1"
 
 
 class OwnTokens:
-    """The application as a client of `/auth/token`."""
+    """The application as a client that calls `/auth/token`."""
 
     def __init__(self, shop: Asking, client_id: object) -> None:
         self.shop, self.client_id = shop, client_id

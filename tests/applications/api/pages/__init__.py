@@ -1,1 +1,1 @@
-"""Tests of the pages of applications."""
+"""Tests for the application pages."""

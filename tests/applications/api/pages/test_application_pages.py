@@ -1,4 +1,4 @@
-"""The pages of an organization's applications: who may open them, the values to copy, the settings and the secret (decision 264)."""
+"""The pages for an organization's applications: who may open them, the values to copy, the settings and the secret (decision 264)."""
 
 import json
 import re
@@ -133,7 +133,7 @@ PRIVATE = {**KEY, "d": "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"}
 
 
 async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, admin: FakeBrowser) -> None:
-    """The other groups keep their values, and the API returns what the page saved."""
+    """The unsent groups keep their values, and the API returns what the page saved."""
     groups: dict[str, dict[str, str]] = {
         "sign-in": {
             "redirect_uris": "https://a.example/callback\r\n\r\n  https://b.example/callback \r\n",
@@ -242,7 +242,7 @@ async def test_a_private_key_is_not_sent_back(relying_party: RelyingParty, admin
 
 
 async def test_the_reason_of_a_refused_form_quotes_no_private_key(relying_party: RelyingParty, admin: FakeBrowser) -> None:
-    """Many reasons quote a value, or the beginning of one."""
+    """Many reasons quote a value, or its beginning."""
     key = client_key().private
     der = key.private_bytes(Encoding.DER, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()

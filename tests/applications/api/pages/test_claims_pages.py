@@ -1,4 +1,4 @@
-"""The pages of claims, of attributes and of further SAML attributes."""
+"""The pages for claims, attributes and additional SAML attributes."""
 
 import json
 from html import unescape

@@ -1,4 +1,4 @@
-"""The pages of an application's own credentials at identity providers."""
+"""The pages for an application's own credentials at identity providers."""
 
 from quart_trio import QuartTrio
 

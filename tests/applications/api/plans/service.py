@@ -1,4 +1,4 @@
-"""The service of the plans."""
+"""The service for the plans."""
 
 from datetime import timedelta
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Plans of services (decision 161)."""
+"""Service plans (decision 161)."""
 
 import json
 from datetime import timedelta
@@ -88,7 +88,7 @@ async def test_invalid_plans_are_refused(shops: Workshop, acme: Tenant) -> None:
 
 
 async def test_the_largest_plan_fits_into_the_longest_token(tenants: Tenants, clock: FakeClock) -> None:
-    """Each token of a subscriber contains the features, and tokens that are too long are refused (security J-7)."""
+    """A subscriber's tokens contain the features, and tokens that are too long are refused (security J-7)."""
     slug = "a" * 63
     tenant = await tenants.add(slug, cast={"owner": OWNER})
     shops, email = Workshop(tenant), f"{'a' * 64}@{'.'.join(['b' * 59] * 3)}.example"

@@ -24,7 +24,7 @@ async def set_up_providers(app: QuartTrio, providers: Sequence[ConnectionSlug] =
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A user without a password, with a session of the account and sessions of two services of two organizations."""
+    """A user without a password, with an account session and sessions at two organizations' services."""
 
     tenants: Tenants
     account: Account
@@ -68,7 +68,7 @@ class Person:
         return await run_sql(self.tenants.pool, f"select {columns}, {times} from sign_in_flows f order by 5")  # noqa: S608
 
     async def changed_rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows of all tables that linking and unlinking change."""
+        """Return the rows in all tables that linking and unlinking change."""
         pool, records = self.tenants.pool, "where t.{} like 'security.%%'"
         tables = {"identities": "", "sign_in_flows": "", "audit_log": records.format("action"), "events": records.format("name")}
         rows = [await run_sql(pool, f"select t::text from {table} t {which} order by 1") for table, which in tables.items()]  # noqa: S608

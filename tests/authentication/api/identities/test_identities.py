@@ -46,7 +46,7 @@ async def test_a_selected_organization_does_not_change_the_list(user: Person, ac
     assert [each["provider"] for each in (await user.api.get(PATH, token=acme.token("ada"))).json] == ["codehost"]
 
 
-# The start of a link
+# How a link starts
 
 
 async def test_a_link_starts_with_a_ticket_for_the_browser(user: Person, app: QuartTrio, clock: FakeClock) -> None:
@@ -86,7 +86,7 @@ async def test_an_already_linked_provider_is_refused(user: Person, app: QuartTri
     await user.add_identity("websuite", SHOP)
     assert refused(await user.link("codehost")) == BAD
     assert await user.tickets() == []
-    assert (await user.link("websuite")).status == 200  # an identity of a service does not count
+    assert (await user.link("websuite")).status == 200  # a service identity does not count
 
 
 async def test_an_application_cannot_start_a_link(user: Person, app: QuartTrio) -> None:
@@ -162,7 +162,7 @@ async def test_other_users_identities_cannot_be_unlinked(user: Person) -> None:
 async def test_the_last_sign_in_method_cannot_be_unlinked(user: Person, context: str) -> None:
     await user.add_identity(context=context)
     for other in {PLATFORM, SHOP, DESK} - {context}:
-        await user.add_identity("websuite", other)  # an identity of another context does not count
+        await user.add_identity("websuite", other)  # an identity from another context does not count
     before = await user.changed_rows()
     assert refused(await user.unlink(context=context)) == BAD
     assert await user.changed_rows() == before
@@ -254,7 +254,7 @@ async def test_an_identity_deleted_with_its_service_is_not_reported_as_unlinked(
     assert await run_sql(user.tenants.pool, "select count(*) from audit_log") == [(0,)]
 
 
-# Other callers
+# Callers without a link to the identity
 
 
 async def test_an_impersonator_can_only_list_identities(user: Person, app: QuartTrio) -> None:

@@ -1,4 +1,4 @@
-"""A passkey or a security key as the second factor of a sign-in."""
+"""A passkey or a security key as the second factor for a sign-in."""
 
 import json
 from datetime import timedelta
@@ -31,7 +31,7 @@ SWITCH = f"{PASSKEYS}/second-factor"
 
 
 def claims(answer: Answer) -> Any:
-    """Return the claims of the access token."""
+    """Return the access token's claims."""
     return json.loads(unb64(answer.json["access_token"].split(".")[1]))
 
 
@@ -107,7 +107,7 @@ async def test_exactly_one_of_both_is_sent(api: Api, holder: PasskeyUser, key: S
 
 
 async def test_a_security_key_signs_in_nobody_alone(api: Api, holder: PasskeyUser, pool: Pool, metrics: FakeMetrics) -> None:
-    """Also if it can do more than was asked of it."""
+    """The refusal holds even if the key can do more than was asked."""
     await holder.add_key()
     holder.authenticator.verifies = True
     answer = await sign_in_with_passkey(api, holder.authenticator)
@@ -215,7 +215,7 @@ async def test_the_device_is_trusted_until_the_factor_is_turned_off(api: Api, ho
 async def test_the_confirmation_for_a_policy_offers_only_second_factors_that_it_accepts(
     holder: PasskeyUser, user: Account, ports: Ports, methods: tuple[str, ...] | None, expected: tuple[str, ...], needs_first: bool
 ) -> None:
-    """Without one of them, the first factor is asked for again."""
+    """Without such a second factor, the first factor is asked for again."""
     await holder.add_key()
     await add_mfa(ports, user)
     caller = Person(user_id=user.id, email=user.email, session_id=uuid4(), sign_in=fresh_sign_in(ports))
@@ -274,7 +274,7 @@ async def test_a_reauthentication_with_a_key_needs_the_password_too(
 async def test_the_password_beside_a_passkey_meets_a_policy_that_accepts_no_passkey(
     acme: Tenant, api: Api, holder: PasskeyUser, user: Account
 ) -> None:
-    """The user made the passkey their second factor, so the confirmation needs both."""
+    """The user made the passkey their second factor, so the confirmation needs the password and the passkey."""
     await holder.add(second_factor=True)
     await acme.join("ada", user)
     await put_policy(acme, acme.org, None, {"methods": ["password"]})

@@ -23,7 +23,7 @@ DEVICE = {"X-Device-Id": "a device id of 22 letters"}
 
 
 def claims(answer: Any) -> Any:
-    """Return the claims of the access token."""
+    """Return the access token's claims."""
     return json.loads(unb64(answer.json["access_token"].split(".")[1]))
 
 
@@ -99,7 +99,7 @@ async def test_an_unknown_passkey_is_told_apart(api: Api, holder: PasskeyUser, p
 
 
 async def add_second(holder: PasskeyUser) -> Any:
-    """Add a passkey of another authenticator, so that the first is not the only way to sign in."""
+    """Add a passkey from another authenticator, so that the first is not the only way to sign in."""
     return await PasskeyUser(holder.api, holder.token).add()
 
 

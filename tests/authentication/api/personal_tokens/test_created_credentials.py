@@ -20,7 +20,7 @@ ORG: Final = "/api/organizations/{org_slug}"
 KEYS: Final = f"POST {ORG}/services/{{service_slug}}/api-keys"
 SCIM_TOKENS: Final = f"POST {ORG}/scim-tokens"
 SECRETS: Final = frozenset({"key", "token", "secret", "client_secret"})
-# The operations that return a secret, with the reason why a token needs no scope beside that of the route.
+# The operations that return a secret, with the reason why a token needs no scope except the route's scope.
 OF_ONE_SCOPE: Final = {
     f"POST {ORG}/services": "the secret signs in to an application that the token can change",
     f"PATCH {ORG}/services/{{service_slug}}": "as above",
@@ -50,7 +50,7 @@ def test_each_operation_that_returns_a_secret_is_limited_or_has_a_reason() -> No
 
 
 async def tokens_with(acme: Tenant, *scopes: ApiScope) -> list[str]:
-    """Return a personal access token and a token of a service account that have these scopes only."""
+    """Return a personal access token and a service account's token that have these scopes only."""
     token = await add_personal_token(acme.ports, acme.people["owner"], acme.org, scopes)
     name = f"Robot {' '.join(scopes)}"
     account = await add_service_account(

@@ -1,4 +1,4 @@
-"""What ends personal access tokens, and what does not: each is backed by a session."""
+"""What ends personal access tokens, and what does not: a session backs every token."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from tests.support.tenants import Tenant
 
 @dataclass(slots=True)
 class World:
-    """An organization with a member who has a token there, one elsewhere, and one for their own account."""
+    """An organization, and a member with three tokens: for this organization, for another organization, and for their account."""
 
     api: Api
     acme: Tenant
@@ -92,7 +92,7 @@ async def remove_mfa(world: World) -> None:
 
 
 async def sign_out_elsewhere(world: World) -> None:
-    """As the button on the page of sessions does."""
+    """Sign out elsewhere, like the button on the sessions page."""
     account = world.acme.people["member"]
     caller = Person(user_id=account.id, email=account.email, session_id=world.acme.sessions["member"].session_id)
     await sessions.end_others(world.ports, caller)
@@ -253,7 +253,7 @@ async def test_a_deleted_organization_leaves_no_live_session_of_a_token(world: W
 
 
 async def test_a_revocation_beats_a_change_that_is_under_way(world: World) -> None:
-    """The change is checked again when it commits, so nothing happens after the end of a token (security Z-5)."""
+    """The change is checked again when it commits, so nothing happens after the token ends (security Z-5)."""
     admin = world.acme.people["admin"]
     token = await add_personal_token(world.ports, admin, world.acme.org)
     members = f"{world.acme.path}/members"

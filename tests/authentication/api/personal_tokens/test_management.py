@@ -1,4 +1,4 @@
-"""POST, GET and DELETE /api/user/personal-tokens, and the tokens of an organization."""
+"""POST, GET and DELETE /api/user/personal-tokens, and an organization's tokens."""
 
 import re
 from datetime import timedelta
@@ -304,7 +304,7 @@ async def test_an_admin_ends_a_token_of_any_member(api: Api, acme: Tenant, other
     )
 
 
-# The policy of the organization
+# The organization's policy
 
 
 async def test_the_policy_of_an_organization_switches_tokens_off_and_on(api: Api, acme: Tenant) -> None:

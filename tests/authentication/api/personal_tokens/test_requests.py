@@ -153,7 +153,7 @@ async def test_wrong_and_unknown_tokens_are_refused_alike(api: Api, acme: Tenant
 
 
 async def test_rights_follow_the_database(api: Api, acme: Tenant, pool: Pool) -> None:
-    """Each change acts on the next request (security J-5)."""
+    """A change acts on the next request (security J-5)."""
     token = await add_personal_token(acme.ports, acme.people["admin"], acme.org)
     invite = {"email": "new@example.com", "role": "member"}
     assert (await api.post(acme.invitations, invite, token=token.text)).status == 200

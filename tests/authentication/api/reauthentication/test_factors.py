@@ -1,4 +1,4 @@
-"""POST /api/auth/reauthenticate: the user of an old session proves that they are there (security A-12)."""
+"""POST /api/auth/reauthenticate: a user with an old session proves that they are there (security A-12)."""
 
 import re
 from datetime import timedelta
@@ -39,7 +39,7 @@ async def user(ports: Ports) -> Account:
 
 @pytest.fixture
 async def token(ports: Ports, pool: Pool, user: Account) -> str:
-    """The token of a session that is ten days old."""
+    """The token for a ten-day-old session."""
     signed_in = await sign_in(ports, user)
     await run_sql(pool, older_sessions("10 days"))
     return signed_in.access_token
@@ -111,7 +111,7 @@ async def test_five_wrong_codes_end_the_emailed_code(api: Api, ports: Ports, tok
 
 
 async def test_new_codes_give_no_more_guesses(api: Api, ports: Ports, token: str, sent: FakeMailTransport) -> None:
-    """A thief of the session cannot read the emails, but could ask for one after the other."""
+    """A session thief cannot read the emails, but could ask for codes in a row."""
     for _ in range(2):
         assert (await api.post(f"{PATH}/email", token=token)).status == 200
         await deliver(ports)

@@ -1,4 +1,4 @@
-"""Forms of pages that were sent with a sign-in that was too old: what keeps them, what sends them, and what ends them (security G-2)."""
+"""Kept forms, which were sent with a sign-in that was too old: what keeps, sends and ends them (security G-2)."""
 
 import re
 from datetime import timedelta

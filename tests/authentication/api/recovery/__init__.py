@@ -1,1 +1,1 @@
-"""The recovery of accounts in two parts (security M-8)."""
+"""Account recovery in two parts (security M-8)."""

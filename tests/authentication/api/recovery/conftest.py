@@ -1,4 +1,4 @@
-"""A member of acme who lost their factors."""
+"""An acme member who lost their factors."""
 
 import pytest
 from quart_trio import QuartTrio

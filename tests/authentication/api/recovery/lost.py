@@ -1,4 +1,4 @@
-"""A user who lost their factors, and the steps of their recovery."""
+"""A user who lost their factors, and the steps in their recovery."""
 
 import json
 import re
@@ -27,7 +27,7 @@ REASON = "She lost her phone, and came to my desk."
 
 @dataclass(slots=True)
 class LostUser:
-    """A member of acme, with the factors that they lost, and the browser in which they recover."""
+    """An acme member, with the factors that they lost, and the browser in which they recover."""
 
     acme: Tenant
     account: Account
@@ -38,7 +38,7 @@ class LostUser:
 
     @property
     def path(self) -> str:
-        """The path of the API for admins."""
+        """The API path for admins."""
         return f"{self.acme.path}/members/{self.account.id}/recovery"
 
     async def issue(self, by: str = "admin") -> str:
@@ -49,7 +49,7 @@ class LostUser:
         return code
 
     async def link(self, path: str = RECOVER) -> str:
-        """Return the token of the newest email with a link to this path."""
+        """Return the token from the newest email with a link to this path."""
         await deliver(self.acme.ports)
         return link(self.sent.newest(path, self.account.email))
 
@@ -61,12 +61,12 @@ class LostUser:
         return await browser.send(RECOVER, form_token=form_token(page), token=token, code=code)
 
     async def recover(self) -> str:
-        """Open a new recovery, and return the path of the page that sets a factor up."""
+        """Open a new recovery, and return the path where the user sets a factor up."""
         code = await self.issue()
         return leads_to(await self.open(await self.link(), code))
 
     async def send_app(self, path: str, browser: FakeBrowser | None = None) -> Answer:
-        """Set up the authenticator app of the page."""
+        """Set up the page's authenticator app."""
         browser = browser or self.browser
         page = await self.browser.open(path)
         return await browser.send(f"{path}/app", form_token=form_token(await browser.open(SIGN_IN)), code=app_of(self, page).code())
@@ -106,14 +106,14 @@ async def add_lost_user(acme: Tenant, browser: FakeBrowser, sent: FakeMailTransp
 
 
 def app_of(user: LostUser, page: Answer) -> Authenticator:
-    """Return an app with the secret of the page, and the backup codes of the page."""
+    """Return an app with the page's secret, and the page's backup codes."""
     secret = re.search(r'<code class="secret">([A-Z2-7 ]+)</code>', page.text)
     assert secret, page.text
     return Authenticator(secret[1].replace(" ", ""), user.acme.ports.clock)
 
 
 def options_of(page: Answer) -> Any:
-    """Return the options of the page's ceremony."""
+    """Return the options for the page's ceremony."""
     options = re.search(r'data-passkey="create" data-options="([^"]+)"', page.text)
     assert options, page.text
     return json.loads(unescape(options[1]))

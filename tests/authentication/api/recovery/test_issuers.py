@@ -1,4 +1,4 @@
-"""Who may start the recovery of which account, and what a page of the console shows of it."""
+"""Who may start which recoveries, and what a console page shows about them."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -95,7 +95,7 @@ async def test_who_may_start_which_recovery(acme: Tenant, other_tenant: Tenant, 
             is_right = answer.status in (400, 403, 404) and after == before and message in answer.json["error"]
         if not is_right:
             findings.append(f"{name}: {answer.status} {answer.text}")
-        # The sessions of recovered users have ended.
+        # Recovered users have lost their sessions.
         await run_sql(pool, "delete from account_recoveries")
         await run_sql(pool, "update sessions set ended_at = null")
     assert findings == []
@@ -116,7 +116,7 @@ async def test_a_right_that_the_issuer_lacks_refuses(ada: LostUser) -> None:
 async def test_a_recovery_without_its_link_is_refused_and_changes_nothing(
     ada: LostUser, platform: Platform, console: FakeBrowser, pool: Pool, clock: FakeClock
 ) -> None:
-    """The limit of links per hour holds for all issuers together. The earlier recovery goes on."""
+    """The hourly link limit holds for all issuers together. The earlier recovery goes on."""
     acme, in_console = ada.acme, f"/app/organizations/acme/members/{ada.account.id}/recovery"
     by_platform = f"/api/platform/users/{ada.account.id}/recovery"
 
@@ -153,7 +153,7 @@ async def test_an_organization_cancels_only_its_own_recoveries(ada: LostUser, pl
 
 @pytest.fixture
 async def console(app: QuartTrio, ada: LostUser, ports: Ports, pool: Pool) -> FakeBrowser:
-    """A browser in which an admin of acme is signed in."""
+    """A browser in which an acme admin is signed in."""
     await ada.acme.join("grace", await add_account(ports, "grace@acme.example"), ADMIN)
     browser = FakeBrowser(app)
     await browser.sign_in("grace@acme.example", PASSWORD)
@@ -187,7 +187,7 @@ async def test_pages_offer_a_recovery_only_where_the_form_takes_it(
     await mark_created_by(pool, acme.org, user.id)
 
     async def offered() -> list[tuple[bool, bool]]:
-        """Return for each page whether it offers a recovery, and whether it says why not."""
+        """Return whether the pages offer a recovery, and whether they say why not."""
         texts = [(await console.open(page)).text for page in pages]
         reason = str(RecoveryNotAllowed.__doc__).partition(",")[0]
         return [(f'href="{page}/recovery"' in text, reason in text) for page, text in zip(pages, texts, strict=True)]

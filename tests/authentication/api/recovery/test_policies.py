@@ -1,4 +1,4 @@
-"""Recoveries of users that a sign-in policy concerns."""
+"""Recoveries for users with a sign-in policy."""
 
 import json
 from datetime import timedelta
@@ -140,7 +140,7 @@ async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_i
 
 @pytest.mark.parametrize("asks", ["no policy", "organization", "platform"])
 async def test_pages_offer_only_a_removal_that_is_possible(ada: LostUser, app: QuartTrio, pool: Pool, asks: str) -> None:
-    """The policy of the platform protects its owners in the grace period, too."""
+    """The platform's policy protects its owners in the grace period, too."""
     await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
     await ada.acme.join("grace", await add_account(ada.acme.ports, "grace@acme.example", is_platform_owner=True), ADMIN)
     if asks == "organization":
@@ -157,7 +157,7 @@ async def test_pages_offer_only_a_removal_that_is_possible(ada: LostUser, app: Q
 
 
 async def test_the_rules_of_other_applications_keep_no_second_factor(ada: LostUser, pool: Pool) -> None:
-    """An organization decides about its own applications, and only about those that the user may use."""
+    """An organization decides about its own applications, and only about applications that the user may use."""
     globex = await add_organization(pool, "globex")
     await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
     await ada.require(other := await add_service(pool, ada.acme.org, "other"), second_factor=["everyone"])

@@ -1,4 +1,4 @@
-"""The way of a user through a recovery: with both parts, in one browser, within 24 hours, once."""
+"""A user's way through a recovery: with the two parts, in a single browser, within 24 hours, once."""
 
 import re
 from datetime import timedelta
@@ -55,7 +55,7 @@ async def prepare_access(ada: LostUser, pool: Pool) -> str:
 
 
 async def access_left(ada: LostUser, pool: Pool) -> tuple[int, ...]:
-    """Return the numbers of live sessions, trusted devices and pending sign-ins."""
+    """Return how many live sessions, trusted devices and pending sign-ins exist."""
     statement = """
         select (select count(*) from sessions where user_id = %s and ended_at is null),
                (select count(*) from devices where user_id = %s and trust_hash is not null),

@@ -9,5 +9,5 @@ from tests.support.mfa import Authenticator, add_mfa
 
 @pytest.fixture
 async def authenticator(ports: Ports) -> Authenticator:
-    """Return the authenticator app of the user."""
+    """Return the user's authenticator app."""
     return await add_mfa(ports, await add_account(ports))

@@ -1,4 +1,4 @@
-"""Sign-ins of a user with a second factor."""
+"""Sign-ins by a user with a second factor."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tests.support.builders import EMAIL, PASSWORD, Answer, Api
 
 
 async def start_login(api: Api, **more: Any) -> str:
-    """Return the pre-auth token of a login with the right password."""
+    """Return the pre-auth token from a login with the right password."""
     answer = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, **more})
     assert (answer.status, answer.json.get("mfa_required")) == (200, True), answer.text
     return str(answer.json["access_token"])

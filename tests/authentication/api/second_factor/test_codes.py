@@ -110,7 +110,7 @@ async def test_attempts_at_an_ended_sign_in_reveal_nothing_about_the_account(api
 
 
 async def test_a_malformed_code_is_not_counted(api: Api, authenticator: Authenticator) -> None:
-    """More malformed codes than the five wrong ones that would end the sign-in."""
+    """The test sends more malformed codes than the five wrong codes that would end the sign-in."""
     token = await start_login(api)
     for code in ("", "12345", "1234567", "12 34 56", "١٢٣٤٥٦", "abcd-efgh", "ABCDEFGH", "ABCD-EFGH ", "1234O6"):
         answer = await verify(api, token, code)
@@ -199,7 +199,7 @@ async def test_a_service_that_closes_before_the_code_refuses_the_login(
     assert await run_sql(pool, "select 1 from guesses where secret = 'mfa'") == []  # the code was right
 
 
-# Ends of pending sign-ins
+# How pending sign-ins end
 
 
 @pytest.mark.parametrize("change", ["change", "reset", "disable", "address", "deactivated", "anonymized"])

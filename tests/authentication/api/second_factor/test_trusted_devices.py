@@ -28,7 +28,7 @@ from tests.support.mfa import Authenticator, add_mfa
 
 
 async def get_trust_token(api: Api, authenticator: Authenticator, clock: FakeClock) -> str:
-    """Trust a device, and return its token. The clock moves, so that the next code is a new one."""
+    """Trust a device, and return its token. The clock moves, so that the next code is new."""
     answer = await verify(api, await start_login(api), authenticator.code(), trust_device=True)
     clock.advance(timedelta(seconds=90))
     return str(answer.json["device_token"])
@@ -149,7 +149,7 @@ async def test_strangers_cannot_lock_out_a_trusted_device(api: Api, ports: Ports
     login = {"email": EMAIL, "password": PASSWORD, "device_token": token}
     answer = await api.post("/api/auth/login", login)
     assert (answer.status, answer.json["mfa_required"]) == (200, True)  # this many failures make the next login unusual
-    for _ in range(10):  # the trusted device has its own limit of ten
+    for _ in range(10):  # the trusted device has its own limit: ten
         assert (await api.post("/api/auth/login", {**login, "password": "wrong password"})).status == 401
     assert (await api.post("/api/auth/login", login)).status == 429
     assert (await api.post("/api/auth/login", {**login, "device_token": "made up"})).status == 429

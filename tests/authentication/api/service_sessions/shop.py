@@ -1,4 +1,4 @@
-"""A service, and requests of its users."""
+"""A service, and its users' requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,11 +44,11 @@ class Shop:
         return await self.api.get("/api/user", token=pair["access_token"])
 
     async def detach(self) -> None:
-        """Remove the user from the service without an end of their sessions."""
+        """Remove the user from the service without ending their sessions."""
         await run_sql(self.tenant.pool, "delete from service_users where service_id = %s and user_id = %s", self.id, self.user.id)
 
     async def login_rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows of all tables that a login changes."""
+        """Return the rows in all tables that a login changes."""
         counts = [("user_count", await run_sql(self.tenant.pool, "select coalesce(sum(user_count), 0) from services"))]
         for table in ("sessions", "login_events", "login_totals", "service_users", "end_users", "end_user_totals", "events"):
             counts.append((table, await run_sql(self.tenant.pool, f"select count(*) from {table}")))  # noqa: S608

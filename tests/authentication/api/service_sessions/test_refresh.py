@@ -1,4 +1,4 @@
-"""Refreshes and ends of sessions at a service (decisions 48, 61; security S-1, S-2, S-3)."""
+"""Refreshing and ending sessions at a service (decisions 48, 61; security S-1, S-2, S-3)."""
 
 from datetime import timedelta
 
@@ -32,7 +32,7 @@ async def test_a_suspension_refuses_refreshes_but_not_the_profile(shop: Shop) ->
 
 
 async def test_a_user_removed_from_the_service_is_refused(shop: Shop, tenants: Tenants) -> None:
-    await add_member(tenants.pool, shop.tenant.org, shop.user.id, "admin")  # membership of the organization does not help
+    await add_member(tenants.pool, shop.tenant.org, shop.user.id, "admin")  # membership in the organization does not help
     pair, other = await shop.tokens(), await shop.tokens()
     await shop.detach()
     assert refused(await shop.profile(pair)) == FORBIDDEN

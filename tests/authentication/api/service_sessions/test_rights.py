@@ -1,4 +1,4 @@
-"""The validity and the rights of an application's tokens (decision 52; security J-3, J-5, J-6, J-9, T-5)."""
+"""Application tokens: their validity and rights (decision 52; security J-3, J-5, J-6, J-9, T-5)."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -33,7 +33,7 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
     ]
     assert refused(await shop.profile({"access_token": in_shop.access_token + "x"})) == (401, "JWT_ERROR")
     for payload in (
-        replace(of_shop, client_id=of_wiki.client_id, service="wiki"),  # another service of the organization
+        replace(of_shop, client_id=of_wiki.client_id, service="wiki"),  # another service in the organization
         replace(of_shop, client_id=of_wiki.client_id),
         replace(of_wiki, session_id=in_shop.session_id),
         replace(of_shop, session_id=in_theirs.session_id),
@@ -67,7 +67,7 @@ async def test_organization_and_plan_claims_give_no_rights(shop: Shop, other_ten
     assert (await shop.profile({"access_token": token})).json == profile
 
 
-# Rights of an application
+# An application's rights
 
 
 ALLOWED_ROUTES = {

@@ -39,7 +39,7 @@ async def log_of(tenant: Tenant, query: str = "") -> list[dict[str, Any]]:
 
 async def test_strangers_unconfirmed_members_and_no_account_are_one_number(shop: Shop, other_tenant: Tenant) -> None:
     ports, pool = shop.tenant.ports, shop.tenant.pool
-    await shop.tokens()  # makes the user a user of the shop
+    await shop.tokens()  # makes the user a shop user
     invited = await add_account(ports, "invited@example.com")
     await add_member(pool, shop.tenant.org, invited.id)
     await add_account(ports, "stranger@example.com")
@@ -60,7 +60,7 @@ async def test_strangers_unconfirmed_members_and_no_account_are_one_number(shop:
     assert await log_of(shop.tenant, f"?email={EMAIL}&user_id={invited.id}") == []
     for email in ("invited@example.com", "stranger@example.com", "nobody@example.com", "a part"):
         assert await log_of(shop.tenant, f"?email={quote(email)}") == []
-    # The other organization has neither the attempts nor the people.
+    # The second organization has neither the attempts nor the people.
     assert await log_of(other_tenant, "?success=false") == []
     assert await log_of(other_tenant, f"?service_id={shop.id}") == []
 
@@ -78,12 +78,12 @@ async def test_an_account_that_is_blocked_for_a_while_is_said_so(shop: Shop) -> 
 
 
 async def test_a_member_who_fails_elsewhere_is_seen_only_there(shop: Shop, other_tenant: Tenant) -> None:
-    """A confirmed member of another organization is a stranger here, and their organization does not see where they failed."""
+    """A confirmed member from another organization is a stranger here, and their organization does not see where they failed."""
     member = other_tenant.people["member"]
     assert (await shop.login(email=member.email, password=WRONG)).status == 401
     assert [each["reason"] for each in await log_of(shop.tenant, "?success=false")] == ["unknown_account"]
     assert await log_of(other_tenant, "?success=false") == []
-    # At the platform itself, it is the other way around, once the organization was approved.
+    # At the platform itself, the reverse holds, once the organization was approved.
     await run_sql(shop.tenant.pool, "update organizations set approved_at = now() - interval '100 years'")
     await run_sql(shop.tenant.pool, "update memberships set confirmed_at = created_at - interval '100 years'")
     assert (await shop.login(None, None, email=member.email, password=WRONG)).status == 401
@@ -94,7 +94,7 @@ async def test_a_member_who_fails_elsewhere_is_seen_only_there(shop: Shop, other
 
 
 async def test_a_user_sees_all_attempts_at_their_own_account(shop: Shop) -> None:
-    """Also those that no organization sees, for 90 days. Of an application, they learn its name."""
+    """This includes attempts that no organization sees, for 90 days. They learn an application's name."""
     await add_account(shop.tenant.ports, "stranger@example.com")
     for email in (EMAIL, "stranger@example.com"):
         assert (await shop.login(email=email, password=WRONG)).status == 401
@@ -139,7 +139,7 @@ async def test_each_attempt_has_the_id_of_its_request(shop: Shop) -> None:
 
 @pytest.mark.parametrize("at_application", [True, False])
 async def test_all_accounts_run_the_same_statements(shop: Shop, monkeypatch: pytest.MonkeyPatch, at_application: bool) -> None:
-    """A user of the application, an unconfirmed member, a stranger and no account, until they are blocked (security B-2)."""
+    """The same holds for users, unconfirmed members, strangers and unknown addresses, until they are blocked (security B-2)."""
     await shop.tokens()
     invited = await add_account(shop.tenant.ports, "invited@example.com")
     await add_member(shop.tenant.pool, shop.tenant.org, invited.id)

@@ -1,4 +1,4 @@
-"""A browser without a session, at the base URL of the service."""
+"""A browser without a session, at the service's base URL."""
 
 import pytest
 from quart_trio import QuartTrio

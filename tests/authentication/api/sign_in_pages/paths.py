@@ -1,4 +1,4 @@
-"""The path of forgotten passwords, and the number of live sessions."""
+"""The path for forgotten passwords, and how many sessions are live."""
 
 from adapters.postgres.engine.pool import Pool
 from tests.support.builders import run_sql

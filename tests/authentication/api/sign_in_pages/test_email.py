@@ -1,4 +1,4 @@
-"""Signing in on our pages with the code or the link of an email (security A-5, A-10, G-2)."""
+"""Signing in on our pages with an emailed code or link (security A-5, A-10, G-2)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -34,7 +34,7 @@ def ports(ports: Ports) -> Ports:
 
 @pytest.fixture
 def phone(app: QuartTrio) -> FakeBrowser:
-    """Another browser of the same user."""
+    """The same user's second browser."""
     return FakeBrowser(app)
 
 
@@ -45,13 +45,13 @@ async def ask(browser: FakeBrowser, email: str = EMAIL, *, after: str = "") -> A
 
 
 async def read_email(ports: Ports, sent: FakeMailTransport) -> tuple[str, str]:
-    """Return the code and the path of the link in the email."""
+    """Return the code and the link path in the email."""
     await deliver(ports)
     return code_in(sent.emails[-1]), f"{LINK_PAGE}?token={link(sent.emails[-1])}"
 
 
 async def follow(browser: FakeBrowser, path: str) -> Answer:
-    """Open the link, and press the button of its page."""
+    """Open the link, and press the button on its page."""
     page = await browser.open(path)
     return await browser.send(LINK_PAGE, form_token=form_token(page), token=path.partition("token=")[2])
 
@@ -107,7 +107,7 @@ async def test_another_browser_sees_where_the_request_came_from_and_signs_in_its
     geoip.known[PEER] = Location("Berlin", "DE")
     code_page = leads_to(await ask(browser, after=AUTHORIZE))
     _, path = await read_email(ports, sent)
-    await ask(phone, "other@example.com")  # it has a flow of its own
+    await ask(phone, "other@example.com")  # it has its own flow
     page = await phone.open(path)
     for shown in ("Firefox on", "Berlin, DE", "14 March 2026 at 15:09 UTC", EMAIL, "Shop"):
         assert shown in page.text, shown
@@ -163,7 +163,7 @@ async def test_the_second_factor_continues_in_the_flow_of_the_email(
 async def test_a_sign_in_with_a_password_ends_the_email_of_its_flow(
     browser: FakeBrowser, user: Account, factor: Authenticator, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
-    """Otherwise each sign-in to an own account would allow five more attempts at the code of another user."""
+    """Otherwise a user could sign in to their own account to get five more attempts at another user's code."""
     code_page = leads_to(await ask(browser, "victim@example.com"))
     await deliver(ports)
     for _ in range(5):

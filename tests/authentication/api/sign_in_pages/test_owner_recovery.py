@@ -1,4 +1,4 @@
-"""The link of `gatehouse owner recover` (security I-7): for platform owners, once, for 15 minutes, with the second factor."""
+"""The link from `gatehouse owner recover` (security I-7): for platform owners, once, for 15 minutes, with the second factor."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""Forms of other sites, cookies and GET requests (security B-3, G-1, G-2, G-4)."""
+"""Cross-site forms, cookies and GET requests (security B-3, G-1, G-2, G-4)."""
 
 import re
 from itertools import product
@@ -20,7 +20,7 @@ from tests.support.mfa import Authenticator
 
 HTTPS = "https://gatehouse.test"
 
-# Forms of other sites
+# Cross-site forms
 
 
 FOREIGN = [

@@ -194,7 +194,7 @@ async def test_the_fifth_code_can_be_right_and_counts_once(browser: FakeBrowser,
 
 @pytest.mark.slow
 async def test_a_right_code_works_among_wrong_ones_that_are_sent_at_once(browser: FakeBrowser, factor: Authenticator) -> None:
-    """The wrong ones may use the tries up while the right one is checked."""
+    """The wrong codes may use up the tries while the right code is checked."""
     code = leads_to(await browser.sign_in())
     form = form_token(await browser.open(code))
     codes = [factor.code(), *(factor.wrong() for _ in range(4))]
