@@ -1,4 +1,4 @@
-"""Changes of an account's email address, from the request to the links in the two emails."""
+"""Changes to an account's email address, from the request to the links in the two emails."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -38,7 +38,7 @@ class EmailChanger:
     sent: FakeMailTransport
 
     async def request(self, token: str, email: str, *, old: str = EMAIL) -> tuple[str, str]:
-        """Request another address. Return the tokens of the proof link and of the undo link."""
+        """Request another address. Return the tokens for the proof link and the undo link."""
         answer = await self.api.patch("/api/user", {"email": email}, token=token)
         assert (answer.status, answer.json["email"], answer.json["pending_email"]) == (200, old, email), answer.text
         proof = (await self.emails(email))[-1]
@@ -46,13 +46,13 @@ class EmailChanger:
         return link(proof), link(notice)
 
     async def change(self, token: str, email: str, *, old: str = EMAIL) -> str:
-        """Request another address and prove it. Return the token of the undo link."""
+        """Request another address and prove it. Return the undo link's token."""
         proof, undo_token = await self.request(token, email, old=old)
         assert (await open_proof(self.api, proof)).status == 200
         return undo_token
 
     async def emails(self, to: str) -> list[EmailMessage]:
-        """Deliver all due emails, and return those to this address."""
+        """Deliver all due emails, and return the emails to this address."""
         await deliver(self.ports)
         return [email for email in self.sent.emails if email.to == to]
 

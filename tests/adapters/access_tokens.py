@@ -1,4 +1,4 @@
-"""Signing keys, and the claims and the forgery of access tokens."""
+"""Signing keys, and claims and forgeries for access tokens."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ def pem_of(private: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
     return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
-# Creating and loading a key takes tens of milliseconds each, so the tests share their keys.
+# Creating and loading a key takes tens of milliseconds, so the tests share their keys.
 KEY = new_signing_key("key-in-use")
 STRANGER = new_signing_key("key-in-use")  # another key with the same id
 TOKENS = JwtTokens(BASE_URL)
@@ -74,7 +74,7 @@ PAYLOAD: dict[str, Any] = {
     "org_id": "3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04",
 }
 HEADER: dict[str, Any] = {"alg": "RS256", "kid": "key-in-use", "typ": "at+jwt"}
-# The claims of a token for an application.
+# The claims in an application's token.
 SERVICE_CLAIMS = replace(
     CLAIMS,
     service="shop",

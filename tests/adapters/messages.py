@@ -1,4 +1,4 @@
-"""Emails to compose, and the parser of their HTML parts."""
+"""Emails to compose, and the parser for their HTML parts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -98,7 +98,7 @@ PATHS = {
 
 
 class Page(HTMLParser):
-    """The visible text, links and images of an HTML part. Every element must be closed."""
+    """The visible text, links and images in an HTML part. Every element must be closed."""
 
     VOID = ("meta", "br", "img")
 

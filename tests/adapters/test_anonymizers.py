@@ -1,4 +1,4 @@
-"""The networks of VPNs and proxies from the operator's file."""
+"""VPN and proxy networks from the operator's file."""
 
 import random
 from ipaddress import ip_address, ip_network
@@ -47,7 +47,7 @@ def database(path: Path, records: dict[str, Any]) -> Path:
         ("198.51.100.7", True),
         ("198.51.100.6", False),
         ("198.51.100.8", False),
-        ("192.0.2.96", True),  # the line names another address of the network
+        ("192.0.2.96", True),  # the line names another address in the network
         ("192.0.2.112", False),
         ("::ffff:203.0.113.9", True),
         ("::ffff:cb00:7109", True),

@@ -1,4 +1,4 @@
-"""Emails in the design of an organization (decision 66; security E-1, E-4)."""
+"""Emails in an organization's design (decision 66; security E-1, E-4)."""
 
 import email
 import re
@@ -66,7 +66,7 @@ def test_the_logo_is_one_image_of_fixed_height(kind: EmailKind) -> None:
 
 
 def colors_of(html: str) -> dict[str, dict[str, Color]]:
-    """Return the colors of the link, the button and its label by color scheme."""
+    """Return the colors for the link, the button and its label by color scheme."""
     patterns_of_scheme = {
         "light": {
             "button": r'class="button" style="background:(#\w+);',

@@ -1,4 +1,4 @@
-"""DNS lookups at real name servers: the choice of the server, the transport, and malformed answers."""
+"""DNS lookups at real name servers: choosing the server, the transport, and malformed answers."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ async def test_the_name_is_queried_once_and_without_a_search_list(server: DnsSer
 
 
 def use(resolver: dns.resolver.BaseResolver, server: DnsServer, *, search: str) -> None:
-    """Replace the resolvers of the system's configuration file."""
+    """Replace the resolvers from the system's configuration file."""
     host, port = server.address
     resolver.nameservers, resolver.port = [host], port
     resolver.search = [dns.name.from_text(search)]

@@ -1,4 +1,4 @@
-"""The header and the signature of DPoP proofs (RFC 9449 section 4.3, security J-1)."""
+"""The header and signature in DPoP proofs (RFC 9449 section 4.3, security J-1)."""
 
 import json
 from typing import Any

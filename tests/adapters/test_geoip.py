@@ -1,4 +1,4 @@
-"""Locations of addresses from the operator's GeoIP file."""
+"""Address locations from the operator's GeoIP file."""
 
 import random
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_without_a_file_every_location_is_unknown() -> None:
 
 def test_the_shipped_file_equals_the_output_of_its_script(tmp_path: Path) -> None:
     write(tmp_path / "made.mmdb")
-    # Everything except the time of creation.
+    # Everything except the creation time.
     assert len((tmp_path / "made.mmdb").read_bytes()) == len(SHIPPED.read_bytes())
     assert GeoIpFile(tmp_path / "made.mmdb").locate("203.0.113.9") == LISBON
 

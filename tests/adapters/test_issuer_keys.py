@@ -1,4 +1,4 @@
-"""The keys of the issuers of pipelines, and of clients."""
+"""The keys of pipeline issuers and clients."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ async def test_keys_come_over_https_as_the_metadata_do(clock: FakeClock) -> None
 
 @pytest.mark.parametrize("port", [22, 25, 80, 444, 8443])
 async def test_keys_are_fetched_only_at_ports_that_the_operator_allows(clock: FakeClock, port: int) -> None:
-    """Also from URLs that were stored before, and from those in the metadata of an issuer."""
+    """This includes URLs that were stored before, and URLs in an issuer's metadata."""
     for keys in (HttpClientKeys, HttpIssuerKeys):
         sender = Issuer("https://keys.example/jwks")
         with pytest.raises(ClientAssertionInvalid):
@@ -66,7 +66,7 @@ class Publisher:
 
 
 async def test_of_the_keys_of_a_client_only_those_that_can_verify_are_kept(clock: FakeClock) -> None:
-    """Anyone can publish the metadata of a client, with 64 KiB of other values at each URL, which nothing would forget."""
+    """Anyone can publish client metadata with URLs that all serve 64 KiB of different values, and nothing would forget them."""
     usable = [client_key("ES256", str(number)).jwk for number in range(25)]
     published = HttpClientKeys(
         Publisher({}, {"kty": 7}, {"kty": "oct", "k": "a"}, *[{**key, "more": {"kept": False}} for key in usable]), clock, {443}

@@ -1,4 +1,4 @@
-"""The texts and links of emails."""
+"""The texts and links in emails."""
 
 import re
 from dataclasses import replace
@@ -279,7 +279,7 @@ def test_an_email_about_a_subscription_names_the_plan_if_it_is_known(kind: Email
         assert "the plan" not in normalize(other)
 
 
-# The subject of each notice about the second factor, and a sentence of its text (security M-6).
+# The subject and a sentence from the text, for every notice about the second factor (security M-6).
 SECOND_FACTOR = {
     EmailKind.MFA_ENABLED: ("Two-factor authentication is on", "You now need a code from your authenticator app to sign in"),
     EmailKind.MFA_DISABLED: ("Two-factor authentication is off", "You now sign in without a code"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODES: "OneTimeCodes" = TotpCodes()
 STEP = timedelta(seconds=30)
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
-# The key of RFC 6238 appendix B and its codes for SHA-1. We use their last six digits.
+# The key in RFC 6238 appendix B and its codes for SHA-1. We use their last six digits.
 RFC_SECRET = base64.b32encode(b"12345678901234567890").decode()
 RFC_CODES = [(59, "287082"), (1111111109, "081804"), (1111111111, "050471"), (1234567890, "005924"), (2000000000, "279037")]
 

@@ -1,4 +1,4 @@
-"""Access tokens with an audience of our own, and with the scopes of OpenID Connect (security J-2, J-3)."""
+"""Access tokens with our own audience, and with OpenID Connect scopes (security J-2, J-3)."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ AUTHENTICATED: dict[str, Any] = {"auth_time": NOW - timedelta(hours=1), "acr": "
 
 
 def test_both_spellings_of_our_audience_are_accepted_and_a_setting_chooses_the_one_of_new_tokens() -> None:
-    """Processes of two releases can serve side by side."""
+    """Processes from two releases can serve side by side."""
     earlier = JwtTokens(BASE_URL, api_audience=False)
     earlier.use([KEY], NOW)
     token = earlier.sign(CLAIMS)

@@ -1,4 +1,4 @@
-"""SMTP servers of organizations: checked addresses, encryption, and errors without quotes (security E-1, E-4, W-1, W-7)."""
+"""Organizations' SMTP servers: checked addresses, encryption, and errors without quotes (security E-1, E-4, W-1, W-7)."""
 
 import ssl
 from collections.abc import Iterator
@@ -43,12 +43,12 @@ def server_of(url: str) -> MailServer:
 
 
 def make_transport(tls: ssl.SSLContext | None = None, **options: Any) -> OrganizationSmtp:
-    """Return the transport of an installation where tenants can reach this machine."""
+    """Return an installation's transport where tenants can reach this machine."""
     return OrganizationSmtp(Guard(ALLOWED_TARGETS, lookup=LOOKUP), tls=tls, **options)
 
 
 async def send_refused(transport: OrganizationSmtp, server: MailServer) -> str:
-    """Return the reason of a refusal without its fixed prefix."""
+    """Return a refusal's reason without its fixed prefix."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
         await transport.send(MESSAGE, server)
     assert caught.value.__cause__ is None
@@ -172,13 +172,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for another name and for the address of the connection."""
+    """A certificate for another name and for the connection's address."""
     return make_certificate(tmp_path_factory.mktemp("tls") / "other.pem", "mail.other.example", "127.0.0.1")
 
 
 @contextmanager
 def run_server(encryption: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SmtpSink, MailServer, list[str]]]:
-    """Run a server with this kind of encryption. Yield the server, its settings and the requested names."""
+    """Run a server with this encryption. Yield the server, its settings and the requested names."""
     requested_names: list[str] = []
     context = server_context(certificate)
     context.sni_callback = lambda _, name, __: requested_names.append(name) if name else None
@@ -275,7 +275,7 @@ async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None
 
     async with server_that(silent) as url:
         transport = make_transport(session_deadline=0.05, check_deadline=0.05, connections=1)
-        for _ in range(2):  # the second email needs the thread of the first one
+        for _ in range(2):  # the second email needs the thread that sends the first email
             assert await send_refused(transport, server_of(url)) == "not finished within 0.05 s"
             assert await transport.check_server(server_of(url), MESSAGE) is MailServerCheck.NOT_REACHED
         await eventually(lambda: transport._threads.borrowed_tokens == 0)

@@ -28,7 +28,7 @@ def small_passwords(concurrency: int = 2, queue: int = 32) -> Argon2Passwords:
 
 
 class Gate:
-    """A replacement for the C library. Each verification reports its start and then waits."""
+    """A replacement for the C library. All verifications report their start and then wait."""
 
     def __init__(self, passwords: Argon2Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
         self.started = threading.Semaphore(0)

@@ -55,7 +55,7 @@ def test_access_tokens_and_pre_auth_tokens_are_not_interchangeable() -> None:
     for type_ in ("JWT", "logout+jwt"):  # ID tokens and logout tokens
         with pytest.raises(WrongToken):
             TOKENS.read_pre_auth(forged(TYPE | {"typ": type_}, PAYLOAD_OF_PRE_AUTH), NOW)
-    for header, payload in ((TYPE, PAYLOAD), (HEADER, PAYLOAD_OF_PRE_AUTH)):  # also with the header of the other kind
+    for header, payload in ((TYPE, PAYLOAD), (HEADER, PAYLOAD_OF_PRE_AUTH)):  # also with the wrong token type's header
         token = forged(header, payload)
         with pytest.raises((TokenInvalid, WrongToken)):
             TOKENS.read(token, NOW)

@@ -1,4 +1,4 @@
-"""Prometheus metrics: names, labels, and the same figures from every process of a service."""
+"""Prometheus metrics: names, labels, and the same figures from every process in a service."""
 
 import math
 import os
@@ -46,13 +46,13 @@ def metrics(directory: Path) -> Iterator[PrometheusMetrics]:
 
 
 def types(exposition: bytes) -> dict[str, str]:
-    """Return the type of each metric by its name."""
+    """Return the metric types by name."""
     lines = (line.split(" ") for line in exposition.decode().splitlines() if line.startswith("# TYPE "))
     return {name: kind for _, _, name, kind in lines}
 
 
 def samples(metrics: PrometheusMetrics, name: str) -> dict[tuple[str, ...], float]:
-    """Return the values of a metric by its label values, which are sorted by label name."""
+    """Return a metric's values by its label values, which are sorted by label name."""
     return {
         tuple(value for _, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(metrics.exposition().decode())

@@ -1,4 +1,4 @@
-"""The cached keys of identity providers, while a fetch is in progress."""
+"""Identity providers' cached keys, while a fetch is in progress."""
 
 import trio
 import trio.testing

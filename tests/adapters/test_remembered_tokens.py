@@ -1,4 +1,4 @@
-"""Access tokens that were verified before: the checks at each use, and the end of their cache entries (docs/adr/0024)."""
+"""Access tokens that were verified before: the checks at every use, and when their cache entries end (docs/adr/0024)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ PRE_AUTH = PreAuthClaims(id=uuid4(), user_id=CLAIMS.user_id, issued_at=NOW, expi
 
 @pytest.fixture
 def reader() -> JwtTokens:
-    """A reader of tokens that remembers none yet."""
+    """A token reader that remembers nothing yet."""
     reader = JwtTokens(BASE_URL)
     reader.use([KEY], NOW)
     return reader

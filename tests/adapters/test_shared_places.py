@@ -1,4 +1,4 @@
-"""The places that all organizations share: if some organizations hold a place, the other organizations go on (security N-11).
+"""Places that all organizations share: if some organizations hold a place, the remaining organizations go on (security N-11).
 
 Servers are held by hand, and Trio's clock runs the waits.
 """
@@ -40,7 +40,7 @@ SLOW = "https://slow"  # servers at these addresses answer when the test says so
 
 
 class HeldSender:
-    """A sender with slow servers, which answer when the test says so. All other servers answer at once."""
+    """A sender with slow servers, which answer when the test says so. Servers at other addresses answer at once."""
 
     def __init__(self, pause: float = math.inf) -> None:
         self.answers = trio.Event()
@@ -66,7 +66,7 @@ class HeldSender:
 
 
 def client_of(org_id: UUID, number: int = 0, host: str = SLOW) -> tuple[OpenIdClient, OpenIdProviderMetadata]:
-    """Return our client at a connection of an organization, and the metadata of its provider."""
+    """Return our client at an organization's connection, and the provider's metadata."""
     issuer = f"{host}-{org_id.int}-{number}.example"
     client = OpenIdClient(
         org_id=org_id,
@@ -91,7 +91,7 @@ def client_of(org_id: UUID, number: int = 0, host: str = SLOW) -> tuple[OpenIdCl
 
 
 class Outcomes:
-    """The tasks of a test that ended, by the type of their error, or "done"."""
+    """A test's tasks that ended, by the type of their error, or "done"."""
 
     def __init__(self) -> None:
         self.ended: list[tuple[str, float]] = []
@@ -118,7 +118,7 @@ async def running(outcomes: Outcomes, calls: Sequence[Callable[[], Any]]) -> Asy
 
 
 async def test_slow_providers_of_two_organizations_stop_no_other_organization(mock_clock: MockClock) -> None:
-    """Each organization has 20 connections, with three browsers at each connection."""
+    """Two organizations have 20 connections per organization, with three browsers at every connection."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     clients = [client_of(UUID(int=org), number) for org in (1, 2) for number in range(20) for _ in range(3)]
@@ -172,7 +172,7 @@ async def test_the_wait_for_a_place_is_no_part_of_the_time_of_a_call(autojump_cl
 
 
 async def test_sign_outs_that_strangers_report_hold_no_place_of_a_sign_in(mock_clock: MockClock) -> None:
-    """Their tokens lead to a fetch of keys, which a slow server does not answer."""
+    """Their tokens lead to a key fetch, which a slow server does not answer."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     client, metadata = client_of(UUID(int=1), host="https://fast")
@@ -184,7 +184,7 @@ async def test_sign_outs_that_strangers_report_hold_no_place_of_a_sign_in(mock_c
 
 
 async def test_starts_of_strangers_hold_no_place_of_a_sign_in_that_ends(mock_clock: MockClock) -> None:
-    """Each sign-out leads to a fetch of metadata, one for each connection, which a slow server does not answer."""
+    """A sign-out leads to a metadata fetch per connection, which a slow server does not answer."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     starts = [partial(providers.discover, client_of(UUID(int=1), number)[0]) for number in range(20) for _ in range(3)]
@@ -218,7 +218,7 @@ async def test_tokens_of_strangers_leave_the_fetch_of_keys_for_our_own_requests(
 
 
 async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_another(mock_clock: MockClock) -> None:
-    """Both organizations have clients at the same host. A busy host counts as no failure of the keys."""
+    """Two organizations have clients at the same host. A busy host does not count as a key failure."""
     sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
     keys, documents = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy())
 
@@ -244,7 +244,7 @@ async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_a
 
 
 async def test_slow_hosts_delay_no_other_organization_at_a_shared_address(mock_clock: MockClock) -> None:
-    """The requests wait for their own places, without a lock of the keys and a place of the shared host. They fail alone, too."""
+    """The requests wait for their own places, and hold neither a key lock nor a place at the shared host. They fail alone, too."""
     sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
     keys, documents, shared = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy()), "https://fast.example/1"
 

@@ -1,4 +1,4 @@
-"""Delivery of emails: the server URL, the MIME message, encryption, authentication, failures, and the files of the folder."""
+"""Delivering emails: the server URL, the MIME message, encryption, authentication, failures, and the files in the folder."""
 
 import base64
 import ssl
@@ -37,7 +37,7 @@ MESSAGE = EmailMessage(
 
 
 async def refused(transport: SmtpTransport | FolderTransport, email_message: EmailMessage = MESSAGE) -> str:
-    """Return the reason of a refusal. The error has no cause, which could contain the sent data."""
+    """Return the reason for a refusal. The error has no cause, which could contain the sent data."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
         await transport.send(email_message)
     assert caught.value.__cause__ is None
@@ -157,7 +157,7 @@ def test_a_message_has_every_header_and_both_parts() -> None:
         "Content-Type": "",
     }
     assert message.get_content_type() == "multipart/alternative"
-    # The last part is the preferred one (RFC 2046 section 5.1.4).
+    # The last part is preferred (RFC 2046 section 5.1.4).
     assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
 
 
@@ -298,7 +298,7 @@ async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None
 
     async with server_that(silent) as url:
         transport = SmtpTransport(url, SENDER, session_deadline=0.1, connections=1)
-        for _ in range(2):  # the second email needs the thread of the first one
+        for _ in range(2):  # the second email needs the thread that sends the first email
             assert "not finished within 0.1 s" in await refused(transport)
 
 
@@ -359,7 +359,7 @@ async def test_the_error_omits_a_password_that_the_server_echoes() -> None:
 
 
 def files(directory: Path) -> dict[str, int]:
-    """Return the sorted file names of a directory with their modes."""
+    """Return the sorted file names in a directory with their modes."""
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in sorted(directory.iterdir())}
 
 

@@ -1,4 +1,4 @@
-"""The certificate of the server and its files."""
+"""The server's certificate and its files."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """The files of a certificate and of its key."""
+    """The files for a certificate and its key."""
     both = make_certificate(tmp_path / "both.pem", "id.example.com", "127.0.0.1")
     key, _, certificate = both.read_text().partition("-----BEGIN CERTIFICATE-----")
     (tmp_path / "key.pem").write_text(key)
@@ -85,7 +85,7 @@ def test_files_that_are_not_usable_are_described_and_the_last_ones_stay(
 
 
 async def test_renewed_files_are_used_as_soon_as_both_are_there(files: tuple[Path, Path], tmp_path: Path, autojump_clock: object) -> None:
-    """Programs replace the files one after the other, such as links to the newest ones."""
+    """Programs replace the files in turn, for example the links to the newest files."""
     certificate = TlsCertificate(*files)
     renewed = make_certificate(tmp_path / "renewed.pem", "other.example.com", days=90)
     ends: list[datetime] = []

@@ -57,7 +57,7 @@ def test_an_access_token_contains_the_signed_claims() -> None:
 
 
 def test_a_forged_token_with_the_right_key_is_accepted() -> None:
-    """The other tests change one part of this token each, so it must be valid. Its header differs from ours in form."""
+    """The remaining tests change a single part in this token, so it must be valid. Its header differs from ours in form."""
     assert TOKENS.read(forged(dict(reversed(HEADER.items())), PAYLOAD), NOW) == CLAIMS
 
 
@@ -105,7 +105,7 @@ def test_missing_entitlements_are_absent_and_empty_ones_are_present() -> None:
 
 
 def test_the_largest_possible_plan_fits_into_a_token() -> None:
-    longest = "\U0001f600" * 100  # each character takes twelve bytes of JSON
+    longest = "\U0001f600" * 100  # every character takes twelve bytes in JSON
     features = plans.check_features(["x" * (plans.MAX_FEATURES_SIZE - len('[""]'))])
     claims = replace(
         SERVICE_CLAIMS, plan=longest, features=features, org="o" * 63, service="s" * 63, email=Email("x" * 64 + "@" + "y" * 189)
@@ -214,7 +214,7 @@ def test_headers_that_contain_or_reference_a_key_are_refused() -> None:
 def test_another_type_of_token_is_refused() -> None:
     for header in (*(HEADER | {"typ": typ} for typ in ("jwt", "preauth+jwt", "AT+JWT", "", None, 1)), without(HEADER, "typ")):
         assert refused(forged(header, PAYLOAD))
-    for type_ in ("JWT", "pre-auth+jwt", "logout+jwt"):  # ours, of another kind
+    for type_ in ("JWT", "pre-auth+jwt", "logout+jwt"):  # our own tokens with a different purpose
         with pytest.raises(WrongToken):
             TOKENS.read(forged(HEADER | {"typ": type_}, PAYLOAD), NOW)
     for use in ("preauth", "refresh", "Access", "", None, True, ["access"]):

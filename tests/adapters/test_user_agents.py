@@ -1,4 +1,4 @@
-"""Parsing of User-Agent headers (security L-3, decision 79)."""
+"""Parsing User-Agent headers (security L-3, decision 79)."""
 
 from dataclasses import replace
 

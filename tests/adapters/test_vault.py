@@ -1,4 +1,4 @@
-"""Encryption of stored secrets (security L-1, L-2)."""
+"""Encrypting stored secrets (security L-1, L-2)."""
 
 import base64
 import hashlib
@@ -62,7 +62,7 @@ def test_a_value_with_any_changed_byte_does_not_decrypt() -> None:
 
 
 def test_a_value_does_not_decrypt_under_another_key_id() -> None:
-    key = b"k" * 32  # the same key under both ids: the tag also covers the id
+    key = b"k" * 32  # the same key under two ids: the tag also covers the id
     vault = AesVault([("k1", key), ("k2", key)])
     sealed = vault.seal(b"secret", CONTEXT)
     assert sealed[:4] == b"\x01\x02k1"

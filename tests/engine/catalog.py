@@ -1,10 +1,10 @@
-"""The catalog of a database, to compare two of them."""
+"""A database's catalog, to compare two catalogs."""
 
 from typing import Any, Final
 
 import psycopg
 
-# Of functions without the comments in their bodies. Foreign keys have internal triggers.
+# Functions are compared without the comments in their bodies. Foreign keys have internal triggers.
 _CATALOG: Final = r"""
     with ours as (select * from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'v', 'S'))
     select 'relation', relname, '', concat_ws(' ', relkind, relpersistence, relispartition, reloptions::text, pg_get_partkeydef(oid),

@@ -1,3 +1,3 @@
-"""Fixtures of the tests of the database engine."""
+"""Fixtures for the database engine tests."""
 
 from tests.support.storage_fixtures import *  # noqa: F403

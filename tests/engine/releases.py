@@ -1,8 +1,8 @@
-"""Two releases that follow each other: a database, a backup and processes of the first release meet the second release.
+"""Two consecutive releases: a database, a backup and processes from the first release meet the second release.
 
-The first release is the newest release in `ops/releases.toml`, with files from the history of the repository. The second release is the
-present revision. Before a release is recorded, the first release is the present revision. The second release then differs in its version
-and in a migration.
+The first release is the newest release in `ops/releases.toml`, with files from the repository's history. The second release is the present
+revision. Before a release is recorded, the first release is the present revision. The second release then differs in its version and in a
+migration.
 """
 
 import io
@@ -26,7 +26,7 @@ from tests import ROOT
 RECORDED: Final = [
     entry for entry in tomllib.loads((ROOT / "ops/releases.toml").read_text()).get("release", []) if entry["version"] != VERSION
 ]
-# Safe for processes of the release before, which do not know the column and the table.
+# Safe for processes from the previous release, which do not know the column and the table.
 MIGRATION: Final = """
     alter table sessions add column synthetic text;
     create table synthetic (session_id uuid primary key references sessions on delete cascade);
@@ -35,14 +35,14 @@ _PROGRAM: Final = ("core", "ports", "adapters", "actors", "entrypoints", "docs")
 
 
 class Release(NamedTuple):
-    """A release with the folder of its modules."""
+    """A release with its module folder."""
 
     version: str
     folder: Path
 
 
 def two_releases(folder: Path) -> tuple[Release, Release]:
-    """Return two releases that follow each other. `folder` is new, and may get the files of a release."""
+    """Return two consecutive releases. `folder` is new, and may get a release's files."""
     present = Release(VERSION, ROOT)
     if RECORDED:
         return Release(RECORDED[-1]["version"], _kept_files(RECORDED[-1]["revision"])), present
@@ -54,7 +54,7 @@ def two_releases(folder: Path) -> tuple[Release, Release]:
 
 
 def next_version() -> str:
-    """Return the version of the patch release after the present revision."""
+    """Return the patch release's version after the present revision."""
     major, minor, patch = VERSION.split(".")
     return f"{major}.{minor}.{int(patch) + 1}"
 
@@ -72,7 +72,7 @@ def next_files() -> Mapping[str, str]:
 
 
 def commit_of_next_release() -> str:
-    """Return a commit that `next_files` make of the present one. No branch and no checkout has it."""
+    """Return a commit that `next_files` make from the present commit. No branch and no checkout has it."""
     with tempfile.TemporaryDirectory() as name:
         index = {**os.environ, "GIT_INDEX_FILE": f"{name}/index"}
         _git("read-tree", "HEAD", environment=index)
@@ -91,7 +91,7 @@ def _git(*arguments: str, typed: str = "", environment: Mapping[str, str] | None
 
 
 def _kept_files(revision: str) -> Path:
-    """Return a folder with the files of a recorded release. It is kept, because compiling the modules takes longer than running them."""
+    """Return a folder with a recorded release's files. It is kept, because compiling the modules takes longer than running them."""
     folder = ROOT / ".venv/releases" / revision
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True)
@@ -103,12 +103,12 @@ def _kept_files(revision: str) -> Path:
 
 
 def _unpack(revision: str, target: Path) -> None:
-    """Write the files of a revision. If the clone does not have it, skip the test, or fail it in CI."""
+    """Write a revision's files. If the clone does not have it, skip the test, or fail it in CI."""
     archive = subprocess.run(["git", "archive", "--format=zip", revision], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode != 0:
         reason = f"the revision {revision} of a release is missing: fetch its tag ({archive.stderr.decode().strip()})"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    with zipfile.ZipFile(io.BytesIO(archive.stdout)) as files:  # of tarfile, Python 3.11.2 has no safe filter
+    with zipfile.ZipFile(io.BytesIO(archive.stdout)) as files:  # in tarfile, Python 3.11.2 has no safe filter
         files.extractall(target)

@@ -1,4 +1,4 @@
-"""Migrations build indexes of existing tables while others write to them, and continue an interrupted build."""
+"""Migrations build indexes on existing tables while writers go on, and continue an interrupted build."""
 
 import re
 import subprocess
@@ -37,7 +37,7 @@ print(*trio.run(migrate, sys.argv[1], pathlib.Path(sys.argv[2])))
 
 @pytest.fixture
 def directory(fresh: str, tmp_path: Path) -> Path:
-    """Migrations of which the database lacks the one that builds two indexes."""
+    """Migrations from which the database lacks only the migration that builds two indexes."""
     (tmp_path / "migrations").mkdir()
     (tmp_path / "schema").mkdir()
     (tmp_path / "schema/01_one.sql").write_text("create table one (n int, m int);")
@@ -68,7 +68,7 @@ async def test_others_write_while_an_index_is_built(fresh: str, directory: Path)
 
 @pytest.mark.slow
 async def test_a_build_whose_process_is_killed_is_continued(fresh: str, directory: Path) -> None:
-    """An index that was complete is kept, and the incomplete one is built again."""
+    """An index that was complete is kept, and the incomplete index is built again."""
     with psycopg.connect(fresh) as writer, psycopg.connect(fresh, autocommit=True) as other:
         other.execute("create index one_by_n on one (n)")
         complete = other.execute(INDEXES).fetchall()
@@ -132,7 +132,7 @@ def test_a_concurrent_migration_only_builds_indexes(directory: Path, statements:
 
 
 def blocking_indexes(directory: Path) -> list[str]:
-    """Return the migrations that make the writers of an existing table wait for an index."""
+    """Return the migrations that make writers on an existing table wait for an index."""
     found = []
     for migration in read_migrations(directory)[1:]:
         sql = re.sub("--.*", "", migration.sql.decode().lower())

@@ -1,4 +1,4 @@
-"""The databases of a test run: tests leave no rows behind, and a killed run leaves no directories behind."""
+"""Test run databases: tests leave no rows behind, and a killed run leaves no directories behind."""
 
 import os
 import time

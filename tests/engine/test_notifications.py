@@ -1,4 +1,4 @@
-"""LISTEN and NOTIFY on a connection of the driver."""
+"""LISTEN and NOTIFY on a driver connection."""
 
 from contextlib import aclosing
 

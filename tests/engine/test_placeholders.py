@@ -1,4 +1,4 @@
-"""Named placeholders become positional ones."""
+"""Named placeholders become positional placeholders."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The connection pool: leases, the state of leased connections, and outages of the database."""
+"""The connection pool: leases, the state of leased connections, and database outages."""
 
 import os
 import shutil
@@ -146,7 +146,7 @@ async def test_a_task_that_holds_a_connection_may_not_take_another(blank: str, s
                 async with pool.connection():
                     raise AssertionError("the task would hold two connections")
             assert await connection.row("select 1") == (1,)
-        async with pool.connection() as connection:  # allowed after the first one was returned
+        async with pool.connection() as connection:  # allowed after the first connection was returned
             assert await connection.row("select 1") == (1,)
 
 
@@ -235,7 +235,7 @@ async def test_closed_pool_keeps_nothing_open(blank: str) -> None:
             raise AssertionError("the pool is closed")
 
 
-# Outages of the database
+# Database outages
 
 
 @pytest.fixture

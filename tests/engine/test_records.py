@@ -1,4 +1,4 @@
-"""Records: select lists, rows, and the values of inserts and updates."""
+"""Records: select lists, rows, and values for inserts and updates."""
 
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""The refusals that come from constraints: each is raised for its own statement, wherever the round trip began."""
+"""Refusals that come from constraints: a refusal is raised for its own statement, wherever the round trip began."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,13 +21,13 @@ REFUSALS = [
 
 
 def queue_violation(tx: Transaction, name: str, constraint: str) -> Awaitable[bool]:
-    """Queue a statement of this repository that violates the constraint."""
+    """Queue a statement from this repository that violates the constraint."""
     answer: Awaitable[bool] = getattr(tx, name)._exists("select pg_temp.violate(%(constraint)s)", constraint=constraint)
     return answer
 
 
 async def raised(storage: Postgres, name: str, constraint: str, act: Callable[[Transaction, Awaitable[bool]], Awaitable[object]]) -> object:
-    """Return the class of the exception of a transaction that queues the violation and then acts."""
+    """Return the exception class from a transaction that queues the violation and then acts."""
     try:
         async with storage.transaction(by=SYSTEM) as tx:
             await tx.connection.run(VIOLATE)
@@ -38,7 +38,7 @@ async def raised(storage: Postgres, name: str, constraint: str, act: Callable[[T
 
 
 async def read_another(tx: Transaction, name: str) -> None:
-    """Await a statement of a repository with other constraints."""
+    """Await a statement from a repository with different constraints."""
     await (tx.roles if name == "sessions" else tx.sessions)._exists("select 1")
 
 

@@ -1,4 +1,4 @@
-"""The shares of connections to the database (security N-11)."""
+"""The shares in the database connections (security N-11)."""
 
 from collections import Counter
 from typing import Final
@@ -54,7 +54,7 @@ async def test_a_flood_of_one_organization_leaves_two_connections_for_others(bla
 async def test_three_organizations_at_once_leave_a_connection_for_another(blank: str) -> None:
     async with pool_of(blank, 10) as pool, trio.open_nursery() as nursery:
         holders = Holders(pool, nursery)
-        for count in (1, 11):  # so each task holds a connection before the flood
+        for count in (1, 11):  # so every task holds a connection before the flood
             for share in ORGANIZATIONS[:3]:
                 await holders.start(share, count)
         await eventually(lambda: Counter(holders.served) == dict(zip(ORGANIZATIONS, (4, 3, 2), strict=False)))

@@ -1,4 +1,4 @@
-"""Transactions on the real database: commits, rollbacks and the order of locks."""
+"""Transactions on the real database: commits, rollbacks and the lock order."""
 
 from collections.abc import Awaitable
 from uuid import uuid4
@@ -83,7 +83,7 @@ async def test_ping_answers(storage: Postgres) -> None:
 
 @pytest.mark.slow
 async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
-    """A use case with another lock order than account, tokens, sessions raises StorageDown here, because of a deadlock."""
+    """A use case with a lock order that is not account, tokens, sessions raises StorageDown here, because it deadlocks."""
     people = [await add_account(ports), await add_account(ports, EVE)]
     pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
     signed_in = [await callers.authenticate(ports, SYSTEM, PresentedToken(pair.access_token), Requirement()) for pair in pairs]

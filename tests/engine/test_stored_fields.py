@@ -1,4 +1,4 @@
-"""Every record of the storage: each of its fields is stored and read back, with generated values."""
+"""The fields in every stored record are stored and read back, with generated values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -33,21 +33,21 @@ VALUES: Mapping[Any, Any] = {
     IPv4Network: lambda number: IPv4Network((number << 8, 24)),
     IPv6Network: lambda number: IPv6Network((number << 80, 48)),
     Capability: lambda number: sorted(CUSTOMIZABLE)[number % len(CUSTOMIZABLE)],
-    # Which of their fields are stored depends on other fields. They have tests of their own.
+    # Which fields are stored depends on the values of further fields. They have their own tests.
     Proof: lambda number: Proof(Method.PASSWORD, NOW + timedelta(microseconds=number)),
     Rules: lambda number: Rules(min_password_length=number),
 }
 EXCEPTIONS = {
-    # Other records read what these write.
+    # Different records read what these write.
     "adapters.postgres.authentication.sessions.SESSION",
     "adapters.postgres.tenancy.sign_in_policies.STORED",
-    "adapters.postgres.authentication.challenges.EMAIL",  # the challenge and its sign-in are one row, with one id
+    "adapters.postgres.authentication.challenges.EMAIL",  # the challenge and its sign-in are a single row, with the same id
 }
-NUMBERS = range(1, 26)  # more than an enumeration of a record has members
+NUMBERS = range(1, 26)  # more than any record's enumeration has members
 
 
 def value_of(kind: Any, number: int) -> Any:
-    """Return a value of a type. Another number gives another value. An odd number gives None where the type allows it."""
+    """Return a value for this type. Another number gives another value. An odd number gives None where the type allows it."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in VALUES:
         return VALUES[kind](number)
@@ -83,14 +83,14 @@ def instance(kind: Any, number: int, defaults: Mapping[str, object] | None = Non
 
 
 def stored_records() -> Iterator[tuple[str, Record[Any], set[str]]]:
-    """Yield the name and the columns of each record that can be stored in one table."""
+    """Yield the names and columns of the records that can be stored in a single table."""
     for module in walk_packages(adapters.postgres.__path__, "adapters.postgres."):
         for name, record in vars(import_module(module.name)).items():
             if isinstance(record, Record) and all(part.values for part in record._parts.values()):
                 try:
                     yield f"{module.name}.{name}", record, set(record._stored)
                 except TypeError:
-                    continue  # it has columns of several tables, or expressions
+                    continue  # it has columns from several tables, or expressions
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ async def test_every_field_is_stored_and_read_back(pool: Pool) -> None:
                 continue
             source = next((table for table, all_columns in tables if columns <= set(all_columns)), None)
             if source is None:
-                continue  # it is read from a query with names of its own
+                continue  # it is read from a query with its own names
             count += 1
             await connection.execute(f"create temp table stored as select {', '.join(columns)} from {source} limit 0")  # noqa: S608  (names of the schema)
             read = record.read.__globals__

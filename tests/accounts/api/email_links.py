@@ -1,4 +1,4 @@
-"""Registration, the request of a reset link, and a query."""
+"""Registration, requests for reset links, and a query."""
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports

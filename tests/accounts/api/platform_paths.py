@@ -1,4 +1,4 @@
-"""Paths of the platform API for users, and calls about second factors."""
+"""The platform API's paths for users, and calls about second factors."""
 
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,7 @@ UNKNOWN_ID = UUID(int=7)
 
 
 async def with_mfa(ports: Ports, pool: Pool, email: str = "ada@example.com") -> Account:
-    """Add an account with a second factor and three backup codes, one of them used."""
+    """Add an account with a second factor, two unused backup codes and a used backup code."""
     account = await add_account(ports, email, None, mfa_enabled_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(account.id, ports.codes.new_secret(), ports.clock.now())

@@ -109,7 +109,7 @@ async def test_a_verification_link_works_once_and_for_a_day(api: Api, ports: Por
 async def test_a_link_that_a_mail_scanner_opened_first_says_that_the_address_is_verified(
     api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
-    """Only while the account has the address of the link."""
+    """This holds only while the account has the link's address."""
     await register(api)
     await deliver(ports)
     path = f"/auth/verify-email?token={link(sent.emails[0])}"

@@ -50,7 +50,7 @@ async def test_a_new_password_adds_no_factor_beside_those_that_a_policy_asks_for
     place: str,
     document: dict[str, Any],
 ) -> None:
-    """The mailbox alone links no account at an identity provider either, also one that the policy accepts."""
+    """The mailbox alone also links no account at an identity provider, even if the policy accepts this provider."""
     user = await add_account(ports)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     await store_policy(acme, place, user, document)
@@ -77,7 +77,7 @@ async def test_the_address_links_an_account_where_the_sign_in_without_the_provid
     document: dict[str, Any],
     is_linked: bool,
 ) -> None:
-    """A second factor of the account is asked for before, and its code is used up in any case."""
+    """The account's second factor is asked for before, and its code is used up in any case."""
     user = await add_account(ports)
     if "passkey" in added:
         await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
@@ -115,7 +115,9 @@ async def test_the_first_factor_is_added_in_a_way_that_the_policy_accepts(
     of_shop: bool | None,
     accepted_in: tuple[str, ...],
 ) -> None:
-    """Otherwise a thief of the password would meet a policy that accepts no passwords. Without another way, the password is enough.
+    """Otherwise a thief who has the password would meet a policy that accepts no passwords.
+
+    Without another way, the password is enough.
 
     Sign-in by email is a way where the platform, or the application itself, offers it.
     """

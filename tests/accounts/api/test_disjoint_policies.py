@@ -1,6 +1,6 @@
 """Users under sign-in policies that accept different methods: they can still change their factors.
 
-The proofs of the whole session count. The page that asks for a confirmation offers the methods that a policy misses.
+All proofs in the session count. The page that asks for a confirmation offers the methods that a policy misses.
 """
 
 import re
@@ -31,7 +31,7 @@ LATER: dict[str, Any] = {**BY_EMAIL, "due_at": {"methods": "2100-01-01T00:00:00Z
 
 
 async def join(acme: Tenant, monkeypatch: pytest.MonkeyPatch, *documents: dict[str, Any]) -> Account:
-    """Return a user who is a member of acme and of further organizations with these policies. Emails sign in, too."""
+    """Return a user who is a member in acme and in further organizations with these policies. Emails sign in, too."""
     monkeypatch.setattr(type(acme.ports.policy), "email_sign_in", True)
     user = await add_account(acme.ports)
     await acme.join("ada", user)
@@ -60,7 +60,7 @@ async def test_two_methods_in_one_session_meet_policies_with_different_methods(
     monkeypatch: pytest.MonkeyPatch,
     documents: tuple[dict[str, Any], ...],
 ) -> None:
-    """The first factor that was proved minutes ago stays beside the new one. So the user can add what a third organization asks for."""
+    """The first factor that was proved minutes ago stays beside the new factor. So the user can add what a third organization asks for."""
     await join(acme, monkeypatch, *documents, {"phishing_resistant": ["everyone"]})
     third = f"org-{len(documents) - 1}"
     holder = PasskeyUser(api, (await api.login(EMAIL, PASSWORD)).json["access_token"])
@@ -124,7 +124,7 @@ async def test_a_second_factor_is_asked_for_once_in_ten_minutes(
 
 
 async def test_the_owner_of_a_stolen_passkey_deletes_it_under_two_policies(acme: Tenant, api: Api, ports: Ports) -> None:
-    """One asks for a passkey, and the other one accepts none."""
+    """The first policy asks for a passkey, and the second policy accepts none."""
     user = await add_account(ports)
     holder = PasskeyUser(api, (await sign_in(ports, user)).access_token)
     stolen = await holder.add()
@@ -165,7 +165,7 @@ async def test_the_page_of_a_change_asks_for_the_method_that_is_missing_and_come
 async def test_no_passkey_is_offered_to_a_sign_in_that_may_not_add_one(
     acme: Tenant, app: QuartTrio, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any]
 ) -> None:
-    """The user has asked for no passkey, so no page asks them to confirm anything. The target of the sign-in stays."""
+    """The user has asked for no passkey, so no page asks them to confirm anything. The sign-in's target stays."""
     target = "/app/organizations/acme/members"
     browser = FakeBrowser(app)
 

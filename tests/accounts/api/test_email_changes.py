@@ -1,4 +1,4 @@
-"""Changes of the email address by its user: the pending address, the proof, and the undo link (security A-9)."""
+"""A user changes their email address: the pending address, the proof, and the undo link (security A-9)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -33,7 +33,7 @@ def changer(api: Api, ports: Ports, sent: FakeMailTransport) -> EmailChanger:
 
 @pytest.fixture
 async def token(ports: Ports, user: Account) -> str:
-    """The access token of the session that requests the change."""
+    """The access token for the session that requests the change."""
     return (await sign_in(ports, user)).access_token
 
 
@@ -115,7 +115,7 @@ async def test_an_address_that_was_taken_in_the_meantime_is_refused_and_nothing_
 async def test_a_new_password_ends_the_change_of_another_session(
     changer: EmailChanger, api: Api, ports: Ports, user: Account, token: str
 ) -> None:
-    """The other session may be that of a thief. The user's own change stays pending."""
+    """A thief may hold the session that requested the change. The user's own change stays pending."""
     proof, _ = await changer.request(token, NEW)
     passwords = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
     assert (await api.post("/api/user/change-password", passwords, token=token)).status == 200
@@ -128,7 +128,7 @@ async def test_a_new_password_ends_the_change_of_another_session(
 
 
 async def test_an_hour_has_five_requests(changer: EmailChanger, api: Api, ports: Ports, user: Account, clock: FakeClock) -> None:
-    """Otherwise a thief of a session uses up the notices, and then changes the address without one."""
+    """Otherwise a session thief uses up the notices, and then changes the address without a notice."""
     token = (await sign_in(ports, user)).access_token
     for number in range(5):
         await changer.request(token, f"n{number}@example.com")
@@ -140,7 +140,7 @@ async def test_an_hour_has_five_requests(changer: EmailChanger, api: Api, ports:
 
 
 async def test_the_old_address_gets_no_notice_if_it_was_never_proved(changer: EmailChanger, api: Api, ports: Ports, pool: Pool) -> None:
-    """Its owner could undo the correction of a typo, reset the password, and have the account."""
+    """Its owner could undo a corrected typo, reset the password, and have the account."""
     account = await add_account(ports, verified=False)
     token = (await sign_in(ports, account)).access_token
     assert (await api.patch("/api/user", {"email": NEW}, token=token)).json["pending_email"] == NEW
@@ -313,7 +313,7 @@ async def test_an_undo_during_proofs_always_keeps_the_old_address(changer: Email
 
 
 async def run_in_order(pool: Pool, first: Act, others: Sequence[Act]) -> list[Answer]:
-    """Return the answers of concurrent requests. They wait for the lock on the accounts, and `first` most likely gets it first."""
+    """Return the answers to concurrent requests. They wait for the lock on the accounts, and `first` most likely gets it first."""
     answers: list[Answer] = []
 
     async def run(act: Act) -> None:

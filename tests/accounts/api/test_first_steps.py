@@ -1,7 +1,7 @@
-"""What a user of the documented interface sees, in order: nothing asks them to sign in again right after they did (security A-12).
+"""What a user sees on the documented interface, in order: nothing asks them to sign in again right after they did (security A-12).
 
-Each test begins with the sign-up, and ends with one step. Eleven minutes later, the same step is
-refused, and a reauthentication in the same session is all that it needs.
+All tests begin with the sign-up, and end with a single step. Eleven minutes later, the same step is refused, and a
+reauthentication in the same session is all that it needs.
 """
 
 from datetime import timedelta
@@ -22,7 +22,7 @@ TOKENS = {"access_token", "refresh_token", "expires_in"}
 
 
 class Newcomer:
-    """A user who follows the documents. They need a minute for each step."""
+    """A user who follows the documents. They need a minute for every step."""
 
     def __init__(self, api: Api, ports: Ports, clock: FakeClock, sent: FakeMailTransport) -> None:
         self.api, self._ports, self.clock, self._sent = api, ports, clock, sent
@@ -33,7 +33,7 @@ class Newcomer:
         return await self.api.call(method, path, body, token=self.token)
 
     async def mails(self) -> list[str]:
-        """Return the subjects of the emails, oldest first."""
+        """Return the emails' subjects, oldest first."""
         await deliver(self._ports)
         return [email.subject.removesuffix(" - Gatehouse") for email in self._sent.emails]
 

@@ -1,4 +1,4 @@
-"""The rate limits of the endpoints for the second factor (security N-2)."""
+"""Rate limits on the endpoints for the second factor (security N-2)."""
 
 from datetime import timedelta
 from typing import Final
@@ -36,7 +36,7 @@ async def allowed(app: QuartTrio, route: tuple[str, str], count: int) -> int:
 
 
 async def retry_after(app: QuartTrio, route: tuple[str, str]) -> int:
-    """Return the Retry-After of a refused request."""
+    """Return a refused request's Retry-After."""
     answer = await request(app, route)
     assert (answer.status, answer.code) == (429, "RATE_LIMIT_EXCEEDED")
     return int(answer.headers["Retry-After"])

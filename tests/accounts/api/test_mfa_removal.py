@@ -1,4 +1,4 @@
-"""The removal of a second factor by a platform owner (decision 243; security M-7)."""
+"""A platform owner removes a second factor (decision 243; security M-7)."""
 
 from typing import Any
 from uuid import UUID, uuid4

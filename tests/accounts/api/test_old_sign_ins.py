@@ -1,4 +1,4 @@
-"""A change of factors after a sign-in that is too old: one confirmation is enough, because the first refusal names the policy (PK-8)."""
+"""Changing factors after an old sign-in: a single confirmation is enough, because the first refusal names the policy (PK-8)."""
 
 import json
 import re
@@ -30,7 +30,7 @@ ACCESS: Final = {route: access_of(view) for route, view in routes(application())
 OF_USERS: Final = ("person", "verified_person", "person_anywhere", "page_session", "sign_in_session")
 LATER: Final = timedelta(minutes=11)
 CODES: Final = "/app/account/two-factor/backup-codes"
-# Acts that no sign-in policy of the user is asked about, because they change no factor. The others need a way that each policy accepts.
+# Acts that change no factor, so that no sign-in policy is asked. The remaining acts need a way that every policy accepts.
 NO_FACTORS: Final = frozenset(
     {
         "DELETE /api/user",
@@ -109,7 +109,7 @@ async def confirm(browser: FakeBrowser, holder: PasskeyUser, page: Answer) -> st
 async def test_one_round_with_the_passkey_confirms_the_change(
     holder: PasskeyUser, authenticator: Authenticator, app: QuartTrio, clock: FakeClock
 ) -> None:
-    """Also if the old sign-in was one with the passkey."""
+    """This holds even if the old sign-in used the passkey."""
     browser = FakeBrowser(app)
     await browser.sign_in_with(authenticator)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""After a change of phone, the mailbox alone removes no second factor, and one old factor is enough for its owner (security A-6, A-13)."""
+"""After a phone change, the mailbox alone removes no second factor, and an old factor is enough for its owner (security A-6, A-13)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ NAMED = "It brings your earlier factor back"
 
 @dataclass
 class Changer:
-    """A user with a second factor of years, who replaces it."""
+    """A user who replaces a second factor that they have had for years."""
 
     api: Api
     app: QuartTrio
@@ -42,8 +42,8 @@ class Changer:
     sent: FakeMailTransport
     user: Account
     old: Authenticator
-    passkey: str = ""  # the id of the present passkey
-    authenticator: SoftAuthenticator | None = None  # with the present passkey, which each session shows
+    passkey: str = ""  # the present passkey's id
+    authenticator: SoftAuthenticator | None = None  # with the present passkey, which every session shows
     resets: list[str] = field(default_factory=list)
     new: Authenticator | None = None
 
@@ -123,7 +123,7 @@ class Changer:
         return await self.accepts(self.old.code) in (None, True)
 
     async def accepts(self, code: Callable[[], str]) -> bool | None:
-        """Return whether a sign-in accepts the code of then, or None if it asks for none."""
+        """Return whether a sign-in accepts this code, or None if it asks for no code."""
         await self.reset_by_api()
         login = await self.api.login(EMAIL, NEW_PASSWORD)
         if not login.json.get("mfa_required", False):
@@ -167,7 +167,7 @@ async def changer(api: Api, app: QuartTrio, ports: Ports, clock: FakeClock, sent
 async def test_a_reset_keeps_a_second_factor_and_the_undo_link_in_its_email_brings_the_old_one_back(
     changer: Changer, steps: Sequence[Step]
 ) -> None:
-    """With links of before, between and after the changes."""
+    """The links are from before, between and after the changes."""
     await changer.ask_for_reset()
     for step in steps:
         await step(changer)
@@ -228,7 +228,7 @@ async def test_after_three_days_the_new_factor_is_as_good_as_the_old_one(changer
 
 
 async def read_texts(changer: Changer) -> tuple[str, str]:
-    """Return the page of a reset, and the email afterwards."""
+    """Return the reset page, and the email afterwards."""
     await changer.ask_for_reset()
     page = await FakeBrowser(changer.app).open(f"/auth/reset-password?token={changer.resets[-1]}")
     await changer.reset_by_api()
@@ -284,7 +284,7 @@ async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer,
 async def test_a_factor_before_a_removal_by_others_is_as_old_as_it_was(
     api: Api, ports: Ports, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
-    """A removal does not make it a factor of 72 hours ago. So the owner of the mailbox alone gets in, and the thief's factor ends."""
+    """A removal does not make its age 72 hours. So the mailbox owner alone gets in, and the thief's factor ends."""
     user = await add_account(ports)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add_key()
     clock.advance(50 * HOUR)
@@ -303,7 +303,7 @@ async def test_a_deactivated_account_that_a_reset_frees_keeps_its_second_factor(
 
 
 async def test_of_the_present_keys_only_the_oldest_stays(changer: Changer, pool: Pool) -> None:
-    """A thief of a session added the later keys. A later key would stay a way in."""
+    """A session thief added the later keys. A later key would stay a way in."""
     await changer.remove_by_admin()
     owner = PasskeyUser(changer.api, await changer.token())
     await owner.add_key(name="Owner")
@@ -320,7 +320,7 @@ async def test_of_the_present_keys_only_the_oldest_stays(changer: Changer, pool:
 
 
 async def test_the_app_stays_alone(changer: Changer, pool: Pool) -> None:
-    """Without backup codes, which the thief of a session has replaced, and without their passkey."""
+    """The backup codes, which a session thief has replaced, are gone, and so is the thief's passkey."""
     await changer.remove_by_admin()
     await ON(changer)
     answer = await changer.api.post("/api/user/mfa/backup-codes/regenerate", token=await changer.token())

@@ -1,4 +1,4 @@
-"""The deactivation of an account by a platform owner (security I-8)."""
+"""A platform owner deactivates an account (security I-8)."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -153,7 +153,8 @@ async def test_no_directory_brings_back_a_user_that_the_platform_deactivated(acm
     assert await state() == (GRACE, True, True), "the account is detached, and not deleted"
     created = await directory.try_create_user()
     assert (created.status, created.json["id"], created.json["active"]) == (201, user_id, False)
-    # The owner of the mailbox cannot free the account, as one that only a directory deactivated.
+    # The mailbox owner could free an account that only a directory deactivated, but not this
+    # account.
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         assert not await tx.accounts.can_be_freed(UUID(user_id))
     assert (await change(platform, "reactivate", user_id)).json["is_active"] is True

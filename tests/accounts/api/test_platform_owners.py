@@ -1,4 +1,4 @@
-"""The promotion and demotion of platform owners (security I-1)."""
+"""Promoting and demoting platform owners (security I-1)."""
 
 from typing import Any
 from uuid import UUID
@@ -144,11 +144,11 @@ async def test_a_promotion_ends_impersonations_of_the_user(platform: Platform, p
 async def test_a_promotion_ends_the_links_to_connections_and_the_sign_ins_there(
     platform: Platform, ports: Ports, api: Api, pool: Pool
 ) -> None:
-    """The sessions of applications end, too. A session with a sign-in of the user's own keeps that one."""
+    """Application sessions end, too. A session with the user's own sign-in keeps this sign-in."""
     emails = ("ada@example.com", "ben@example.com", "eve@example.com")
     ada, ben, eve = [await add_account(ports, email, None, mfa_enabled_at=NOW) for email in emails]
     org, other_org = await add_organization(pool, "acme"), await add_organization(pool, "beta")
-    await add_member(pool, org, ada.id, confirmed=True)  # and no member of the other one
+    await add_member(pool, org, ada.id, confirmed=True)  # and not in the second organization
     connections = [await add_connection(ports.storage, org_id) for org_id in (org, other_org)]
     there = connection_proof(org, NOW, connection=connections[0].id)
     sessions: dict[UUID, UUID] = {}

@@ -1,4 +1,4 @@
-"""The search for users by platform owners, and metrics of second factors (decision 241; security I-1)."""
+"""Platform owners search for users, and metrics for second factors (decision 241; security I-1)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -231,7 +231,7 @@ async def test_alerts_are_listed_the_newest_first(app: QuartTrio, platform: Plat
         expected_alert = {"user_id": str(account.id), "email": account.email, "alert_type": kind, "details": details}
         return {**expected_alert, "detected_at": rfc3339(start + at)}
 
-    microsecond = timedelta(microseconds=1)  # the failure is logged one microsecond after the attempt
+    microsecond = timedelta(microseconds=1)  # the failure is logged a microsecond after the attempt
     expected = [
         alert(bob, "disabled_after_login", timedelta(minutes=9), login_at=rfc3339(start), ip_address="::1"),
         alert(other_user, "backup_code_burst", timedelta(minutes=1, seconds=2), count=3, first_at=rfc3339(start + timedelta(minutes=1))),

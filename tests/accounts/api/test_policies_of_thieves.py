@@ -1,6 +1,6 @@
-"""A thief of a session adds a way in, and joins an organization of their own that asks for it (security A-6).
+"""A session thief adds a way in, and joins an organization of their own that asks for it (security A-6).
 
-A reset on the page ends the way in. The owner of the mailbox then leaves the organization, and needs no recovery.
+A reset on the page ends the way in. The mailbox owner then leaves the organization, and needs no recovery.
 """
 
 import re
@@ -91,7 +91,7 @@ class Theft:
         await add_identity(self.pool, self.user.id, "websuite", linked_at=self.clock.now())
 
     async def join(self, policy: Document, slug: str = "evil") -> None:
-        """Accept the invitation of an organization, by default one of the thief."""
+        """Accept an organization's invitation, by default from the thief's organization."""
         org, secret = await add_organization(self.pool, slug), str(uuid4())
         await add_invitation(self.ports, org, EMAIL, token_hash=digest(secret))
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
@@ -100,7 +100,7 @@ class Theft:
         assert (await self.api.post("/api/invitations/accept", {"token": secret}, token=await self.token())).status == 200
 
     async def reset(self, *, keeps: bool) -> str:
-        """Set a new password on the page with all boxes ticked or with none, and return the text of the page."""
+        """Set a new password on the page with all boxes ticked or with none, and return the page's text."""
         assert (await self.api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
         await deliver(self.ports)
         browser = FakeBrowser(self.app)
@@ -118,7 +118,7 @@ class Theft:
         assert (await self.api.post("/api/auth/reset-password", body)).status == 200
 
     async def ways_in(self) -> tuple[object, ...]:
-        """Return the numbers of passkeys, linked accounts and apps, and whether the account needs a recovery."""
+        """Return how many passkeys, linked accounts and apps the account has, and whether it needs a recovery."""
         return (await run_sql(self.pool, WAYS_IN, EMAIL))[0]
 
     def newest_email(self) -> str:
@@ -255,7 +255,7 @@ async def test_the_user_keeps_a_second_factor_of_older_keys(theft: Theft) -> Non
 
 
 async def test_an_older_linked_account_that_the_user_does_not_keep_ends_beside_a_recent_way(theft: Theft) -> None:
-    """Either way meets the policy, so the page lists both ways."""
+    """The passkey and the linked account meet the policy, so the page lists them."""
     await theft.link()
     theft.clock.advance(UNDO_TTL)
     await theft.add_passkey()
@@ -270,7 +270,7 @@ async def test_an_older_linked_account_that_the_user_does_not_keep_ends_beside_a
 async def test_linked_accounts_are_listed_if_the_address_was_verified_after_the_sign_up(
     theft: Theft, squatter_joins: bool, then: str
 ) -> None:
-    """A squatter signs up at a provider, and the owner of the mailbox later opens a verification link.
+    """A squatter signs up at a provider, and the mailbox owner later opens a verification link.
 
     The provider did not verify the address, or another address that the squatter changes afterwards.
     """

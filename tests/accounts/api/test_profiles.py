@@ -1,4 +1,4 @@
-"""The profile in GET and PATCH /api/user, and where others see it (decision 247)."""
+"""The profile in GET and PATCH /api/user, and where the user's organizations see it (decision 247)."""
 
 from typing import Any
 from uuid import UUID
@@ -77,7 +77,7 @@ async def test_concurrent_changes_of_different_fields_are_all_kept(api: Api, tok
 
 
 async def test_members_show_the_name_of_confirmed_memberships_only(acme: Tenant, pool: Pool, ports: Ports) -> None:
-    """Otherwise an organization that adds an address would learn the name of its owner."""
+    """Otherwise an organization that adds an address would learn its owner's name."""
     stranger = await add_account(ports, "stranger@example.com")
     await add_member(pool, acme.org, stranger.id)
     for user_id in (stranger.id, acme.people["member"].id):

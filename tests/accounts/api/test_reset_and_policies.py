@@ -40,7 +40,7 @@ PASSWORD_OR_PASSKEY, EMAIL_OR_PASSKEY, PROVIDER_OR_PASSKEY = (
     {"methods": ["passkey", other]} for other in ("password", "email", "provider:websuite")
 )
 BY_APP = (TWO, LATER, PASSKEY_LATER, PASSWORD_OR_PASSKEY)  # the user has an app then, and otherwise a passkey
-# The place of a policy, if there is one, and its rules
+# Where the policy is set, if it exists, and its rules
 CASES: list[tuple[str | None, dict[str, Any]]] = [
     (None, TWO),
     (None, PASSKEY),
@@ -119,7 +119,7 @@ async def reset(
 
 
 async def factors(pool: Pool, user: Account) -> tuple[bool, int]:
-    """Return whether the account has an app, and the number of its passkeys."""
+    """Return whether the account has an app, and how many passkeys it has."""
     [row] = await run_sql(pool, "select mfa_enabled_at is not null, passkey_count from users where id = %s", user.id)
     return bool(row[0]), int(row[1])
 
@@ -146,7 +146,10 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy_or_only_a_recov
     document: dict[str, Any],
     on_page: bool,
 ) -> None:
-    """A factor of today, too: the policy may have begun today. On the page, it ends, because a thief may have added factor and policy."""
+    """Even a factor from today stays, because the policy may have begun today.
+
+    On the page, it ends, because a thief may have added factor and policy.
+    """
     user, has_passkey = await add_account(ports), document not in BY_APP
     if has_passkey:
         await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
@@ -220,7 +223,7 @@ async def test_a_reset_keeps_the_linked_account_that_meets_a_policy(
 
 
 async def undo(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
-    """Follow the link "This wasn't me" of the email about the factor, and return the page."""
+    """Follow the link "This wasn't me" in the email about the factor, and return the page."""
     await deliver(ports)
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}
     done = await api.call("POST", "/auth/undo", raw=f"token={link(sent.newest('/auth/undo', EMAIL))}".encode(), headers=headers)
@@ -229,7 +232,7 @@ async def undo(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
 
 
 async def try_to_add(api: Api, token: str) -> list[int]:
-    """Return the statuses of the first steps of an app, a passkey, a security key and a linked account."""
+    """Return the statuses for the first steps of adding an app, a passkey, a security key and a linked account."""
     setup = await api.post("/api/user/mfa/setup", token=token)
     options = [await api.post("/api/user/passkeys/options", {"kind": kind}, token=token) for kind in ("passkey", "security_key")]
     started = await api.post("/api/user/identities/websuite/link", token=token)
@@ -237,7 +240,7 @@ async def try_to_add(api: Api, token: str) -> list[int]:
 
 
 async def try_to_link_by_address(provider_sign_in: ProviderSignIn) -> str:
-    """Sign in at a provider that knows only the address of the account. Return the text of the refusal, or nothing if it is linked."""
+    """Sign in at a provider that knows only the account's address. Return the refusal's text, or nothing if it is linked."""
     answer = await provider_sign_in.complete()
     identities = await provider_sign_in.identities()
     assert (answer.status, identities == [], await provider_sign_in.user_id() is None) in [(303, False, False), (403, True, True)], (
@@ -344,7 +347,7 @@ async def test_after_an_undo_no_passkey_is_offered(acme: Tenant, api: Api, app: 
 async def test_a_reset_ends_a_recent_factor_beside_an_older_one(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
-    """A thief of a session may have added the second passkey. The first one still meets the policy."""
+    """A session thief may have added the second passkey. The first passkey still meets the policy."""
     user = await add_account(ports)
     first = PasskeyUser(api, (await sign_in(ports, user)).access_token)
     await first.add()
@@ -361,7 +364,7 @@ async def test_a_reset_ends_a_recent_factor_beside_an_older_one(
 async def test_of_two_recent_factors_the_user_keeps_either(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, kept: str | None
 ) -> None:
-    """A thief of a session may have added one factor. Without a choice, only a recovery gives another factor."""
+    """A session thief may have added a factor. Without a choice, only a recovery gives another factor."""
     user = await add_account(ports)
     passkey = await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     await add_mfa(ports, user)
@@ -398,7 +401,7 @@ async def lost(app: QuartTrio, acme: Tenant, sent: FakeMailTransport) -> LostUse
 async def test_a_reset_keeps_the_factor_of_a_recovery(
     lost: LostUser, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, on_page: bool
 ) -> None:
-    """Otherwise the code of the issuer would protect nothing for 72 hours. No policy asks for a factor here."""
+    """Otherwise the issuer's code would protect nothing for 72 hours. No policy asks for a factor here."""
     await run_sql(pool, "update users set recovery_required_at = now() where id = %s", lost.account.id)
     assert (await lost.send_app(await lost.recover())).status == 200
     assert await run_sql(pool, "select recovery_required_at from users where id = %s", lost.account.id) == [(None,)]

@@ -1,4 +1,4 @@
-"""A thief who knows the password makes random changes. One link in an email gives the account back (security A-13)."""
+"""A thief who knows the password makes random changes. A single link in an email gives the account back (security A-13)."""
 
 import random
 import re
@@ -39,7 +39,7 @@ STATE = """
 
 @dataclass
 class Theft:
-    """An account in the hands of a thief, who has a session that is always fresh."""
+    """An account that a thief controls with a session that is always fresh."""
 
     api: Api
     ports: Ports
@@ -59,7 +59,7 @@ class Theft:
         await self.second_session()
 
     async def act(self, name: str) -> None:
-        """Do one thing a minute later."""
+        """Act a minute later."""
         self.count += 1
         self.clock.advance(timedelta(minutes=1))
         await write_proofs(self.pool, self.user.id, two_factors(self.clock.now()))
@@ -136,7 +136,7 @@ class Theft:
         self.tokens.append(answer.json["token"])
 
     async def reset_password(self) -> None:
-        """Possible only at an address of the thief."""
+        """Reset the password by email, if the thief has changed the address."""
         if self.email != EMAIL:
             self.password = f"reset by the thief {self.count}"
             await reset(self, self.email, self.password)

@@ -1,4 +1,4 @@
-"""The link "This wasn't me": what a thief of a session changed is undone, and an account that they deleted opens again (security A-13)."""
+"""The link "This wasn't me": a thief's changes are undone, and an account that they deleted opens again (security A-13)."""
 
 import re
 from datetime import timedelta
@@ -46,7 +46,7 @@ async def user(ports: Ports) -> Account:
 
 @pytest.fixture
 async def token(ports: Ports, user: Account) -> str:
-    """The token of a fresh session, which a thief has."""
+    """The token for a fresh session, which a thief has."""
     return (await sign_in(ports, user)).access_token
 
 
@@ -56,7 +56,7 @@ def changer(api: Api, ports: Ports, sent: FakeMailTransport) -> EmailChanger:
 
 
 async def undo_token(ports: Ports, sent: FakeMailTransport, subject: str, to: str = EMAIL) -> str:
-    """Return the token of the undo link in the newest email with this subject."""
+    """Return the undo link's token from the newest email with this subject."""
     await deliver(ports)
     [*_, email] = [email for email in sent.emails if email.to == to and email.subject.startswith(subject)]
     [found] = set(re.findall(r"/auth/undo\?token=([0-9a-f-]+)", email.text))
@@ -132,7 +132,7 @@ async def test_without_an_undo_the_account_is_erased_and_its_address_stands_nowh
 async def test_both_ways_to_delete_the_own_account_wait_for_the_undo(
     api: Api, ports: Ports, pool: Pool, token: str, acme: Tenant, user: Account, sent: FakeMailTransport, path: str
 ) -> None:
-    """The second way is open to the owner of all organizations of the user: here, of the only one."""
+    """The second way is open to a user who owns all their organizations: here, a single organization."""
     if "forget" in path:
         await acme.join("ada", user)
 
@@ -261,7 +261,7 @@ async def change_password(api: Api, token: str) -> None:
 
 
 async def close_account(api: Api, ports: Ports, token: str, sent: FakeMailTransport) -> str:
-    """Change the password, delete the account, and return the token of the undo link about the password."""
+    """Change the password, delete the account, and return the token for undoing the password change."""
     await change_password(api, token)
     found = await undo_token(ports, sent, "Your password was changed")
     assert (await api.delete("/api/user", token=token)).status == 200
@@ -269,7 +269,7 @@ async def close_account(api: Api, ports: Ports, token: str, sent: FakeMailTransp
 
 
 async def starts(api: Api, found: str) -> list[str]:
-    """Return the ids of the changes that this undo link can start from."""
+    """Return the ids of the changes from which this undo link can start."""
     return re.findall(r'type="radio" value="([0-9a-f-]+)"', (await api.get(f"/auth/undo?token={found}")).text)
 
 

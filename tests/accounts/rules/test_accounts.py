@@ -88,7 +88,7 @@ def test_the_documented_number_of_common_passwords_is_refused_in_any_case() -> N
         ("my-ada.lovelace-1815", "ada.lovelace@example.com", PasswordContainsEmail),
         ("ADA.Lovelace", "ada.lovelace@example.com", PasswordContainsEmail),
         ("xx ada@example.com", "ada@example.com", PasswordContainsEmail),
-        ("canada-is-wide", "ada@example.com", None),  # a local part of three letters is in too many words
+        ("canada-is-wide", "ada@example.com", None),  # a local part with three letters is in too many words
         ("gracefully", "grace@example.com", PasswordContainsEmail),
         ("example.com", "ada@example.com", None),
         ("my GateHouse 1", "ada@example.com", PasswordContainsProduct),

@@ -1,4 +1,4 @@
-"""Rules for the trust of devices (security S-5)."""
+"""Rules for trusting devices (security S-5)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

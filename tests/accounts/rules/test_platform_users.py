@@ -1,4 +1,4 @@
-"""The rounding of the adoption rate (decision 243)."""
+"""Rounding the adoption rate (decision 243)."""
 
 from core.accounts.model.platform import MfaMetrics
 from tests.tables import table

@@ -1,4 +1,4 @@
-"""Rules for the texts of a profile (decision 247)."""
+"""Rules for profile texts (decision 247)."""
 
 import zoneinfo
 

@@ -1,4 +1,4 @@
-"""The RP ID of an installation, and the origins that need a file of its host."""
+"""An installation's RP ID, and the origins that need a file on its host."""
 
 from core.accounts.relying_party import choose_id, foreign_origins
 from core.kernel.policy import Policy
@@ -42,5 +42,5 @@ def test_the_rp_id_is_chosen_by_the_operator_or_stays(base_url: str, setting: st
     ],
 )
 def test_origins_of_other_hosts_need_a_file_of_the_rp_id(frontend_url: str | None, rp_id: str, origins: list[str]) -> None:
-    """The file of our own host lists them already."""
+    """Our own host's file lists them already."""
     assert foreign_origins(Policy(frontend_url=frontend_url), BASE, rp_id) == origins

@@ -1,4 +1,4 @@
-"""The risk of a login (decision 83)."""
+"""Login risk (decision 83)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Fixtures of the storage tests."""
+"""Fixtures for the storage tests."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Locations, and the fingerprint of a device."""
+"""Locations, and a device's fingerprint."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -19,7 +19,7 @@ def fingerprint(
     os: str = "Linux",
     device_type: DeviceType = DeviceType.BROWSER,
 ) -> DeviceFingerprint:
-    """Return the fingerprint of a device with these properties."""
+    """Return the fingerprint for a device with these properties."""
     return DeviceFingerprint(
         trust_hash=None if token is None else digest(token),
         client_hash=None if client is None else digest(client),
@@ -34,7 +34,7 @@ def fingerprint(
 async def find_device_of(
     tx: Transaction, user: UUID, presented: DeviceFingerprint, org: UUID | None, now: datetime, connection: UUID | None = None
 ) -> KnownDevice:
-    """Return the device that matches, with the summary of the user's earlier logins."""
+    """Return the device that matches, with a summary about the user's earlier logins."""
     found = await tx.devices.find_match(user, presented, org, now, connection)
     assert found is not None
     return found

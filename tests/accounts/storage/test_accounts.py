@@ -1,4 +1,4 @@
-"""Every statement about accounts: each field, condition and lock, and that other accounts do not change."""
+"""Every statement about accounts: fields, conditions, locks, and that unrelated accounts do not change."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -68,7 +68,7 @@ CLOSURES: dict[str, tuple[str, bool]] = {
 
 @pytest.mark.slow
 async def test_a_directory_the_platform_and_the_user_each_open_only_what_they_closed(storage: Postgres) -> None:
-    """Each sequence of four actions, against the set of users who have closed the account."""
+    """The test compares all sequences of four actions with the set of users who have closed the account."""
     users = iter([account(f"user-{number}@example.com") for number in range(len(CLOSURES) ** 4)])
     for actions in product(CLOSURES, repeat=4):
         user, closed_by = next(users), set[str]()
@@ -207,8 +207,8 @@ async def test_a_lock_blocks_writers_of_this_account_only(storage: Postgres, poo
         assert await LOCKS[name](tx, user)
         assert await is_locked(pool, "users", "id = %s", user.id)
         assert not await is_locked(pool, "users", "id = %s", eve.id)
-        # Rows that refer to the account can be inserted: a login does not wait for a change of
-        # address.
+        # Rows that refer to the account can be inserted: a login does not wait for an address
+        # change.
         assert not await is_locked(pool, "users", "id = %s", user.id, mode="for key share")
         await in_another_task(lambda: begin(storage, user.id, "token"))
     assert not await is_locked(pool, "users", "id = %s", user.id)

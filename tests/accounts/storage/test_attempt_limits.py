@@ -98,7 +98,7 @@ async def test_counters_are_swept_only_when_they_have_no_effect(storage: Postgre
 
 
 async def test_without_a_quiet_period_the_count_is_reset_after_the_wait(storage: Postgres) -> None:
-    """Each window allows the full number of attempts, and no others (security M-2)."""
+    """A window allows exactly the full number of attempts (security M-2)."""
     window = timedelta(minutes=15)
     attempt_limit = replace(LIMIT, first_wait=window, longest_wait=window, quiet=timedelta())
     for start in (timedelta(), window, 3 * window):

@@ -1,4 +1,4 @@
-"""Every statement about changes of the email address: each field and condition, and the reservation of old addresses."""
+"""Every statement about email address changes: fields, conditions, and reserved old addresses."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -87,7 +87,7 @@ async def test_a_change_is_pending_until_it_is_proved_canceled_or_expired(storag
 
 
 async def test_an_undo_ends_the_change_and_all_later_ones_of_the_user(storage: Postgres) -> None:
-    """Later means added later: the times of two requests may be equal, or in the other order."""
+    """Later means added later: the request times may be equal or reversed."""
     await add(storage, user := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         changes = tx.email_changes

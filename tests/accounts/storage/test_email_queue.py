@@ -1,4 +1,4 @@
-"""Every statement about the email queue: each field and condition, and that no two claims return the same email."""
+"""Every statement about the email queue: fields, conditions, and that two claims never return the same email."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -84,7 +84,7 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
     await queue(storage, *invitations.values(), *resets.values(), member_reset)
 
     async def claim_ids(busy: BusyServers) -> set[UUID]:
-        """Return the ids of the emails that a claim returns. The lease ends at once."""
+        """Return the email ids that a claim returns. The lease ends at once."""
         emails = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, busy))
         return {email.id for email in emails}
 
@@ -100,7 +100,7 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
     assert await claim_ids(BusyServers(platform=True)) == {invitations[acme].id}, "a hidden token goes through the server of the platform"
     await run_sql(pool, "update invitations set inviter_token_hash = null where org_id = %s", other_tenant)
     assert await claim_ids(BusyServers(frozenset({acme}), platform=True)) == {invitations[other_tenant].id}
-    # The platform's server sends the emails of an organization without a mail server.
+    # The platform's server sends the emails for an organization without a mail server.
     assert await claim_ids(BusyServers(every_own_server=True)) == all_ids - {invitations[acme].id, invitations[other_tenant].id}
     assert await claim_ids(BusyServers(frozenset({acme, without_server}), every_own_server=True)) == {
         invitations[None].id,
@@ -219,7 +219,7 @@ async def test_the_limit_per_recipient_counts_prepared_emails(storage: Postgres)
         await tx.email_queue.save_token(mails[0], "t", NOW - HOUR)
         await tx.email_queue.save_token(mails[1], "t", NOW - HOUR + MICROSECOND)
         await tx.email_queue.save_token(mails[3], "t", NOW)
-        await tx.email_queue.finish(mails[1], EmailOutcome.SENT, NOW)  # sent ones count as well
+        await tx.email_queue.finish(mails[1], EmailOutcome.SENT, NOW)  # sent emails count as well
         assert await tx.email_queue.count_since(ADA, reset, NOW - HOUR) == 1
         assert await tx.email_queue.count_since(ADA, reset, NOW - HOUR - MICROSECOND) == 2
         assert await tx.email_queue.count_since(EVE, reset, NOW - HOUR) == 1

@@ -1,4 +1,4 @@
-"""Uploaded images: one for each owner, found by its key, and gone with its owner or with another value of the field."""
+"""Uploaded images: an owner has a single image, found by its key, and gone with its owner or when the field's value changes."""
 
 from typing import Final
 from uuid import UUID
@@ -35,7 +35,7 @@ async def keys(pool: Pool) -> set[str]:
 
 @pytest.fixture
 async def owners(storage: Postgres, pool: Pool, user: UUID) -> dict[str, ImageOwner]:
-    """An owner of each kind, with an image. The key of the image is the name of the kind."""
+    """An owner of every kind, with an image. The image's key is the kind's name."""
     org = await add_organization(pool, "acme")
     service = await add_service(pool, org)
     owners = {

@@ -58,7 +58,7 @@ async def test_a_user_without_logins_has_no_history(storage: Postgres, pool: Poo
 
 
 async def test_each_connection_has_a_history_of_its_own(storage: Postgres, pool: Pool, user: UUID) -> None:
-    """Otherwise an organization could sign in as its member, and a risky sign-in in other ways would look usual."""
+    """Otherwise an organization could sign in as its member, and a risky sign-in elsewhere would look usual."""
     at_connection, at_other = uuid4(), uuid4()
     await record(pool, user, NOW - HOUR, success=False)
     await record(pool, user, NOW - MINUTE, location=LISBON, connection=at_connection)

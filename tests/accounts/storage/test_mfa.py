@@ -24,7 +24,7 @@ SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
 
 @pytest.fixture
 async def user(storage: Postgres) -> UUID:
-    """An account without a second factor. Another account has one."""
+    """An account without a second factor. A second account has a factor."""
     users = await add(storage, account(), account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         eve = await tx.accounts.by_email(EVE)
@@ -45,7 +45,7 @@ async def use_step(storage: Postgres, user: UUID, step: int, setup_at: timedelta
 
 
 async def other_rows(pool: Pool, user: UUID) -> list[object]:
-    """Return all rows of other accounts."""
+    """Return all rows for other accounts."""
     tables = ("mfa", "backup_codes", "mfa_events")
     return [row for table in tables for row in await run_sql(pool, f"select * from {table} where user_id <> %s order by 2", user)]  # noqa: S608
 
@@ -66,7 +66,7 @@ async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, user: UUID)
         NOW + SECOND,
         None,
         None,
-        SALT,  # backup codes of passkeys stay
+        SALT,  # backup codes for passkeys stay
     )
 
 

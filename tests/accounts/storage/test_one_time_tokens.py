@@ -1,4 +1,4 @@
-"""Every statement about one-time tokens: each field and condition, and that a token works once."""
+"""Every statement about one-time tokens: fields, conditions, and that a token works once."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The statements about passkeys: their fields, and that no other account is touched."""
+"""The statements about passkeys: their fields, and that no unrelated account is touched."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ SECOND: Final = timedelta(seconds=1)
 
 
 def passkey(user_id: UUID, name: str = "Key", **changes: Any) -> Passkey:
-    """Return a passkey in which each field has a value of its own."""
+    """Return a passkey with a different value in every field."""
     id_ = new_id()
     return replace(
         Passkey(

@@ -1,4 +1,4 @@
-"""The values of the gauges."""
+"""The gauge values."""
 
 from datetime import datetime, timedelta
 

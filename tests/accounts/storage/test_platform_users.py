@@ -1,4 +1,4 @@
-"""The statements for platform owners: each field, filter and threshold."""
+"""The statements for platform owners: fields, filters and thresholds."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -148,11 +148,11 @@ async def test_both_criteria_must_be_met(storage: Postgres) -> None:
     assert await names(storage, user_id=uuid4()) == []
 
 
-# The status of a second factor
+# A second factor's status
 
 
 async def log(pool: Pool, user: UUID, event: str, *times: datetime) -> None:
-    """Add entries to the log of second factors."""
+    """Add entries to the second-factor log."""
     for at in times:
         insert = "insert into mfa_events (id, user_id, event_type, success, created_at) values (%s, %s, %s, true, %s)"
         await run_sql(pool, insert, uuid4(), user, event, at)

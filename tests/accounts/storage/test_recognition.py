@@ -1,4 +1,4 @@
-"""Matching and trusting devices, and the risk of logins (decisions 78, 79, 83; security S-5)."""
+"""Matching and trusting devices, and login risk (decisions 78, 79, 83; security S-5)."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -29,7 +29,7 @@ LISBON, OSLO = Location("Lisbon", "PT"), Location(None, "NO")
 
 @dataclass(slots=True)
 class DeviceUser:
-    """The sign-ins of a user, reduced to their devices."""
+    """A user's sign-ins, reduced to their devices."""
 
     ports: Ports
     pool: Pool
@@ -58,7 +58,7 @@ class DeviceUser:
         return match, token
 
     async def match(self, client: PresentedDevice = SILENT, org: UUID | None = None, **properties: Any) -> DeviceMatch:
-        """Match the device of a sign-in without storing anything."""
+        """Match a sign-in's device without storing anything."""
         caller = Anonymous(**{**self.properties, **properties})
         fingerprint = devices.fingerprint(self.ports, caller, client)
         async with self.ports.storage.transaction(by=caller) as tx:

@@ -1,4 +1,4 @@
-"""The metadata of external clients, fetched from a real TLS server."""
+"""External clients' metadata, fetched from a real TLS server."""
 
 import json
 import socket
@@ -99,7 +99,7 @@ async def test_a_failure_is_never_kept(server: ClientServer, documents: HttpClie
 
 @pytest.mark.slow
 async def test_a_dawdling_host_does_not_delay_another(server: ClientServer, documents: HttpClientDocuments) -> None:
-    """Its own requests wait for each other, and give up."""
+    """The dawdling host's own requests wait in a row, and give up."""
     slow, growing = server.publish("/slow", "other.example"), server.publish("/growing", "keys.example")
     server.answers |= {"/slow": Answer(hang=True), "/growing": Answer(200, b" ", JSON, drip=True)}
     address = server.publish()
@@ -121,7 +121,7 @@ async def test_a_dawdling_host_does_not_delay_another(server: ClientServer, docu
 
 
 async def test_a_host_that_resolves_to_an_address_of_special_use_is_never_asked(server: ClientServer, clock: FakeClock) -> None:
-    """Also if only one of its addresses is."""
+    """This holds even if only a single address is of special use."""
     documents = HttpClientDocuments(server.sender(AllowedTarget.parse("127.0.0.1/32")), clock, Policy(key_ports=frozenset({server.port})))
     address = server.publish()
     for addresses in (["10.0.0.1"], ["169.254.169.254"], ["127.0.0.1", "192.168.0.1"], ["::1"], ["100.64.0.1"]):
@@ -133,7 +133,7 @@ async def test_a_host_that_resolves_to_an_address_of_special_use_is_never_asked(
 
 
 async def test_the_address_that_was_checked_is_the_address_of_the_connection(server: ClientServer, clock: FakeClock) -> None:
-    """A host answers each lookup with another address (DNS rebinding): first one that is allowed, then one that is not, or reversed."""
+    """A host answers every lookup with a different address (DNS rebinding): first allowed, then forbidden, or reversed."""
     answers = ["127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.1"]
     lookups: list[str] = []
 

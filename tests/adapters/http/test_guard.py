@@ -22,7 +22,7 @@ from core.kernel.outbound import SendFailure
 from tests.tables import table
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
-# Refused addresses by their network: the first and last addresses of each network (security W-1).
+# Refused addresses by their network: the network's first and last addresses (security W-1).
 REFUSED = {
     "this network": ("0.0.0.0", "0.255.255.255"),  # noqa: S104  (no server binds to it)
     "loopback": ("127.0.0.1", "127.255.255.254", "::1"),
@@ -63,7 +63,7 @@ def lookup_of(addresses: dict[str, list[str]]) -> Any:
 
 
 async def refusal(guard: Guard, host: str, port: int = 443) -> SendFailure:
-    """Return the reason of a refusal. The error contains nothing but this reason."""
+    """Return the reason for a refusal. The error contains nothing but this reason."""
     with pytest.raises(TargetRefused) as caught:
         await guard.addresses(host, port)
     assert str(caught.value) == caught.value.reason.value
@@ -157,7 +157,7 @@ async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() ->
     try:
         for _ in range(3):
             assert await refusal(guard, "slow.example") is SendFailure.NOT_RESOLVED
-        # It uses no threads of other work.
+        # It does not take threads from unrelated work.
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
     finally:
         release.set()

@@ -24,7 +24,7 @@ Stream = trio.abc.Stream
 
 
 class Server:
-    """A server that answers each connection with the same bytes and keeps the last request."""
+    """A server that answers all connections with the same bytes and keeps the last request."""
 
     def __init__(self, answer: bytes | Callable[[Stream], Awaitable[None]]) -> None:
         self._answer = answer

@@ -1,1 +1,1 @@
-"""Decoding of uploaded images."""
+"""Decoding uploaded images."""

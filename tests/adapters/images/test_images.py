@@ -61,7 +61,7 @@ async def test_only_pixels_come_out() -> None:
 
 @pytest.mark.slow
 async def test_memory_and_time_are_bounded() -> None:
-    """The limits are far above the need of a busy machine, and far below that of the bombs."""
+    """The limits are far above what a busy machine needs, and far below what the bombs need."""
     files = [*(content for content, _ in refused_images().values()), *accepted_images().values()]
     await reencode(picture())  # loads the library
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.thread_time()

@@ -1,4 +1,4 @@
-"""Ceremonies for tests: options, answers of the software authenticator, and how they are spoiled."""
+"""Ceremonies for tests: options, the software authenticator's answers, and how they are spoiled."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def account() -> Account:
 
 
 def new_credential(authenticator: SoftAuthenticator, binding: ChallengeBinding = REGISTER) -> dict[str, Any]:
-    """Return the answer of the authenticator to the options of a registration."""
+    """Return the authenticator's answer to the registration options."""
     challenge = PASSKEYS.new_challenge(binding, NOW)
     return authenticator.create(PASSKEYS.creation_options(PARTY, challenge, account(), HANDLE, PasskeyKind.PASSKEY, []))
 
@@ -70,7 +70,7 @@ def change_attestation(credential: dict[str, Any], change: Callable[[dict[str, A
 
 
 def with_response(credential: dict[str, Any], **members: Any) -> dict[str, Any]:
-    """Return the credential with other members of its response. None removes one."""
+    """Return the credential with changed members in its response. None removes a member."""
     response = {**credential["response"], **members}
     return {**credential, "response": {name: value for name, value in response.items() if value is not None}}
 
@@ -86,7 +86,7 @@ def stored(new: NewPasskey, **changes: Any) -> Passkey:
 
 
 def assertion(authenticator: SoftAuthenticator, binding: ChallengeBinding = SIGN_IN) -> dict[str, Any]:
-    """Return the answer of the authenticator to the options of a sign-in."""
+    """Return the authenticator's answer to the sign-in options."""
     return authenticator.get(PASSKEYS.request_options(PARTY, PASSKEYS.new_challenge(binding, NOW)))
 
 

@@ -1,4 +1,4 @@
-"""Origins and RP IDs: only pages of this installation run its ceremonies."""
+"""Origins and RP IDs: only this installation's pages run its ceremonies."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ from tests.adapters.passkeys.ceremonies import (
 from tests.support.passkeys.authenticator import BITWARDEN, SoftAuthenticator, b64, cose_key
 from tests.tables import table
 
-pytestmark = pytest.mark.slow  # the first one loads the library
+pytestmark = pytest.mark.slow  # the first ceremony loads the library
 
 
 @table("algorithm", ALGORITHMS)
@@ -93,7 +93,7 @@ def test_a_binding_cannot_be_split_in_another_way() -> None:
 
 
 OFF_CURVE = {1: 2, 3: -7, -1: 1, -2: b"\1" * 32, -3: b"\2" * 32}
-# Of order 1, 2, 4 and 8, with either sign, and encodings of y that are not reduced
+# Points with order 1, 2, 4 and 8, with either sign, and encodings with a y that is not reduced
 SMALL_POINTS = [
     bytes.fromhex(text)
     for text in (
@@ -134,7 +134,7 @@ KEYS = [
 
 
 async def test_keys_that_do_not_fit_their_algorithm_are_refused() -> None:
-    """py_webauthn accepts most of them, and then no signature verifies."""
+    """py_webauthn accepts most such keys, and then no signature verifies."""
     findings = []
     for key, reason in KEYS:
         credential = new_credential(SoftAuthenticator(origin=ORIGIN))

@@ -1,4 +1,4 @@
-"""Answers to a sign-in: the checks, and the refusal of every changed answer."""
+"""Answers to a sign-in: the checks, and that every changed answer is refused."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -123,7 +123,7 @@ async def test_every_part_missing_longer_or_of_another_type_is_refused() -> None
         ({"backup_eligible": False, "sign_count": 5}, {"backup_eligible": False, "sign_count": 0}, PasskeyReason.COUNTER),
         ({"backup_eligible": False, "sign_count": 5}, {"backup_eligible": False, "sign_count": 6}, None),
         ({"backup_eligible": False, "sign_count": 0}, {"backup_eligible": False, "sign_count": 0}, None),
-        ({"backup_eligible": True, "sign_count": 5}, {"backup_eligible": True, "sign_count": 4}, None),  # other devices count apart
+        ({"backup_eligible": True, "sign_count": 5}, {"backup_eligible": True, "sign_count": 4}, None),  # devices count apart
     ],
 )
 async def test_a_passkey_stays_what_it_is(known: dict[str, Any], seen: dict[str, Any], reason: PasskeyReason | None) -> None:

@@ -1,4 +1,4 @@
-"""Tampering with every part of a ceremony: all of it is refused, and nothing but CeremonyRefused leaves the adapter."""
+"""Tampering with every part of a ceremony: all tampering is refused, and nothing but CeremonyRefused leaves the adapter."""
 
 import json
 from typing import Any

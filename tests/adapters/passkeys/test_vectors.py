@@ -1,4 +1,4 @@
-"""The 15 test vectors of Web Authentication Level 3, section 16: 6 verify, and 9 are refused, each with its reason."""
+"""The 15 test vectors in Web Authentication Level 3, section 16: 6 verify, and 9 are refused for their reasons."""
 
 import json
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 
 class AnyChallenge(WebAuthnPasskeys):
-    """The challenges of the vectors are not ours."""
+    """The vectors' challenges are not ours."""
 
     def _check_challenge(self, challenge: bytes, binding: ChallengeBinding, now: datetime) -> UsedChallenge:
         return UsedChallenge(challenge, now)

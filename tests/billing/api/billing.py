@@ -24,7 +24,7 @@ DAY = 86400  # seconds, as in events
 
 @dataclass(slots=True)
 class Till:
-    """A service with the plans gold and silver, which a member can buy, and the receiver of the provider's events."""
+    """A service with the plans gold and silver, which a member can buy, and the receiver for the provider's events."""
 
     tenant: Tenant
     clock: FakeClock
@@ -51,7 +51,7 @@ class Till:
         return {name: str(value) for name, value in {**fields, **changes}.items() if value is not None}
 
     def subscription(self, id_: str = "sub_1", **changes: Any) -> Object:
-        """Return a subscription of the provider that the member has bought, for a month from now."""
+        """Return a provider's subscription that the member has bought, for a month from now."""
         fields = {"metadata": self.metadata(), "current_period_end": self.ends, **changes}
         return subscription(id_, **fields)
 
@@ -60,7 +60,7 @@ class Till:
         return await self.tenant.api.call("POST", RECEIVER, raw=body, headers={name: value for name, value in signed.items() if value})
 
     async def send(self, one: Mapping[str, Any]) -> Answer:
-        self.clock.advance(timedelta(milliseconds=1))  # so that the order of audit entries is defined
+        self.clock.advance(timedelta(milliseconds=1))  # so that audit entries have a defined order
         return await self.post(json.dumps(one).encode())
 
     async def send_for_status(self, one: Mapping[str, Any]) -> int:
@@ -78,7 +78,7 @@ class Till:
         return [line["effect"] for line in logs if line["event"] == "billing_event"]
 
     async def reset(self) -> None:
-        """Delete all traces of events and subscriptions."""
+        """Delete all traces left by events and subscriptions."""
         for table in ("subscriptions", "billing_events", "billing_facts", "billing_checkouts", "billing_cancellations", "mails"):
             await run_sql(self.tenant.pool, f"delete from {table}")  # noqa: S608
 
@@ -97,7 +97,7 @@ class Till:
         return [row for table in tables for row in await run_sql(self.tenant.pool, f"select '{table}', t::text from {table} t")]  # noqa: S608
 
     async def rows(self) -> list[tuple[str, str, str]]:
-        """Return status, plan and end of the period of all subscriptions, oldest first."""
+        """Return status, plan and period end for all subscriptions, oldest first."""
         rows = await run_sql(
             self.tenant.pool,
             """
@@ -107,7 +107,7 @@ class Till:
         return [(status, plan, rfc3339(end)) for status, plan, end in rows]
 
     async def status(self) -> str | None:
-        """Return the status of the only subscription, or None if there is none."""
+        """Return the only subscription's status, or None if there is none."""
         rows = await self.rows()
         assert len(rows) <= 1, rows
         return rows[0][0] if rows else None
@@ -120,13 +120,13 @@ class Till:
         return [action for (action,) in rows]
 
     async def by_key(self, method: str = "PATCH", **fields: Any) -> Answer:
-        """Change the member's subscription with an API key of the service."""
+        """Change the member's subscription with the service's API key."""
         headers = {"X-Api-Key": await add_api_key(self.tenant.pool, self.service)}
         path = f"/api/service/subscriptions/{self.tenant.id('member')}"
         return await self.tenant.api.call(method, path, fields or None, headers=headers)
 
     async def begin(self, by: str = "member", **changes: Any) -> Answer:
-        """Start a checkout of the gold plan."""
+        """Start a checkout for the gold plan."""
         body = {
             "plan_id": str(self.gold),
             "success_url": "https://shop.example.com/thanks",

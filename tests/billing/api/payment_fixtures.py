@@ -1,4 +1,4 @@
-"""Fixtures of purchases: the payment provider, and a service with plans for sale."""
+"""Fixtures for purchases: the payment provider, and a service with plans for sale."""
 
 from collections.abc import Iterator
 

@@ -21,7 +21,7 @@ MONTH, SECOND = timedelta(days=30), timedelta(seconds=1)
 
 @pytest.fixture
 def cast() -> Mapping[str, RoleName]:
-    """Organizations have only an owner, because the callers are users of a service."""
+    """Organizations have only an owner, because the callers are users at a service."""
     return {"owner": OWNER}
 
 

@@ -1,4 +1,4 @@
-"""The pages of the user's subscriptions, and their cancellation."""
+"""The pages for the user's subscriptions, and for canceling them."""
 
 from datetime import timedelta
 from uuid import UUID

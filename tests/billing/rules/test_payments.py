@@ -1,4 +1,4 @@
-"""Reading invoices of the payment provider, and recognizing newer facts about the status of a subscription."""
+"""Reading the payment provider's invoices, and recognizing newer facts about a subscription's status."""
 
 from collections.abc import Callable
 from dataclasses import replace

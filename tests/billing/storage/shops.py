@@ -19,7 +19,7 @@ PRICE = "price_gold"
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A service with one object of each kind. Ids of the provider end with the organization's slug."""
+    """A service with an object of every kind. The provider's ids end with the organization's slug."""
 
     slug: str
     metadata: CheckoutMetadata

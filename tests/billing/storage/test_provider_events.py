@@ -1,7 +1,7 @@
-"""Isolation and triggers of the statements about customers, checkouts, facts and cancellations.
+"""Statements about customers, checkouts, facts and cancellations: isolation and triggers.
 
-Statements with an organization read and change nothing of another one. Statements with only an id
-of the provider are used where an event names no organization.
+Statements with an organization read and change nothing in another organization. Statements with only a provider's id
+are used where an event names no organization.
 """
 
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ class _RolledBackError(Exception):
 
 
 async def contents(tx: Transaction) -> list[str]:
-    """Return all rows of TABLES as text."""
+    """Return all rows from TABLES as text."""
     rows: list[str] = []
     for table in TABLES:
         rows += sorted(row for (row,) in await tx.connection.rows(f"select t::text from {table} t"))  # noqa: S608
@@ -61,7 +61,7 @@ async def run_and_roll_back(storage: Postgres, statement: Statement, shop: Shop,
     return result, before, after
 
 
-# Statements that combine ids of `shop` with the organization of `owner`, and their results if the
+# Statements that combine ids from `shop` with the organization in `owner`, and their results if the
 # owner is another organization.
 STATEMENTS: dict[str, tuple[Statement, object]] = {
     "save a customer": (lambda tx, shop, owner: tx.customers.save(owner.org, shop.key, "cus_new"), None),

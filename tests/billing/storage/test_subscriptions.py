@@ -1,4 +1,4 @@
-"""Statements about subscriptions: fields, the current one of several, current status, locks, and isolation."""
+"""Statements about subscriptions: fields, the current subscription among several, current status, locks, and isolation."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,7 +24,7 @@ EXPIRED, PAST_DUE = SubscriptionStatus.EXPIRED, SubscriptionStatus.PAST_DUE
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A service with one plan."""
+    """A service with a single plan."""
 
     org: UUID
     service: UUID
@@ -62,13 +62,13 @@ async def shop(pool: Pool) -> Shop:
 
 @pytest.fixture
 async def other(pool: Pool, shop: Shop) -> Shop:
-    """Another service of the same organization."""
+    """Another service in the same organization."""
     return await add_shop(pool, shop.org, "other")
 
 
 @pytest.fixture
 async def other_tenant(pool: Pool) -> Shop:
-    """A service of another organization."""
+    """A service in another organization."""
     return await add_shop(pool, await add_organization(pool, "other_tenant"))
 
 
@@ -146,7 +146,7 @@ async def test_other_services_and_organizations_neither_see_nor_change_a_subscri
     storage: Postgres, pool: Pool, shop: Shop, other: Shop, other_tenant: Shop, user: UUID
 ) -> None:
     one = await add_subscriptions(storage, shop.subscription(user, current_period_end=NOW), shop.subscription(user, status=EXPIRED))
-    # The last two combine the organization of one service with the id of another.
+    # The last two rows combine an organization with a service id from another organization.
     for condition in (
         other,
         other_tenant,

@@ -1,4 +1,4 @@
-"""Deliveries of webhooks over HTTP: payloads, lists, tests and replays (security L-3, W-6)."""
+"""Webhook deliveries over HTTP: payloads, lists, tests and replays (security L-3, W-6)."""
 
 import json
 from datetime import timedelta

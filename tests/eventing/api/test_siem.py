@@ -33,7 +33,7 @@ from tests.tenancy.integrations import SIEM
 
 FULL = SIEM.full
 put, get, remove, send_test = SIEM.put, SIEM.get, SIEM.remove, SIEM.send_test
-HOST = "https://siem.acme.example:8088"  # the only part of the URL in events
+HOST = "https://siem.acme.example:8088"  # the only URL part in events
 NO_ATTEMPTS = {"last_success_at": None, "last_error": None, "failing_since": None}
 
 
@@ -52,7 +52,7 @@ async def test_owners_and_admins_configure_a_siem_and_the_token_is_never_returne
 ) -> None:
     answer = await put(acme, FULL, by)
     assert answer.status == 200
-    # The event of the configuration itself is the first queued entry, after the commit.
+    # The event about the configuration itself is the first queued entry, after the commit.
     assert (answer.json, (await get(acme, by)).json) == (expected_response(FULL, clock, 0), expected_response(FULL, clock, 1))
     assert refused(await get(other_tenant)) == MISSING
     details = {"provider": FULL["provider"], "endpoint_url": HOST, "enabled": FULL["enabled"]}
@@ -365,7 +365,7 @@ async def test_a_token_that_cannot_be_decrypted_is_an_internal_error(acme: Tenan
 async def test_a_token_of_another_organization_is_never_used(
     acme: Tenant, other_tenant: Tenant, sink: FakeSiem, loopback_ports: Ports, pool: Pool
 ) -> None:
-    """This holds even if it is copied into the row of another organization."""
+    """This holds even if it is copied into another organization's row."""
     await put(acme, configuration_for(sink, enabled=False))
     await put(other_tenant, configuration_for(sink, token="another"))
     steal = "update siem_configurations set token = (select token from siem_configurations where org_id = %s) where org_id = %s"

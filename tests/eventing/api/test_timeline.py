@@ -1,4 +1,4 @@
-"""The timeline on the page of a person: sign-ins, devices and changes, each only for readers of its log."""
+"""The timeline on a person's page: sign-ins, devices and changes, which only their logs' readers see."""
 
 import re
 from datetime import timedelta
@@ -25,7 +25,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def entries(html: str) -> list[str]:
-    """Return the text of each entry of the timeline."""
+    """Return the texts of the timeline entries."""
     listed = re.search(r'<ol class="timeline">.*?</ol>', html, re.DOTALL)
     items = re.findall(r"<li .*?</li>", listed.group() if listed else "", re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", re.sub(r'<span class="unseen">[^<]*</span>', "", entry)).split()) for entry in items]

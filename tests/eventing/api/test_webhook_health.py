@@ -1,4 +1,4 @@
-"""The health of webhooks, the result of a test, and "Resend all failed", over HTTP and on the pages."""
+"""Webhook health, a test's result, and "Resend all failed", over HTTP and on the pages."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,7 +33,7 @@ ATTEMPT = """
 
 
 async def attempt(acme: Tenant, clock: FakeClock, *outcomes: str) -> None:
-    """Record an event and the outcome of its delivery: `ok`, `later` for a failed attempt with another one to come, or `failed`."""
+    """Record an event and its delivery's outcome: `ok`, `later` for a failed attempt with a next attempt to come, or `failed`."""
     for outcome in outcomes:
         clock.advance(timedelta(seconds=1))
         await record_events(acme, "user.invited")

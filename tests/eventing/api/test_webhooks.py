@@ -185,7 +185,7 @@ async def test_deleting_a_webhook_deletes_its_deliveries(acme: Tenant, other_ten
 
 
 def calls_about(webhook_id: str, delivery_id: object = None) -> list[tuple[str, str, Any]]:
-    """Return all requests about one webhook."""
+    """Return all requests about a webhook."""
     return [
         ("GET", f"/{webhook_id}", None),
         ("PATCH", f"/{webhook_id}", {"name": "New"}),
@@ -205,7 +205,7 @@ async def test_webhooks_and_deliveries_of_other_organizations_are_not_found(acme
     for unknown in (twins_webhook["id"], str(uuid4()), webhook["id"].upper(), "nothing"):
         for method, path, body in calls_about(unknown, delivery["id"]):
             assert refusal(await call(acme, method, path, body)) == MISSING, path
-    # A delivery of another organization is not found under an own webhook either.
+    # Another organization's delivery is not found under an own webhook either.
     assert refusal(await call(acme, "POST", f"/{webhook['id']}/deliveries/{delivery['id']}/replay")) == MISSING
     assert await acme.log() == before
     assert (await list_deliveries(other_tenant, twins_webhook))["pagination"]["total"] == 1

@@ -1,4 +1,4 @@
-"""Filters and actors of the audit log (decisions 227, 232)."""
+"""Filters and actors in the audit log (decisions 227, 232)."""
 
 from uuid import UUID
 
@@ -40,7 +40,7 @@ def test_an_action_selects_its_entries() -> None:
         assert filter_for(action) == filter_for(action, kind.target) == expected, action
 
 
-# Actions of the platform's log and of webhooks only, and texts that are not actions.
+# Actions that only the platform's log and webhooks have, and texts that are not actions.
 @table("action", ["organization.deleted", "user.signup.success", "x", "", "User.Invited", "user.invited ", "user.%", "user"])
 def test_an_unknown_action_matches_no_entry(action: str) -> None:
     assert filter_for(action) is None
@@ -75,7 +75,7 @@ def test_the_target_types_domain_and_branding_select_actions() -> None:
         == filter_for("domain.set", Target.ORGANIZATION)
         == AuditFilter(actions=frozenset({"domain.set"}))
     )
-    # The target of these entries is the organization, so the id is compared with its id.
+    # These entries have the organization as their target, so the id is compared with its id.
     assert filter_for(None, Target.DOMAIN, "x") == AuditFilter(actions=DOMAINS, target_type="organization", target_id="x")
 
 
@@ -113,7 +113,7 @@ def test_an_actor_is_shown_with_the_present_data_of_the_account() -> None:
         ("api_key", "api-key@internal"),
         ("scim_token", "scim-token@internal"),
         ("service_account", SERVICE_ACCOUNT_EMAIL),
-        ("carrier_pigeon", "carrier-pigeon@internal"),  # of a newer release
+        ("carrier_pigeon", "carrier-pigeon@internal"),  # from a newer release
     ],
 )
 def test_a_credential_is_shown_with_its_id(kind: str, address: str) -> None:

@@ -1,4 +1,4 @@
-"""Sentences, details and groups of audit entries."""
+"""Audit entries' sentences, details and groups."""
 
 from collections.abc import Mapping
 from dataclasses import replace

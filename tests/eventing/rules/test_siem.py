@@ -1,4 +1,4 @@
-"""Requests to SIEMs, and the results of their responses."""
+"""Requests to SIEMs, and what their responses mean."""
 
 import json
 from datetime import UTC, datetime, timedelta

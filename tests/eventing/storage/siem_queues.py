@@ -1,4 +1,4 @@
-"""Claims of a SIEM queue."""
+"""Claims on a SIEM queue."""
 
 from core.eventing import siem
 from core.eventing.model.siem import MAX_BYTES, ClaimedSiemQueue, QueuedEntry

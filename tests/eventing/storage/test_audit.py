@@ -1,4 +1,4 @@
-"""Reading the audit log: fields, filters, and isolation of organizations."""
+"""Reading the audit log: fields, filters, and isolation between organizations."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Recording events: fields, organizations, order, and the totals of the audit log."""
+"""Recording events: fields, organizations, order, and the audit log totals."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
     now = clock.now()
     assert await run_sql(pool, AUDIT) == [
         (org, "service.created", "service", "service-1", UUID(int=1), UUID(int=3), None, None, True, {"name": "Shop"}, now)
-    ]  # without the address and the agent of the impersonator
+    ]  # without the impersonator's address and agent
     assert await run_sql(pool, EVENTS) == [(org, "service.created", UUID(int=1), UUID(int=3), "service-1", {"x": [1]}, now)]
 
 
@@ -105,7 +105,7 @@ async def test_an_organization_with_an_unconfirmed_membership_learns_nothing_abo
 
 
 async def test_a_sign_in_to_the_platform_is_recorded_for_each_approved_organization_of_the_member(storage: Postgres, pool: Pool) -> None:
-    """Anyone can create organizations, so those without approval must not multiply the entries of a frequent event."""
+    """Anyone can create organizations, so organizations without approval must not multiply the entries for a frequent event."""
     await add(storage, user := account(), eve := account(EVE))
     statuses = ["active", "suspended", "pending", "rejected"]
     organizations = {status: await add_organization(pool, status, status) for status in statuses}
@@ -254,7 +254,7 @@ async def test_an_event_about_a_person_counts_in_each_of_their_organizations(sto
 async def test_events_without_an_entry_of_an_organization_are_not_counted(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(user.id, "set"))  # in the log of the platform
+        tx.record(events.password_changed(user.id, "set"))  # in the platform's log
         tx.record(events.signed_up(user.id))  # not audited
     assert await totals(pool) == {}
 
@@ -273,7 +273,7 @@ async def test_a_rollback_restores_the_totals(storage: Postgres, pool: Pool) -> 
 
 
 def recorder(storage: Postgres, choose: Callable[[int], list[Event]], times: int = 5) -> Callable[[int], Awaitable[None]]:
-    """Return a function that runs transactions in a row and records the chosen events in each."""
+    """Return a function that runs transactions in a row and records the chosen events in all of them."""
 
     async def record(number: int) -> None:
         for _ in range(times):

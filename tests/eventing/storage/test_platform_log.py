@@ -1,4 +1,4 @@
-"""Reading the platform's log: filters, pages, batches, and the entries of organizations that it must not show."""
+"""Reading the platform's log: filters, pages, batches, and the organizations' entries that it must not show."""
 
 from dataclasses import replace
 from datetime import timedelta

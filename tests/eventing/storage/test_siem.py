@@ -1,4 +1,4 @@
-"""The queues of entries for SIEMs. Concurrent commits must not skip an entry."""
+"""The queues with entries for SIEMs. Concurrent commits must not skip an entry."""
 
 import random
 from dataclasses import replace
@@ -83,7 +83,7 @@ async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(port
         first.record(Event(EVENT_KINDS["plan.created"], "first", org_id=acme))
         await first.write_events()  # type: ignore[attr-defined]
         first._events.clear()  # type: ignore[attr-defined]
-        assert await first.organizations.by_id(acme) is not None  # writes the event before all others
+        assert await first.organizations.by_id(acme) is not None  # writes the event before the remaining events
 
         async def second() -> list[str]:
             await record(ports, acme, "second", name="plan.updated")  # an action with another total, so that it does not wait for the lock
@@ -97,7 +97,7 @@ async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(port
 
 @pytest.mark.slow
 async def test_concurrent_entries_all_arrive_once_and_in_the_order_of_each_writer(ports: Ports, pool: Pool, acme: UUID) -> None:
-    """The queue is read while the writers record entries. Each writer commits before it records its next entry."""
+    """The queue is read while the writers record entries. A writer commits before it records its next entry."""
     await configure(ports, make_sink(acme))
     storage, dice, details = ports.storage, random.Random(11), {"provider": "password"}  # noqa: S311
     names = sorted(name for name, kind in EVENT_KINDS.items() if kind.audited)

@@ -1,4 +1,4 @@
-"""The leases of SIEM queues, and their cleanup."""
+"""SIEM queue leases, and their cleanup."""
 
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
@@ -144,7 +144,7 @@ async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
     await fill_queue(pool, acme, 2)
 
     async def sweep(before: datetime, limit: int) -> tuple[int, int]:
-        """Sweep, and return the number of remaining rows of the removed queue and of removed configurations."""
+        """Sweep, and return how many rows remain from the removed queue and from removed configurations."""
         await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SIEM_QUEUES, before, limit))
         [(queued_entries, removed_at)] = await run_sql(
             pool, "select (select count(*) from siem_queue), (select count(*) from removed_siem_configurations)"

@@ -1,4 +1,4 @@
-"""Figures of webhook attempts and SCIM requests: each counts once, by outcome, for its organization and for the platform."""
+"""Figures for webhook attempts and SCIM requests: all count once, by outcome, for their organization and for the platform."""
 
 from datetime import timedelta
 from typing import Any
@@ -51,7 +51,7 @@ async def test_each_attempt_counts_once_by_its_outcome(ports: Ports, pool: Pool,
     failed = ended(of_org[0], clock, 900, status=500, error="no", next_retry_at=clock.now() + timedelta(hours=1))
     outcomes = [failed, *(ended(each, clock, 100) for each in claimed if each is not of_org[0])]
     await record(ports, *outcomes)
-    await record(ports, *outcomes)  # of a process that is unsure whether they were stored
+    await record(ports, *outcomes)  # from a process that is unsure whether they were stored
     for range_ in FigureRange:
         loaded = await traffic(ports, org, TrafficKind.WEBHOOK, range_)
         assert sums(loaded) == {"delivered": 2, "failed": 1}

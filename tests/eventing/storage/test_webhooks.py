@@ -1,4 +1,4 @@
-"""Storage of webhooks and deliveries: shares of the slots, and cleanup."""
+"""Storing webhooks and deliveries: slot shares, and cleanup."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ URL = "https://hooks.example/in"
 
 
 async def claim(ports: Ports, slots: int, in_flight: list[ClaimedDelivery] | None = None) -> list[ClaimedDelivery]:
-    """Claim deliveries, and add them to those in flight."""
+    """Claim deliveries, and add them to the deliveries in flight."""
     in_flight = [] if in_flight is None else in_flight
     claimed_deliveries = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(slots, in_flight))).claimed
     in_flight.extend(claimed_deliveries)
@@ -141,7 +141,7 @@ async def test_a_replaced_secret_signs_until_its_overlap_ends_and_is_then_delete
 
 
 async def test_up_to_ten_replaced_secrets_sign_for_a_day_each(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    """A second rotation keeps the secret of receivers that have not applied the first one."""
+    """A second rotation keeps the secret for receivers that have not applied the first rotation."""
     org = await add_organization(pool, "acme")
     webhook, other = [await add_webhook(ports, org, URL) for _ in range(2)]
     secrets = [SECRET, *(new_signing_secret() for _ in range(FORMER_SECRETS_KEPT + 2))]
@@ -159,7 +159,7 @@ async def test_up_to_ten_replaced_secrets_sign_for_a_day_each(ports: Ports, pool
         assert await signing() == secrets[max(number - FORMER_SECRETS_KEPT, 0) : number + 1][::-1]
         clock.advance(timedelta(hours=1))
     assert await run_sql(pool, "select count(*) from former_webhook_secrets") == [(FORMER_SECRETS_KEPT,)]
-    # Each secret has its own time. The oldest one that is kept was replaced this many hours ago.
+    # Every secret has its own time. The oldest kept secret was replaced this many hours ago.
     clock.advance(OVERLAP - timedelta(hours=FORMER_SECRETS_KEPT))
     assert await signing() == secrets[-FORMER_SECRETS_KEPT:][::-1]
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -140,7 +140,7 @@ def test_the_system_has_no_address() -> None:
     assert (SYSTEM.address, SYSTEM.agent) == (None, None)
 
 
-# Capabilities of roles
+# Role capabilities
 
 
 # There are four views for members. The endpoints that any member can call belong to five
@@ -150,7 +150,7 @@ ADMIN_CAPABILITIES = [
     *["organization.manage", "members.manage", "billing.manage", "services.create", "services.manage", "api_keys.manage"],
     *["end_users.manage", "webhooks.manage", "integrations.manage", "audit.view"],
 ]
-# Additions of later areas
+# Additions from later areas
 VIEW_ADDITIONS, ADMIN_ADDITIONS = (
     ["resources.view"],
     ["resources.manage", "service_accounts.manage", "service_roles.assign", "groups.manage", "sign_ins.view", "sign_in_policy.manage"],
@@ -163,7 +163,7 @@ PLATFORM_CAPABILITIES = [
 ALL_ROLES, OWNERS_ONLY = (
     "organization.view",
     "organization.own",
-)  # additions: the capability of any membership, and one that only owners can ever have
+)  # additions: the capability for any membership, and a capability that only owners can ever have
 TABLE = {
     MEMBER: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS},
     ADMIN: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS, *ADMIN_CAPABILITIES, *ADMIN_ADDITIONS},

@@ -7,7 +7,7 @@ from tests.tables import table
 
 
 class Numbers:
-    """The numbers from 1 to `count`, and the reads of them."""
+    """The numbers from 1 to `count`, and their reads."""
 
     def __init__(self, count: int) -> None:
         self.count = count

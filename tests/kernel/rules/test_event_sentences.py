@@ -1,4 +1,4 @@
-"""The sentences of the audit log: every kind of event has one that always applies."""
+"""Audit log sentences: every event kind has a sentence that always applies."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The catalogue of events (docs/reference/events.md)."""
+"""The event catalogue (docs/reference/events.md)."""
 
 from uuid import UUID
 

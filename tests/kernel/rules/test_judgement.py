@@ -1,4 +1,4 @@
-"""The rows of the judgement, in their order (docs/specification/sign-in.md#the-judgement)."""
+"""The judgement's rows, in their order (docs/specification/sign-in.md#the-judgement)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,7 +74,7 @@ OFFICE: Final = policy_of(admin_networks=["192.0.2.0/24"])
 
 
 def outcome_of(facts: SignInFacts) -> Any:
-    """Return True for a start, the step, or the class of the reason."""
+    """Return True for a start, the step, or the reason's class."""
     verdict = judge(facts)
     if isinstance(verdict, Start):
         return True

@@ -1,4 +1,4 @@
-"""The facts that follow from the proofs of a sign-in, and from the factors of an account."""
+"""The facts that follow from a sign-in's proofs, and from an account's factors."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ OF_CONNECTION = st.builds(
 )
 OF_SESSION = st.lists(st.one_of(PROOFS.flatmap(lambda some: st.sampled_from(some or (TOTP,))), OF_CONNECTION), max_size=4).map(tuple)
 
-# The name of the first factor; amr without and with a second factor; whether an identity provider authenticated the user
+# The first factor's name; amr without and with a second factor; whether an identity provider authenticated the user
 TABLE = [
     ("password", ["pwd"], ["pwd", "otp", "mfa"], False),
     ("email", ["otp"], ["otp", "mfa"], False),
@@ -191,7 +191,7 @@ def test_a_passkey_beside_a_password_is_its_second_factor(user_verified: bool, s
 
 
 def test_protocols_know_the_newest_sign_in_alone() -> None:
-    """A passkey and a newer password are not one sign-in with a passkey now. For a few minutes, the passkey is its second factor."""
+    """A passkey and a newer password are not a present sign-in with a passkey. For a few minutes, the passkey is its second factor."""
     passkey = Proof(Method.PASSKEY, NOW - MINUTE, user_verified=True, phishing_resistant=True)
     password, email = first_proof("password", NOW), first_proof("email", NOW - MINUTE)
     kept = renewed((passkey,), (password,), NOW - 5 * MINUTE)
@@ -203,7 +203,7 @@ def test_protocols_know_the_newest_sign_in_alone() -> None:
     assert newest_sign_in(()) == ()
 
 
-# The minutes from the second factor to the first one, and whether it counts
+# The minutes from the second factor to the first factor, and whether it counts
 AGES = [(-600, True), (0, True), (9, True), (10, True), (11, False), (600, False)]
 
 
@@ -213,7 +213,7 @@ AGES = [(-600, True), (0, True), (9, True), (10, True), (11, False), (600, False
 def test_a_second_factor_counts_beside_a_first_one_that_is_a_few_minutes_newer(
     method: str, name: str, minutes: int, *, counts: bool
 ) -> None:
-    """No claim counts an older one, whatever the first factor is."""
+    """No claim counts an older second factor, whatever the first factor is."""
     is_verified = method == "verified passkey"
     second = Proof(
         Method.PASSKEY if is_verified else Method(method), NOW - minutes * MINUTE, user_verified=is_verified, phishing_resistant=is_verified
@@ -306,7 +306,7 @@ def test_a_proof_of_a_connection_and_those_of_the_account_do_not_replace_each_ot
 
 
 def test_a_new_sign_in_keeps_the_recent_own_proofs_by_other_methods() -> None:
-    """The new session may last longer than the old one, so an older proof ends with it."""
+    """The new session may last longer than the old session, so an older proof ends with the old session."""
     end, later, since, a, b = NOW + MINUTE, NOW + 2 * MINUTE, NOW - 10 * MINUTE, UUID(int=1), UUID(int=2)
     passkey = Proof(Method.PASSKEY, NOW, user_verified=True, phishing_resistant=True)
     of_a, of_b = (Proof(Method.CONNECTION, NOW, connection=each, org=each) for each in (a, b))

@@ -1,4 +1,4 @@
-"""The rule of a required connection, for each kind of user and session."""
+"""The rule for a required connection, for all kinds of users and sessions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -107,7 +107,7 @@ def test_the_required_connection_counts_where_the_methods_leave_it_out() -> None
 
 
 def test_a_connection_is_asked_for_a_fresh_sign_in_when_the_present_one_is_too_old() -> None:
-    """A provider of the platform that cannot ask again is the only way in of some accounts."""
+    """A platform provider that cannot ask again is the only way in for some accounts."""
     rules = Rules(session_lifetime=timedelta(hours=1))
     policy = EffectivePolicy(ORG, 1, (PolicyPart("Acme", rules),))
     old = tuple(replace(proof, at=NOW - timedelta(hours=2)) for proof in _through(OKTA))

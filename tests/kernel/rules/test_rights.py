@@ -1,4 +1,4 @@
-"""The rights of roles, and who may give which role (security R-1)."""
+"""The roles' rights, and who may give which role (security R-1)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from core.kernel.roles import (
 )
 from tests.tables import table
 
-# The roles that each role may give to a person. Whether it may invite at all is the right `members.manage`.
+# The roles that a role may give to a person. Whether it may invite at all is the right `members.manage`.
 TO_PEOPLE = {
     OWNER: {ADMIN, MEMBER},
     ADMIN: {MEMBER},
@@ -36,7 +36,7 @@ TO_PROGRAMS = {
     MEMBER: {MEMBER},
 }
 RIGHTS = st.frozensets(st.sampled_from(Capability))
-# The roles of the table, and roles with any other rights.
+# The roles in the table, and roles with any further rights.
 ANY_ROLE = st.one_of(st.sampled_from([*ROLES.values()]), st.builds(Role, st.just(RoleName("billing")), st.just(""), st.just(""), RIGHTS))
 
 

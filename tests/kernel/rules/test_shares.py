@@ -100,7 +100,7 @@ def test_a_newcomer_is_not_refused_while_others_have_as_much() -> None:
 
 
 async def hold(places: FairPlaces, share: Share, count: int, nursery: trio.Nursery, ended: trio.Event) -> list[Share]:
-    """Start tasks that hold a place until `ended`. Return the list of the tasks that have a place, which grows."""
+    """Start tasks that hold a place until `ended`. Return the growing list of tasks that have a place."""
     running: list[Share] = []
 
     async def run() -> None:

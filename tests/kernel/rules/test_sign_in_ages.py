@@ -1,4 +1,4 @@
-"""Strength and age come from the same proofs: a second factor counts beside a first one at most 10 minutes newer (security A-12)."""
+"""Strength and age come from the same proofs: a second factor counts beside a first factor at most 10 minutes newer (security A-12)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ SECOND_FACTOR: Final = {"second_factor": ["everyone"]}
 
 
 def facts_of(*proofs: Proof) -> PolicyFacts:
-    """Return the facts about a session of a user with each factor, in which the organization was used just now."""
+    """Return the facts about a user with an app and a passkey, who used the organization just now."""
     factors = [Factor(FactorKind.TOTP), Factor(FactorKind.PASSKEY, is_required=True)]
     ways = frozenset({"password", "email", "provider:websuite", "connection"})
     return PolicyFacts(now=NOW, proofs=proofs, factors=factors, first_ways=ways, is_admin=False, used_at=NOW)
@@ -55,7 +55,7 @@ def test_a_policy_counts_no_older_second_factor(first: str, second: str, minutes
 def test_the_age_of_a_session_is_that_of_the_newest_sign_in_with_both_factors(
     first: str, earlier: str, second: str, minutes: int, age: int
 ) -> None:
-    """The earlier sign-in had both. Its second factor does not make a newer first factor enough."""
+    """The earlier sign-in had two factors. Its second factor does not make a newer first factor enough."""
     at = NOW - minutes * MINUTE
     proofs = replace(FIRSTS[earlier], at=at), replace(SECONDS[second], at=at), FIRSTS[first]
     decision = decide(policy_of(**SECOND_FACTOR, session_lifetime_minutes=700), facts_of(*proofs))

@@ -163,7 +163,7 @@ def test_other_uris_are_refused_at_any_length(uri: str) -> None:
     assert not has_private_scheme(uri)
 
 
-# One host, one spelling
+# A host has a single spelling
 
 
 @table(
@@ -175,7 +175,7 @@ def test_other_uris_are_refused_at_any_length(uri: str) -> None:
         ("https://[2001:DB8::1]:443/", "https://[2001:db8::1]/"),
         ("https://xn--bcher-kva.example/%0a", "https://xn--bcher-kva.example/%0a"),
         ("https://bu\u0308cher.example/", "https://xn--bcher-kva.example/"),
-        ("https://straße.example/", "https://straße.example/"),  # no A-labels that both versions of IDNA agree on
+        ("https://straße.example/", "https://straße.example/"),  # no A-labels that the two IDNA versions agree on
         ("com.example.app:/x", "com.example.app:/x"),
         ("no URL", "no URL"),
     ],
@@ -186,7 +186,7 @@ def test_a_url_has_one_canonical_form(typed: str, canonical: str) -> None:
 
 @table("host", ["\u00fc." * 130 + "example", "\u00fc" * 100_000, "\u00fc." * 100_000])
 def test_a_host_that_is_too_long_for_a_name_is_not_converted(host: str) -> None:
-    """The conversion of long names takes seconds, and anyone can send one in a SAML message."""
+    """Converting long names takes seconds, and anyone can send a long name in a SAML message."""
     url = f"https://{host}/"
     assert canonicalize(url) == to_ascii(url) == url
 

@@ -1,4 +1,4 @@
-"""Email addresses in canonical form, and other small values (security E-3, N-5, T-4)."""
+"""Email addresses in canonical form, and small values (security E-3, N-5, T-4)."""
 
 import re
 import unicodedata
@@ -84,7 +84,7 @@ def test_a_valid_address_is_canonical_and_folds_no_other_letter_into_ascii(text:
     assert len(address) <= 254
     local, _, domain = text.strip(" ").rpartition("@")
     assert local.isascii(), "the local part is ASCII as it was written (CVE-2019-19844)"
-    # Letters that only look like those of another domain, or are compatible with them
+    # Letters that only look like another domain's letters, or are compatible with them
     # (CVE-2026-73420).
     assert unicodedata.normalize("NFKC", domain.lower()) == domain.lower()
     if address.rpartition("@")[2].isascii() and "xn--" not in address:
@@ -283,7 +283,7 @@ def test_other_slugs_are_refused(text: str) -> None:
     assert (refusal.value.code, "63" in refusal.value.message) == ("BAD_REQUEST", True)
 
 
-# Path names of the platform, and names that could be mistaken for it.
+# The platform's path names, and names that could be mistaken for it.
 @table("text", ["admin", "api", "auth", "app", "www", "platform", "billing", "scim", "saml", "system", "unknown", "well-known"])
 def test_a_reserved_slug_is_refused(text: str) -> None:
     with pytest.raises(SlugReserved):

@@ -25,7 +25,7 @@ def section_of(answer: Answer, name: str) -> str:
 
 
 def without_markup(text: str) -> str:
-    """Return the words of a part of a page."""
+    """Return the words in a part of a page."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 

@@ -1,4 +1,4 @@
-"""The page of the user's organizations (security R-6)."""
+"""The page with the user's organizations (security R-6)."""
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account

@@ -1,4 +1,4 @@
-"""The passkeys and security keys of the account pages, with a software authenticator in place of the script."""
+"""Passkeys and security keys on the account pages, with a software authenticator in place of the script."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The page of the user's profile (decision 247)."""
+"""The user's profile page (decision 247)."""
 
 import pytest
 from quart_trio import QuartTrio

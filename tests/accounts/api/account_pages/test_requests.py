@@ -1,4 +1,4 @@
-"""Forms of other sites, requests without a session, and requests without side effects (security G-1, G-2)."""
+"""Cross-site forms, requests without a session, and requests without side effects (security G-1, G-2)."""
 
 from urllib.parse import urlencode
 

@@ -1,4 +1,4 @@
-"""The latest sign-ins on the security page, and the list of all."""
+"""The latest sign-ins on the security page, and the list with all sign-ins."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Two users with devices, and the sign-ins of a user."""
+"""Two users with devices, and a user's sign-ins."""
 
 import pytest
 

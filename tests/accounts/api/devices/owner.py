@@ -58,7 +58,7 @@ class Owner:
         return await self.add(mfa_at=now, trust_hash=digest(token), trust_expires_at=now + 90 * DAY, **changes)
 
     async def use(self, device: Device | None, session: SignedIn | None = None) -> None:
-        """Make the session one of this device, or of none."""
+        """Connect the session with this device, or with no device."""
         await run_sql(
             self.pool, "update sessions set device_id = %s where id = %s", device and device.id, (session or self.session).session_id
         )
@@ -101,7 +101,7 @@ def id_of(device: object) -> object:
 
 @dataclass(slots=True)
 class Logins:
-    """Sign-ins of a user."""
+    """A user's sign-ins."""
 
     api: Api
     pool: Pool
@@ -139,11 +139,11 @@ class TrustedUser:
     clock: FakeClock
 
     async def trust(self, **more: Any) -> str:
-        """Sign in with the second factor, and return the trust token of the device."""
+        """Sign in with the second factor, and return the device's trust token."""
         tokens = await self.logins.login()
         assert tokens["mfa_required"]
         verified = await self.logins.verify(tokens["access_token"], self.app.code(), trust_device=True, **more)
-        self.clock.advance(timedelta(seconds=90))  # the next code is a new one
+        self.clock.advance(timedelta(seconds=90))  # the next code is new
         return str(verified["device_token"])
 
     async def is_trusted(self, token: str) -> bool:

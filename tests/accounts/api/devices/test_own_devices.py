@@ -1,4 +1,4 @@
-"""Reading, renaming and revoking the devices of the signed-in user (decision 78; security A-8, S-5)."""
+"""The signed-in user reads, renames and revokes their devices (decision 78; security A-8, S-5)."""
 
 from datetime import timedelta
 

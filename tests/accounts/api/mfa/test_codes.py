@@ -13,7 +13,7 @@ from tests.support.refusals import BAD, refused
 
 
 async def recorded_names(pool: Pool) -> list[str]:
-    """Return the names of events and audit entries of all organizations, in order."""
+    """Return the event names and audit entry names from all organizations, in order."""
     events = await run_sql(pool, "select name from events where name like %s order by created_at", "%mfa%")
     entries = await run_sql(pool, "select 'log: ' || action from audit_log order by created_at")
     return [name for (name,) in [*events, *entries]]
@@ -114,7 +114,7 @@ async def test_regenerating_while_off_is_refused(user: MfaUser, pool: Pool) -> N
     assert await queued_emails(pool) == []
 
 
-# Of all accounts, one each.
+# Adds a trusted device to every account.
 TRUSTED_DEVICES: Final = """
     insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
                          trust_expires_at, created_at, updated_at)

@@ -1,4 +1,4 @@
-"""The checks of `gatehouse doctor` of passkeys that were made for another host, and of the factors of platform owners."""
+"""How `gatehouse doctor` checks passkeys that were made for another host, and platform owners' factors."""
 
 import json
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ async def test_other_installations_have_nothing_to_check(ports: Ports, pool: Poo
 
 
 async def store_policy(ports: Ports, due_at: datetime | None) -> None:
-    """Store the policy of the platform, which asks for a second factor."""
+    """Store the platform's policy, which asks for a second factor."""
     rules = Rules(second_factor=frozenset({Concerned.EVERYONE}), due_at={} if due_at is None else {Rule.SECOND_FACTOR: due_at})
     policy = SignInPolicy(id=new_id(), org_id=None, service_id=None, rules=rules, changed_at=ports.clock.now(), changed_by=None)
     async with ports.storage.transaction(by=SYSTEM) as tx:

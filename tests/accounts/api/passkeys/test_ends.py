@@ -1,4 +1,4 @@
-"""The ends of passkeys: an undo, a squatter, an anonymization, and the sweep."""
+"""What ends passkeys: an undo, a squatter, an anonymization, and the sweep."""
 
 import re
 from datetime import timedelta
@@ -27,7 +27,7 @@ async def newest_link(ports: Ports, sent: FakeMailTransport, path: str = UNDO) -
 
 
 async def later(holder: PasskeyUser, user: Account, ports: Ports, clock: FakeClock) -> PasskeyUser:
-    """Return a new session that has shown the passkey, when no email about the earlier one can undo anything."""
+    """Return a new session that has shown the passkey, after all earlier undo links have expired."""
     clock.advance(UNDO_TTL)
     newer = PasskeyUser(holder.api, (await sign_in(ports, user)).access_token)
     await newer.confirm(holder.authenticator)
@@ -90,7 +90,7 @@ async def test_a_restored_passkey_gives_way_to_another_account(
 async def test_a_proof_of_the_mailbox_deletes_what_a_squatter_added(
     holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, api: Api
 ) -> None:
-    """The squatter registered the address of another person. Passkeys need a verified address, so this one was verified before."""
+    """The squatter registered another person's address. Passkeys need a verified address, so the squatter's address was verified before."""
     await holder.add()
     await run_sql(pool, "update users set email_verified_at = null, first_verified_at = null")
     assert (await api.post("/api/auth/forgot-password", {"email": "ada@example.com"})).status == 200
@@ -228,7 +228,7 @@ async def test_a_passkey_that_first_verifies_its_user_ends_a_change_of_the_addre
 async def test_the_credential_id_of_a_deleted_key_is_taken_while_an_undo_restores_it(
     holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
-    """The key of a thief would take the place of the owner's second factor."""
+    """A thief's key would take the place of the owner's second factor."""
     key = await holder.add_key()
     clock.advance(UNDO_TTL)
     thief = PasskeyUser(holder.api, (await sign_in(ports, user, second_factor=True)).access_token)

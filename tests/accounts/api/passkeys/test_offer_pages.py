@@ -1,4 +1,4 @@
-"""The page that offers a passkey comes before the page that the user opened, and each answer leads there."""
+"""The page that offers a passkey comes before the page that the user opened, and every answer leads there."""
 
 import json
 import re
@@ -77,7 +77,7 @@ async def _confirm_late(offered: Offered) -> str:
 
 
 async def _follow_link(offered: Offered, page: Answer, label: str) -> str:
-    """Return the page to which the page of a link leads."""
+    """Return the page to which the link's page leads."""
     found = re.search(f'href="([^"]*)">{label}</a>', page.text)
     assert found, page.text
     return leads_to(await offered.browser.open(unescape(found[1])))
@@ -92,7 +92,7 @@ async def _cancel_confirmed(offered: Offered) -> str:
 
 
 async def _forget(offered: Offered) -> str:
-    """Return the end of the way that begins on the page which says that the form was kept for too long."""
+    """Return the page that the user reaches after a form was kept for too long."""
     kept = await _confirm(offered)
     offered.clock.advance(timedelta(hours=2))
     ended = await offered.browser.open(leads_to(await offered.browser.send(OFFER, **hidden_fields(kept))))

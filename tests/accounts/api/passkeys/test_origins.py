@@ -1,4 +1,4 @@
-"""The host of passkeys, and the pages and native applications that may use them."""
+"""The passkeys' host, and the pages and native applications that may use passkeys."""
 
 from base64 import urlsafe_b64encode
 from typing import Any
@@ -26,7 +26,7 @@ def of_android(digest: bytes) -> str:
 
 
 async def is_accepted(holder: PasskeyUser, origin: str) -> tuple[bool, bool]:
-    """Return whether a page or an application of this origin adds a passkey, and signs in with it."""
+    """Return whether a page or application from this origin adds a passkey, and signs in with it."""
     holder.authenticator.credentials.clear()
     holder.authenticator.origin = origin
     added = await holder.send(holder.authenticator.create(await holder.options()))

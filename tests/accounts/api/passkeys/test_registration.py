@@ -1,4 +1,4 @@
-"""Passkeys of the signed-in user: add, list, rename and delete them."""
+"""The signed-in user's passkeys: add, list, rename and delete them."""
 
 from datetime import timedelta
 
@@ -158,7 +158,7 @@ async def test_of_20_with_one_challenge_one_is_added(holder: PasskeyUser, pool: 
 
 @pytest.mark.slow
 async def test_an_account_has_at_most_20(holder: PasskeyUser, pool: Pool) -> None:
-    """Also if the last ones are added at once."""
+    """The limit also holds if the last passkeys are added at once."""
     options = [await holder.options() for _ in range(MAX_PASSKEYS + 4)]
 
     async def send(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Users of an account with a passkey show it before they change a way in, end their part, or export their data (security PK-12)."""
+"""Users with a passkey show it before they change a way in, end their part, or export their data (security PK-12)."""
 
 import json
 import re
@@ -80,7 +80,7 @@ async def holder(api: Api, user: Account) -> PasskeyUser:
 async def weak(
     request: pytest.FixtureRequest, holder: PasskeyUser, app: QuartTrio, pool: Pool, ports: Ports, user: Account, clock: FakeClock
 ) -> Session:
-    """Sessions of a thief with the password, and with a code if the account asks for one."""
+    """A thief's sessions with the password, and with a code if the account asks for a code."""
     await add_member(pool, await add_organization(pool, "acme"), user.id, confirmed=True)
     session = Session(holder.api, app, pool, user)
     if request.param == "password":
@@ -96,7 +96,7 @@ async def weak(
 
 
 async def code_session(api: Api, authenticator: Authenticator) -> str:
-    """Return the token of a sign-in with the password and a code."""
+    """Return the token from a sign-in with the password and a code."""
     pending = (await api.login()).json
     answer = await api.post("/api/auth/mfa/verify", {"code": authenticator.code()}, token=pending["access_token"])
     assert answer.status == 200, answer.text
@@ -113,7 +113,7 @@ async def confirm(browser: FakeBrowser, holder: PasskeyUser, page: Answer) -> st
 
 
 async def strengthen(session: Session, holder: PasskeyUser) -> None:
-    """Show the passkey in both sessions."""
+    """Show the passkey in the two sessions."""
     options = (await holder.api.post("/api/auth/reauthenticate/passkey/options", token=session.token)).json["publicKey"]
     body = {"passkey": holder.authenticator.get(options)}
     assert (await holder.api.post("/api/auth/reauthenticate", body, token=session.token)).status == 200

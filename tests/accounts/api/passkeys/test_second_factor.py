@@ -1,4 +1,4 @@
-"""The switch that makes passkeys and security keys the second factor of an account."""
+"""The switch that makes passkeys and security keys an account's second factor."""
 
 from datetime import timedelta
 
@@ -60,7 +60,7 @@ async def test_the_switch_turns_it_on_and_off(
 
 
 async def test_everything_that_would_go_around_it_ends(api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool) -> None:
-    """Its own session proved a passkey, the other one did not."""
+    """The session that switched has proved a passkey, and the second session has not."""
     other = await sign_in(ports, user)
     await holder.add(second_factor=True)
     rows = await run_sql(pool, "select id = %s, mfa_missing from sessions order by 1", other.session_id)
@@ -85,7 +85,7 @@ async def test_with_the_last_key_it_ends(holder: PasskeyUser, pool: Pool) -> Non
     first, key = await holder.add(second_factor=True), await PasskeyUser(holder.api, holder.token).add_key(second_factor=True)
     assert "backup_codes" in first
     assert "backup_codes" not in key, "the account has some"
-    for passkey, left in ((key, ["passkey", "backup_code"]), (first, [])):  # the session has proved the first one
+    for passkey, left in ((key, ["passkey", "backup_code"]), (first, [])):  # the session has proved the first passkey
         assert (await holder.api.delete(f"{PASSKEYS}/{passkey['id']}", token=holder.token)).status == 204
         assert await methods(holder) == left
     assert await run_sql(pool, "select passkey_count, security_key_count, passkey_second_at from users") == [(0, 0, None)]

@@ -94,7 +94,7 @@ async def test_after_a_recovery_the_user_leaves_the_organization_and_keeps_the_a
     platform: Platform,
     clock: FakeClock,
 ) -> None:
-    """A thief of the password joined the account to an own organization, whose policy refuses the wait."""
+    """A thief who has the password joined the account to an organization of their own, with a policy that refuses the wait."""
     await add_policy(ports, pool, user, phishing_resistant=["everyone"])
     assert (await loser.start()).status == 400
     assert (await loser.api.post("/api/organizations/acme/leave", token=loser.token)).status == 401

@@ -1,4 +1,4 @@
-"""The wait of 24 hours after which users can remove passkeys that they lost (security PK-13)."""
+"""After a 24-hour wait, users can remove passkeys that they lost (security PK-13)."""
 
 from datetime import timedelta
 from typing import Any
@@ -229,7 +229,7 @@ class LoserOnPages:
         self.browser, self.ports, self.sent = FakeBrowser(app), ports, sent
 
     async def send(self, path: str) -> str:
-        """Send the form of the page, confirm password and mailbox as the pages ask for it, and return where the kept form leads."""
+        """Send the page's form, confirm password and mailbox as the pages ask for it, and return where the kept form leads."""
         page = await self.browser.open(leads_to(await self.browser.submit(path, LOST)))
         if 'name="password"' in page.text:  # the sign-in is too old
             page = await self.browser.open(await self.confirm(path, page, password=PASSWORD))

@@ -1,4 +1,4 @@
-"""The ways in that remain when one goes, and the sign-in policies that a change of factors must meet."""
+"""The ways in that remain when a way in goes, and the sign-in policies that a change to factors must meet."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -26,7 +26,7 @@ PASSWORD_PATH = "/api/user/password"
 
 
 async def add_policy(ports: Ports, pool: Pool, user: Account, **document: object) -> UUID:
-    """Add an organization with this policy, which the user is a member of."""
+    """Add an organization with this policy, and make the user a member."""
     org = await add_organization(pool, "acme")
     await add_member(pool, org, user.id, confirmed=True)
     await put_policy(ports, org, None, document)
@@ -189,7 +189,7 @@ async def test_an_app_that_a_policy_requires_stays(api: Api, user: Account, port
 async def test_a_security_key_that_sign_ins_do_not_ask_for_meets_no_policy(
     api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
 ) -> None:
-    """Sign-ins do not accept it, so a change of factors needs no proof of it. When it is a second factor, it stays one."""
+    """Sign-ins do not accept it, so a change to factors needs no proof from it. When it is a second factor, it remains a second factor."""
     holder.token = (await api.login()).json["access_token"]
     await holder.add_key(second_factor=False)
     await add_policy(ports, pool, user, second_factor=["everyone"])
@@ -231,7 +231,7 @@ async def test_one_who_has_less_than_a_policy_asks_enrolls_with_it(
 async def test_passkeys_of_an_earlier_rp_id_lock_no_user_out(
     api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool, *, with_app: bool
 ) -> None:
-    """The user is led to a new passkey, as one who has none. Until then, all other factors of the account are asked for."""
+    """The user is led to a new passkey, like a user who has no passkey. Until then, all remaining factors on the account are asked for."""
     holder.token = (await api.login()).json["access_token"]
     old = await holder.add()
     await run_sql(pool, "update passkeys set rp_id = 'old.test'")

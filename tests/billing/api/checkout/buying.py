@@ -10,7 +10,7 @@ SECOND = timedelta(seconds=1)
 
 
 async def begin(till: Till, **changes: Any) -> str:
-    """Start a checkout, and return the id of the provider's session."""
+    """Start a checkout, and return the provider's session id."""
     answer = await till.begin(**changes)
     assert answer.status == 200, answer.text
     return str(answer.json["session_id"])

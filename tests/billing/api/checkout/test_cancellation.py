@@ -1,4 +1,4 @@
-"""The cancellation of subscriptions at the payment provider (decisions 115, 159, 229; security Z-6)."""
+"""Canceling subscriptions at the payment provider (decisions 115, 159, 229; security Z-6)."""
 
 from uuid import UUID, uuid4
 
@@ -120,7 +120,7 @@ async def test_a_purchase_for_a_deleted_service_is_canceled_at_the_provider(
 
 
 async def test_subscriptions_of_other_installations_are_not_canceled(till: Till, provider: FakePayments, pool: Pool) -> None:
-    """The same provider account may serve other installations with other services."""
+    """The same provider account may serve several installations with different services."""
     subscription = provider.complete(await begin(till))
     provider.events.clear()
     await delete(till, "service")

@@ -1,4 +1,4 @@
-"""The start of a hosted checkout: customers, refusals and failures of the provider (security H-6)."""
+"""Starting a hosted checkout: customers, refusals and provider failures (security H-6)."""
 
 import threading
 from datetime import timedelta
@@ -64,7 +64,7 @@ async def test_any_member_can_buy_and_the_organization_has_one_customer(till: Ti
 
 
 async def test_a_customer_can_be_created_after_a_failure_of_the_provider(till: Till, provider: FakePayments) -> None:
-    """The provider repeats a failure for one day to the same idempotency key."""
+    """For a day, the provider repeats a failure to the same idempotency key."""
     provider.answers["customers"] = FakeAnswer(500)
     assert refused(await till.begin()) == (500, "BILLING_ERROR")
     del provider.answers["customers"]
@@ -172,7 +172,7 @@ async def test_an_overdue_subscription_does_not_prevent_a_checkout(till: Till, p
     assert (await till.begin()).status == 200
 
 
-# Failures of the provider
+# Provider failures
 
 FAILURES: dict[str, FakeAnswer] = {
     "server error": FakeAnswer(500, TRAP.encode()),
@@ -208,7 +208,7 @@ async def test_a_customer_is_not_created_twice_if_the_response_was_lost(till: Ti
 
 
 async def test_an_organization_renamed_after_a_lost_response_gets_another_customer(till: Till, provider: FakePayments) -> None:
-    """For one day the provider refuses an idempotency key that comes with another request."""
+    """For a day, the provider refuses an idempotency key that comes with a different request."""
     provider.lost.add("customers")
     assert refused(await till.begin()) == OFF
     provider.lost.clear()
@@ -259,7 +259,8 @@ async def test_twenty_concurrent_checkouts_create_one_customer(till: Till, provi
             answers.extend(await run_concurrently(20, begin))
 
         nursery.start_soon(all_of_them)
-        # The provider tells all but one that the same request is in progress.
+        # The provider handles a single request, and answers the rest that the same request is in
+        # progress.
         await eventually(lambda: provider.counted["POST customers"] >= 20)
         provider.gate.set()
     assert [answer.status for answer in answers] == [200] * 20

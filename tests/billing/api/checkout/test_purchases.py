@@ -1,4 +1,4 @@
-"""The events of a completed checkout (security H-5)."""
+"""Events from a completed checkout (security H-5)."""
 
 import json
 from typing import Any
@@ -92,7 +92,7 @@ async def test_tokens_contain_the_plan_and_status(till: Till, provider: FakePaym
 
 
 async def test_an_event_cannot_move_a_purchase_to_another_member(till: Till, provider: FakePayments) -> None:
-    """Two members have checkouts. The purchase of one cannot become the other's."""
+    """Two members have checkouts. A member's purchase cannot become another member's purchase."""
     subscription = provider.complete(await begin(till))
     await begin(till, by="owner")
     stolen = {**subscription, "metadata": till.metadata(user_id=till.tenant.id("owner"))}

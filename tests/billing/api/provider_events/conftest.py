@@ -1,4 +1,4 @@
-"""The receiver of the payment provider's events, and a service with plans for sale."""
+"""The receiver for the payment provider's events, and a service with plans for sale."""
 
 import pytest
 

@@ -74,8 +74,8 @@ async def test_an_ended_subscription_that_a_key_reactivates_is_detached_from_the
     before = await till.rows()
     assert [row[0] for row in before] == ["active"]
     assert await run_sql(pool, "select provider_subscription_id from subscriptions") == [(None,)]
-    # Later events of the old subscription change nothing. If it is live again, the user still pays,
-    # which is reported.
+    # Later events for the old subscription change nothing. If it is live again, the user still
+    # pays, which is reported.
     effect = "not_managed_here" if provider_status == "canceled" else "mismatch"
     assert await till.deliver_for_effects(UPDATED, till.subscription(status="past_due"), till.now + 2) == [effect]
     for type_, subject in ((DELETED, till.subscription(status="canceled")), ("invoice.paid", invoice("sub_1", till.ends + DAY))):

@@ -1,4 +1,4 @@
-"""The receiver of the payment provider's events: signatures, bodies and the rate limit.
+"""The receiver for the payment provider's events: signatures, bodies and the rate limit.
 
 The rules are decision 167, and security H-1, H-2, N-4.
 """

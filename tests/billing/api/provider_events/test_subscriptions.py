@@ -174,7 +174,7 @@ async def test_one_time_purchases_on_an_invoice_do_not_extend_the_period(till: T
 
 
 async def test_the_longest_paid_period_counts_for_any_order_of_events(till: Till) -> None:
-    """A newer object of the provider overrides the periods of earlier payments."""
+    """A newer object from the provider overrides the periods from earlier payments."""
 
     async def days_since(start: datetime) -> int:
         [(end,)] = await run_sql(till.tenant.pool, "select current_period_end from subscriptions")

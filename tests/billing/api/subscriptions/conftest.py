@@ -22,11 +22,11 @@ async def shop(acme: Tenant) -> Shop:
 
 @pytest.fixture
 async def other(acme: Tenant) -> Shop:
-    """Another service of the same organization."""
+    """Another service in the same organization."""
     return await add_shop(acme, "other")
 
 
 @pytest.fixture
 async def foreign(other_tenant: Tenant) -> Shop:
-    """A service of another organization."""
+    """A service in another organization."""
     return await add_shop(other_tenant)

@@ -63,7 +63,7 @@ class Shop:
         return await self.api.get(path, token=self.tenant.token("owner"))
 
     async def stored_rows(self) -> list[tuple[Any, ...]]:
-        """Return status and plan of all subscriptions, oldest first, and check the counter."""
+        """Return status and plan for all subscriptions, oldest first, and check the counter."""
         rows = await run_sql(
             self.tenant.pool, "select status, plan_id from subscriptions where service_id = %s order by created_at", self.service
         )

@@ -1,4 +1,4 @@
-"""Changes of subscriptions in the service API, and their records (decision 116; security K-5)."""
+"""Changing subscriptions in the service API, and the audit records (decision 116; security K-5)."""
 
 from itertools import product
 from uuid import uuid4

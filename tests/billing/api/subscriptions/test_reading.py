@@ -1,4 +1,4 @@
-"""Reading subscriptions in the service API, and in the tokens of a user (decision 113; security K-3, T-2)."""
+"""Reading subscriptions in the service API, and in a user's tokens (decision 113; security K-3, T-2)."""
 
 from typing import Any
 from uuid import UUID, uuid4

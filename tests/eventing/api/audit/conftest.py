@@ -43,9 +43,9 @@ def record(ports: Ports, clock: FakeClock, world: World) -> Record:
 
 @pytest.fixture
 async def admin_with_entries(ports: Ports, world: World, record: Record) -> Account:
-    """An admin who is the actor of some of the recorded entries.
+    """An admin who is the actor in some recorded entries.
 
-    Both organizations have entries of many kinds.
+    The two organizations have entries of many kinds.
     """
     admin = await add_account(ports, "admin@example.com")
     for org in (world.org, world.other_tenant):

@@ -1,4 +1,4 @@
-"""The audit log of an organization, and entries in it."""
+"""An organization's audit log, and its entries."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ LOG = "/api/organizations/acme/audit-log"
 
 
 class World(NamedTuple):
-    """Two organizations with their owners, and the tokens of the owners."""
+    """Two organizations with their owners, and the owners' tokens."""
 
     org: UUID
     owner: Account

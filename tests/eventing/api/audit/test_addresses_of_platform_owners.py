@@ -1,4 +1,4 @@
-"""Organizations and users never see an address, agent or place of a platform owner (security #addresses-of-platform-owners)."""
+"""Organizations and users never see a platform owner's address, agent or place (security #addresses-of-platform-owners)."""
 
 import json
 from collections.abc import AsyncIterator
@@ -120,7 +120,7 @@ async def test_no_output_has_from_where_a_platform_owner_signed_in(
     sink: FakeSiem,
     sent: FakeMailTransport,
 ) -> None:
-    """By a password, a passkey, OAuth, SAML and on a device, as an end user and as a member of the organization."""
+    """They sign in by password, passkey, OAuth, SAML and on a device, as an end user and as an organization's member."""
     api, clock = acme.api, cast("FakeClock", ports.clock)
     for peer in TEST_PEERS:
         cast("FakeGeoIp", ports.geoip).known[peer] = Location(PLACE, "NO")
@@ -189,7 +189,7 @@ async def test_no_output_has_from_where_a_platform_owner_signed_in(
 
 
 async def test_a_refused_platform_owner_counts_without_an_address(acme: Tenant, user: Account, pool: Pool) -> None:
-    """The application does not know the platform owner. A wrong password proves no user, and shows the network of the attempt."""
+    """The application does not know the platform owner. A wrong password proves no user, and shows the attempt's network."""
     await run_sql(pool, "update services set access_policy = 'assigned' where id = %s", await add_service(pool, acme.org))
     for is_owner, password, addresses in (
         (True, PASSWORD, [None]),

@@ -1,4 +1,4 @@
-"""The entries of an audit log: fields, actors and password changes (security I-5, L-5)."""
+"""Audit log entries: fields, actors and password changes (security I-5, L-5)."""
 
 import json
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The export of an organization's audit log, and its single entries."""
+"""Exporting an organization's audit log, and its single entries."""
 
 import csv
 import io

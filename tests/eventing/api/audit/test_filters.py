@@ -1,4 +1,4 @@
-"""Order, pages and filters of an audit log (security N-6)."""
+"""An audit log's order, pages and filters (security N-6)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names in audit logs: they are those of today, belong to the organization, and find entries."""
+"""Names in audit logs: they are today's names, belong to the organization, and find entries."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ ROLES = {"old_role": "member", "new_role": "admin"}
 
 @pytest.fixture
 async def kai(ports: Ports, pool: Pool, world: World) -> Account:
-    """A confirmed member of acme with a name."""
+    """A confirmed acme member with a name."""
     kai = await add_account(ports, "kai@example.com")
     await run_sql(pool, "update users set name = 'Kai de Vries' where id = %s", kai.id)
     await add_member(pool, world.org, kai.id, confirmed=True)

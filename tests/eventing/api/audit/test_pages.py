@@ -1,4 +1,4 @@
-"""The pages of the audit log: sentences, groups, chips, and the table of an entry."""
+"""The audit log pages: sentences, groups, chips, and the table for an entry."""
 
 import re
 from datetime import timedelta

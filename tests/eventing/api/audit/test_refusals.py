@@ -33,7 +33,7 @@ async def logs(tenant: Tenant, action: str) -> list[dict[str, Any]]:
 
 
 async def actors(tenant: Tenant) -> Counter[str]:
-    """Return the number of refused changes by the id of the actor."""
+    """Return how many changes were refused, by the actor's id."""
     return Counter(str(actor_id) for actor_id, *_ in await tenant.refusals())
 
 
@@ -136,7 +136,7 @@ async def test_a_flood_of_refused_changes_does_not_fill_the_log(acme: Tenant, cl
         assert (await acme.try_invite(by="member")).status == 403
     assert await actors(acme) == {acme.id("member"): 20}
     await acme.sign_in("admin")
-    assert (await acme.set_role("admin", "member", "admin")).status == 403  # another caller has entries of their own
+    assert (await acme.set_role("admin", "member", "admin")).status == 403  # another caller has their own entries
     assert await actors(acme) == {acme.id("member"): 20, acme.id("admin"): 1}
 
 
